@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines loaders docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -26,11 +26,13 @@ READY := .venv/.ready
 INTEROP_READY := .venv-interop/.ready
 ENGINES_READY := .venv-engines/.ready
 OLDER_RAY_READY := .venv-engines-ray-2.51/.ready
+LOADERS_READY := .venv-loaders/.ready
 BENCH_READY := .venv-bench/.ready
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
 PROTO_READY := .venv-proto/.ready
 SEAWEEDFS_READY := .venv-seaweedfs/.ready
+AZURITE_READY := .venv-azurite/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -72,6 +74,11 @@ test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a r
 	@PATH="$(CURDIR)/.venv-seaweedfs/bin:$$PATH" ASYNCREC_TEST_S3=seaweedfs \
 		.venv/bin/python -m pytest -q plugins/asyncrec-s3/tests $(ARGS)
 
+# Microsoft's emulator: a program of Node, which `make test` does not need.
+test-azurite: $(READY) $(AZURITE_READY) ## the Azure plugin's conformance on Azurite (needs Node and npm; a download of 50 MB, once)
+	@ASYNCREC_TEST_AZURITE="$(CURDIR)/.venv-azurite/node_modules/.bin/azurite-blob" \
+		.venv/bin/python -m pytest -q plugins/asyncrec-azure/tests/test_azurite.py $(ARGS)
+
 lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
@@ -98,6 +105,9 @@ engines: $(ENGINES_READY) $(OLDER_RAY_READY) ## Ray, pandas, Polars, DuckDB on o
 		echo "$$environment"; \
 		RAY_USAGE_STATS_ENABLED=0 $$environment/bin/python -m pytest -q -W default tests/engines $(ARGS) || failed=1; \
 	done; exit $$failed
+
+loaders: $(LOADERS_READY) ## grain on our data sets, in threads and processes (a download, once); ARGS="-k state"
+	@.venv-loaders/bin/python -m pytest -q -W default tests/loaders $(ARGS)
 
 bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
 	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
@@ -169,12 +179,23 @@ $(OLDER_RAY_READY): $(PROJECTS)
 	@$(call environment,.venv-engines-ray-2.51,--group engines 'ray[data]==2.51.1' $(call editable,.))
 	@touch $@
 
+$(LOADERS_READY): $(PROJECTS)
+	@$(call environment,.venv-loaders,--group loaders $(call editable,.))
+	@touch $@
+
 $(BENCH_READY): $(PROJECTS)
 	@$(call environment,.venv-bench,--group bench $(call editable,.))
 	@touch $@
 
 $(SEAWEEDFS_READY): pyproject.toml
 	@$(call environment,.venv-seaweedfs,--group seaweedfs)
+	@touch $@
+
+# 3.35 is the last that runs on Node 20.
+$(AZURITE_READY):
+	@command -v npm >/dev/null || { echo "Azurite needs Node 20 or newer, with npm; neither is needed otherwise." >&2; exit 1; }
+	@mkdir -p .venv-azurite
+	@npm install --silent --no-audit --no-fund --prefix .venv-azurite azurite@3.35.0
 	@touch $@
 
 $(DIST_READY): pyproject.toml

@@ -1,17 +1,19 @@
 """asyncrec writes and reads TFRecord files from async Python.
 
-What most programs use is here. What fewer do has a module of its own: `asyncrec.blocking` (the same without async),
-`datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing`, `tools`; and
-`asyncrec.compat` and `asyncrec.integrations` for other libraries. Whatever else there is begins with an underscore.
+The names that most programs use are here. Others are in modules of their own: `asyncrec.blocking` (the same without
+async), `datasets`, `errors`, `example`, `native`, `pages`, `plugins`, `stats`, `storage`, `testing` and `tools`;
+`asyncrec.compat` and `asyncrec.integrations` are for other libraries. Modules whose names begin with an underscore are
+private.
 
-Nothing is imported until it is used (PEP 562): ``import asyncrec`` itself costs next to nothing, and a program that
-only writes never loads what reads.
+Names are imported when they are first used (PEP 562), so ``import asyncrec`` is fast, and a program that only writes
+never loads the code that reads.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from asyncrec._first_use import late_opener
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
@@ -142,4 +144,5 @@ __getattr__, __dir__, __all__ = lazy(
         "testing",
         "tools",
     ),
+    instead=late_opener,
 )

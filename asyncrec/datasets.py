@@ -1,9 +1,9 @@
-"""Data sets as whole jobs, beyond what `asyncrec` itself has: folds, tuples of datum's splits, parts of manifests.
+"""Fewer programs need these than `asyncrec` itself: folds, examples as tuples, and parts of manifests.
 
-generate_dataset, get_tfrecord_filepaths, TupleReader    what datum's users know
+generate_dataset, get_tfrecord_filepaths, TupleReader    examples as tuples, as users of TFRecorder know them
 write_folds, WrittenSplits                               a CSV file in k folds
-SplitPart                                                one part of a `asyncrec.Split`
-WriterState, Sidecar, RecordLocation                     what a `asyncrec.Manifest` and a `asyncrec.Dataset` say
+SplitPart                                                one part of an `asyncrec.Split`
+WriterState, Sidecar, RecordLocation                     parts of an `asyncrec.Manifest` and of an `asyncrec.Dataset`
 """
 
 from __future__ import annotations

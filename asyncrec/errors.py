@@ -1,44 +1,44 @@
-"""Every error asyncrec raises on its own account, in one tree.
+"""Every error that asyncrec raises, in one hierarchy.
 
     AsyncRecError(Exception)
-    ├─ ArgumentError                    what the caller gave is refused
+    ├─ ArgumentError                    the caller passed something that is refused
     │  ├─ ArgumentValueError(ValueError)
     │  ├─ ArgumentTypeError(TypeError)
-    │  ├─ RecordIndexError(IndexError)  there is no record of that number
-    │  ├─ RecordKeyError(KeyError)      there is no record with that key
+    │  ├─ RecordIndexError(IndexError)  there is no record with this number
+    │  ├─ RecordKeyError(KeyError)      there is no record with this key
     │  └─ UsageError                    the options of a command contradict each other
-    ├─ FormatError(ValueError)          the bytes are not what a TFRecord file holds
-    │  ├─ CorruptRecordError            a checksum, a length or a compressed stream does not hold
-    │  │  └─ DisagreesWithIndexError    a record does not stand where the shard's index says
+    ├─ FormatError(ValueError)          the bytes are not those of a TFRecord file
+    │  ├─ CorruptRecordError            a checksum, a length or a compressed stream is damaged
+    │  │  └─ DisagreesWithIndexError    a record is not where the shard's index says
     │  ├─ TruncatedError                the file ends in the middle of a record
     │  └─ RecordTooLargeError           a record is longer than the limit
-    ├─ ExampleError(ValueError)         a record is whole, its Example is not
-    │  ├─ DecodeError                   the bytes are no Example
+    ├─ ExampleError(ValueError)         a record is intact, but its Example is not
+    │  ├─ DecodeError                   the bytes are not an Example
     │  └─ SchemaError                   a feature is missing, extra, or of another type
-    ├─ StorageError(OSError)            a store did not do what it was asked
+    ├─ StorageError(OSError)            a store failed to do what it was asked
     │  ├─ ObjectNotFoundError(FileNotFoundError)
     │  ├─ ObjectExistsError(FileExistsError)
     │  ├─ ObjectChangedError            the object is not the one that was opened
     │  ├─ StoragePermissionError(PermissionError)
     │  ├─ TransientStorageError         the same call may succeed later
-    │  │  └─ UnsettledError             whether an object was created could not be found out
+    │  │  └─ UnsettledError             it is unknown whether an object was created
     │  ├─ IntegrityError                what is stored is not what was sent
-    │  └─ ConflictError                 somebody else decided otherwise about the same data set meanwhile
-    ├─ ObjectTooLargeError(ValueError)  an object is larger than what it is read for may be
+    │  └─ ConflictError                 another process changed the same data set first
+    ├─ ObjectTooLargeError(ValueError)  an object is larger than the limit for its use
     ├─ DatasetError(ValueError)         a set of shards contradicts itself
     │  ├─ DuplicateKeyError
     │  └─ ManifestError
-    └─ PluginError                      no backend, or not one backend, for a path
+    └─ PluginError                      no backend, or more than one, serves a path
        ├─ UnknownSchemeError(LookupError)
        ├─ AmbiguousSchemeError(LookupError)
        └─ UnsupportedBackendError(RuntimeError)
 
-Each is also the builtin in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need not know
-asyncrec. `ArgumentError` means that the caller has to give something else. What is used at the wrong time (a writer
-that is closed, a stream that is entered twice) raises a builtin or anyio error: ``RuntimeError``,
+Each is also the built-in exception in brackets, so code that catches ``FileNotFoundError`` or ``ValueError`` need not
+know asyncrec. `ArgumentError` means that the caller has to pass something else. Using an object at the wrong time (a
+closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError`` or
 ``ClosedResourceError``.
 
-All of them pickle, so that they cross from a worker process whole: details are attributes beside a message.
+All of them can be pickled, with their attributes, and so can be passed on from a worker process.
 """
 
 from __future__ import annotations
@@ -80,30 +80,30 @@ __all__ = [
 
 
 class AsyncRecError(Exception):
-    """The root: everything asyncrec raises on its own account, but for what is used at the wrong time."""
+    """The root of all errors of asyncrec, except those for using an object at the wrong time."""
 
 
 class ArgumentError(AsyncRecError):
-    """What the caller gave is refused: the caller is to give something else, and asyncrec is not at fault.
+    """The caller passed something that asyncrec refuses.
 
-    Every refusal is one of its subclasses, so that it is also the builtin error that Python would raise.
+    Each such error is one of the subclasses, so that it is also the built-in error that Python would raise.
     """
 
 
 class ArgumentValueError(ArgumentError, ValueError):
-    """An argument, an option, a path or a state has a value that it cannot have."""
+    """An argument, an option, a path or a state has a value that is not allowed."""
 
 
 class ArgumentTypeError(ArgumentError, TypeError):
-    """An argument is of a type that it cannot be of, is missing, or is not one that the function takes."""
+    """An argument has the wrong type, is missing, or is not one that the function takes."""
 
 
 class RecordIndexError(ArgumentError, IndexError):
-    """There is no record of the number that was asked for."""
+    """There is no record with this number."""
 
 
 class RecordKeyError(ArgumentError, KeyError):
-    """There is no record with the key that was asked for."""
+    """There is no record with this key."""
 
 
 class UsageError(ArgumentError):
@@ -111,9 +111,9 @@ class UsageError(ArgumentError):
 
 
 class FormatError(AsyncRecError, ValueError):
-    """The bytes are not what a TFRecord file holds.
+    """The bytes are not those of a TFRecord file.
 
-    Attributes (each ``None`` where it is not known; the layer that knows it fills it in):
+    Attributes (each is ``None`` if it is not known):
         path: the file or URL as the caller gave it.
         offset: the byte at which the frame begins, in the decompressed stream.
         member_offset: for GZIP, the compressed byte at which the frame's member begins.
@@ -150,10 +150,11 @@ class FormatError(AsyncRecError, ValueError):
 
 
 class CorruptRecordError(FormatError):
-    """A checksum, a length or a compressed stream does not hold.
+    """A checksum or a length is wrong, or a compressed stream is damaged.
 
-    ``part`` says which: ``"length"`` (the length and its checksum disagree: nothing after it can be found by counting),
-    ``"data"`` (the payload and its checksum disagree: the next record stands where it should), or ``"compression"``.
+    ``part`` says which: ``"length"`` (the length and its checksum disagree, so the next record cannot be found by
+    counting), ``"data"`` (the data and its checksum disagree; the next record is where it should be), or
+    ``"compression"``.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class CorruptRecordError(FormatError):
 
 
 class DisagreesWithIndexError(CorruptRecordError):
-    """A record does not stand where the shard's index says. Nothing need be damaged, but the index cannot be used."""
+    """A record is not where the shard's index says. The data may be intact, but the index cannot be used."""
 
 
 class TruncatedError(FormatError):
@@ -198,11 +199,11 @@ class RecordTooLargeError(FormatError):
 
 
 class ExampleError(AsyncRecError, ValueError):
-    """A record is whole, but its Example cannot be made or read."""
+    """A record is intact, but its Example cannot be encoded or decoded."""
 
 
 class DecodeError(ExampleError):
-    """The bytes are no Example."""
+    """The bytes are not an Example."""
 
 
 class SchemaError(ExampleError):
@@ -210,7 +211,7 @@ class SchemaError(ExampleError):
 
 
 class StorageError(AsyncRecError, OSError):
-    """A store did not do what it was asked. The message names the operation and the object."""
+    """A store failed to do what it was asked. The message names the operation and the object."""
 
 
 class ObjectNotFoundError(StorageError, FileNotFoundError):
@@ -218,7 +219,7 @@ class ObjectNotFoundError(StorageError, FileNotFoundError):
 
 
 class ObjectExistsError(StorageError, FileExistsError):
-    """The object is there already, and was to be created exclusively."""
+    """The object exists already, and was to be created exclusively."""
 
 
 class ObjectChangedError(StorageError):
@@ -226,13 +227,13 @@ class ObjectChangedError(StorageError):
 
 
 class StoragePermissionError(StorageError, PermissionError):
-    """The store, or the operating system, refuses the credentials at hand."""
+    """The store, or the operating system, refused access with these credentials."""
 
 
 class TransientStorageError(StorageError):
     """The same call may succeed later: a timeout, a reset, a 429 or 5xx.
 
-    ``retry_after`` is what the store asked for, in seconds; ``None`` where it said nothing.
+    ``retry_after`` is how long the store asked to wait, in seconds; ``None`` if it did not say.
     """
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
@@ -241,26 +242,26 @@ class TransientStorageError(StorageError):
 
 
 class UnsettledError(TransientStorageError):
-    """Whether an object was created could not be found out: it may be there, and nothing may be taken back.
+    """It could not be determined whether an object was created. It may exist, so nothing may be undone.
 
-    The same call again finds out: it is content when the object is there and its own.
+    The same call again determines it, and succeeds if the object is there and is its own.
     """
 
 
 class IntegrityError(StorageError):
-    """What is stored is not what was sent, or what came is not what is stored."""
+    """What is stored is not what was sent, or what arrived is not what is stored."""
 
 
 class ConflictError(StorageError):
-    """Somebody else decided otherwise about the same data set meanwhile, and was first.
+    """Another process changed the same data set first.
 
     What this job would have made or removed was replaced, or the job itself was abandoned. Nothing of it is in the
-    manifest, beyond what it had been told is committed.
+    manifest, except what was already reported as committed.
     """
 
 
 class ObjectTooLargeError(AsyncRecError, ValueError):
-    """An object is larger than what it is read for may be; nothing of it was read."""
+    """An object is larger than the limit for what it is read for; nothing of it was read."""
 
 
 class DatasetError(AsyncRecError, ValueError):
@@ -268,23 +269,23 @@ class DatasetError(AsyncRecError, ValueError):
 
 
 class DuplicateKeyError(DatasetError):
-    """A key came twice where each may come once."""
+    """A key came twice, where each key may come only once."""
 
 
 class ManifestError(DatasetError):
-    """A manifest segment cannot be read, or names what it must not."""
+    """A manifest segment cannot be read, or names something that it must not."""
 
 
 class PluginError(AsyncRecError):
-    """A plugin is not installed, or cannot be used: there is no backend, or not one, for a path, or no such format."""
+    """A plugin is not installed, or cannot be used: no backend, or more than one, serves a path; or no format does."""
 
 
 class UnknownSchemeError(PluginError, LookupError):
-    """No installed backend answers to the scheme of the URL."""
+    """No installed backend serves the scheme of the URL."""
 
 
 class AmbiguousSchemeError(PluginError, LookupError):
-    """Two backends answer to the scheme of the URL."""
+    """Two backends serve the scheme of the URL."""
 
 
 class UnsupportedBackendError(PluginError, RuntimeError):

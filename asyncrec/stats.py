@@ -1,4 +1,6 @@
-"""What writers, readers, streams and samplers count: the types of their ``stats``."""
+"""What writers, readers, streams and samplers count: the types of their ``stats``, and `writer_totals`, which adds up
+those of all sharded writers.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from asyncrec._sampling.interleave.stream import InterleaveStats as InterleaveStats
     from asyncrec._sampling.interleave_sampler.sampler import SamplerStats as SamplerStats
     from asyncrec._shards.writing.stats import ShardedWriterStats as ShardedWriterStats
+    from asyncrec._shards.writing.totals import WriterTotals as WriterTotals
+    from asyncrec._shards.writing.totals import writer_totals as writer_totals
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -23,5 +27,6 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._sampling.interleave.stream": ("InterleaveStats",),
         "asyncrec._sampling.interleave_sampler.sampler": ("SamplerStats",),
         "asyncrec._shards.writing.stats": ("ShardedWriterStats",),
+        "asyncrec._shards.writing.totals": ("WriterTotals", "writer_totals"),
     },
 )

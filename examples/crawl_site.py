@@ -34,6 +34,7 @@ from crawling.frontier import Frontier
 from crawling.local_site import connector_to, served_folder
 from crawling.screen import Tally, missed, progress_bar, show_report, show_stop
 from crawling.website import NotFetched, Page, Site, SiteUnreachable, links_in, open_site
+from rich.filesize import decimal
 
 import asyncrec
 
@@ -111,6 +112,7 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
     However the crawl ends, leaving the writer's context commits what is not committed yet.
     """
     earlier = await earlier_pages(to)
+    tally.before = 0 if earlier is None else earlier.records
     async with asyncrec.open_sharded_writer(
         to,
         max_shard_bytes=MAX_SHARD_BYTES,
@@ -219,6 +221,9 @@ async def run(options: argparse.Namespace) -> int:
                 manifest = await read_back(options.to)
                 seconds = time.perf_counter() - began
         watchers.cancel_scope.cancel()
+    if ending.at_once:
+        print("\ncrawl_site: ended at once; what was committed stays, and the same command continues", file=sys.stderr)
+        return 130
     if manifest is None:
         assert ending.signal is not None, "nothing else cancels"
         show_stop(tally, options.to, ending.signal.name)
@@ -226,7 +231,11 @@ async def run(options: argparse.Namespace) -> int:
     if not manifest.shards:
         print(f"crawl_site: {site.start_url} gave no page: {missed(tally)}", file=sys.stderr)
         return 1
-    show_report(tally, options.to, manifest.shards, seconds=seconds)
+    sizes = (
+        f"each ends at {decimal(MAX_SHARD_BYTES)}, or with the crawl: {OPEN_SHARDS} are open at once, all pages of a "
+        "package in one of them, and the last ones are as full as they got"
+    )
+    show_report(tally, options.to, manifest.shards, sizes=sizes, seconds=seconds)
     await show_balanced_batches(options.to)
     return 0
 

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 import asyncrec
@@ -140,6 +142,33 @@ async def test_tools(tmp_path: Path, blocking_calls: list[str]) -> None:
     assert (await tools.verify(str(tmp_path / "again"))).ok
     await report(str(tmp_path / "again"))
     assert blocking_calls == []
+
+
+async def test_tools_that_make_one_data_set_of_others(tmp_path: Path, blocking_calls: list[str]) -> None:
+    source = tmp_path / "source"
+    async with asyncrec.open_sharded_writer(source, max_shard_records=40) as writer:
+        for number in range(100):
+            await writer.write(asyncrec.encode_example({"n": number % 30}), key=str(number))
+    await tools.filter(source, tmp_path / "few", where=[tools.Where("n", "10", "<")])
+    await tools.sample(source, tmp_path / "drawn", records=20)
+    await tools.dedupe(source, tmp_path / "once")
+    await tools.merge([tmp_path / "few", tmp_path / "drawn"], tmp_path / "merged")
+    assert (await tools.diff(source, tmp_path / "merged")).only_first
+    assert len((await tools.ls(tmp_path)).entries) == 5
+    async with tools.open_tail(source, records=3) as tail:
+        assert [len(records) async for records in tail] == [3]
+    assert blocking_calls == []
+
+
+async def test_a_writer_that_opens_where_one_died_and_is_watched(tmp_path: Path, blocking_calls: list[str]) -> None:
+    await died(tmp_path / "pages")
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=0.001, flush_seconds=0.001) as writer:
+        await writer.write_many([b"x"] * 10)
+        while not list(tmp_path.glob(".*~status.partial")):  # made by a task of the writer's
+            await anyio.lowlevel.checkpoint()
+        await writer.wait(writer.stats().records, "spooled")
+        assert (await tools.watch(tmp_path / "pages")).records == 50
+    assert [call for call in blocking_calls if "test_blocking_calls" not in call] == []
 
 
 async def test_a_spool_is_written_to_and_uploaded_from(tmp_path: Path, blocking_calls: list[str]) -> None:

@@ -28,6 +28,7 @@ from asyncrec._records.position import BEGINNING
 from asyncrec._records.reading.reader import open_reader_at
 from asyncrec._sampling.interleave import cycle_shards
 from asyncrec._sampling.random_access import in_order
+from asyncrec.storage._local import open_files
 from asyncrec.storage._local import source as local_source
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -139,12 +140,14 @@ def reader(
     return Kind(write, opened)
 
 
-def shards(compression: Any) -> Callable[[Path], Coroutine[Any, Any, None]]:
+def shards(compression: Any, *, examples: bool = False) -> Callable[[Path], Coroutine[Any, Any, None]]:
     """Four of unequal length."""
 
     async def write(folder: Path) -> None:
         for number in range(4):
             records = [b"%d:%d" % (number, i) * 3 for i in range(7 + 9 * number)]
+            if examples:
+                records = [asyncrec.encode_example({"text": record}) for record in records]
             await asyncrec.write_records(folder / f"s{number}.tfrecord", records, compression=compression)
 
     return write
@@ -215,7 +218,7 @@ async def ordered(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
         yield dataset.batches()
 
 
-EVERY = tools.Where("none", "x", equal=False)
+EVERY = tools.Where("text", "x", "!=")
 
 KINDS: dict[str, Kind] = {
     **{f"reader {getattr(c, 'type', c)}": reader(c) for c in COMPRESSIONS},
@@ -242,7 +245,7 @@ KINDS: dict[str, Kind] = {
     "tuples": Kind(a_split, tuples_of),
     "a data set in order": Kind(shards(""), ordered),
     "records of the tools": Kind(shards(""), tools.open_records),
-    "records of the tools, chosen": Kind(shards(""), partial(tools.open_records, where=[EVERY])),
+    "records of the tools, chosen": Kind(shards("", examples=True), partial(tools.open_records, where=[EVERY])),
 }
 
 
@@ -250,6 +253,7 @@ KINDS: dict[str, Kind] = {
 def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Nothing is in the page cache: every read of a file is one by a thread. And to close one takes a while."""
     monkeypatch.setattr(local_source, "_NOWAIT", 0)
+    monkeypatch.setattr(open_files, "_NOWAIT", 0)
     leave = local_source.LocalSource.__aexit__
 
     async def left(self: local_source.LocalSource, *error: Any) -> None:

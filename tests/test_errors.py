@@ -38,6 +38,7 @@ ELSEWHERE = {
     },
     # What a plugin's own modules tell one another by; all but the signals are subclasses of the tree.
     "plugins/asyncrec-formats/asyncrec_formats/http_body.py": {"TooLargeError"},
+    "plugins/asyncrec-azure/asyncrec_azure/errors.py": {"BlocksGoneError"},
     "plugins/asyncrec-gcs/asyncrec_gcs/errors.py": {"SessionGoneError"},
     "plugins/asyncrec-s3/asyncrec_s3/errors.py": {"CompletingError", "InvalidPartError", "UploadGoneError"},
 }  # fmt: skip
@@ -46,7 +47,10 @@ ELSEWHERE = {
 BUILTIN = {
     "asyncrec/compat/_live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
     "asyncrec/compat/_remote_file.py": 1,  # likewise
-    "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an answer that cannot be read; whoever asked names the object
+    "asyncrec/storage/_http.py": 1,  # a header that cannot be read; likewise
+    "plugins/asyncrec-azure/asyncrec_azure/container.py": 1,  # an answer that cannot be read; likewise
+    "plugins/asyncrec-azure/asyncrec_azure/listing.py": 3,
+    "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 6,  # an answer that cannot be read; whoever asked names the object
     "plugins/asyncrec-report/asyncrec_report/html.py": 4,  # a mistake of the report's own, and no argument of a user's
     "plugins/asyncrec-s3/asyncrec_s3/body.py": 1,  # what aiohttp asks of a payload
 }

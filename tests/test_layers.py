@@ -18,7 +18,10 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "asyncrec"
 
 LAYERS = {
+    "asyncrec._first_use": 0,
+    "asyncrec._arguments": 0,
     "asyncrec._lazy": 0,
+    "asyncrec._numpy": 0,
     "asyncrec.errors": 0,
     "asyncrec._native": 0,
     "asyncrec.native": 0,
@@ -46,7 +49,7 @@ LAYERS = {
 
 # Within a package: a room imports from those before it, so there is no circle.
 ROOMS = {
-    "asyncrec._concurrency": ("forks", "tasks", "map", "read_ahead", "batches", "lru_cache", "turns"),
+    "asyncrec._concurrency": ("forks", "clock", "tasks", "map", "read_ahead", "batches", "lru_cache", "turns"),
     "asyncrec._framing": (
         "crc",
         "encoding",
@@ -71,7 +74,9 @@ ROOMS = {
 }
 
 PURE = (
+    "asyncrec._arguments",
     "asyncrec._lazy",
+    "asyncrec._numpy",
     "asyncrec.errors",
     "asyncrec._native",
     "asyncrec._framing",

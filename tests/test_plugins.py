@@ -18,7 +18,7 @@ PUBLIC = {
 
 
 # A store is written with these, as a stranger's would be.
-STORES = ("asyncrec-aiofiles", "asyncrec-gcs", "asyncrec-s3")
+STORES = ("asyncrec-aiofiles", "asyncrec-azure", "asyncrec-fsspec", "asyncrec-gcs", "asyncrec-http", "asyncrec-s3")
 FOR_STORES = ("asyncrec.storage", "asyncrec.errors")
 
 

@@ -81,9 +81,11 @@ LONG_TESTS = {
 )
 # "file: class" -> why it may be larger.
 LARGE_CLASSES = {
+    "asyncrec/_shards/commit/manifest_writer.py: ManifestWriter": "what its segments say, and what it counts",
     "asyncrec/_framing/salvage/frames.py: FrameSalvager": "one search, whose steps share where it stands",
     "asyncrec/_records/writing/memory_budget.py: ByteBudget": "one number, and all that may change it",
     "asyncrec/_shards/journal/header.py: JobHeader": "the fields of a stored format",
+    "asyncrec/_shards/journal/status.py: JobStatus": "the fields of a stored format",
     "asyncrec/_shards/writing/stats.py: ShardedWriterStats": "what users are told, a field each",
     "asyncrec/_records/reading/reader.py: RecordReader": "public: what a reader does",
     "asyncrec/_sampling/random_access/dataset.py: Dataset": "public: what a data set does",
@@ -97,6 +99,9 @@ LONG_SIGNATURES = {
     "asyncrec/_shards/writing/job.py: __init__": "what a job is made of, each made before it",
     "asyncrec/_shards/writing/joint_job.py: open_joint_job": "what a data set is made of, and by whom",
     "asyncrec/_shards/writing/ordered_writer.py: write_ordered": "what a data set is made of, for three tools",
+    "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: get_data": "Crawlee's own",
+    "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: iterate_items": "Crawlee's own",
+    "plugins/asyncrec-azure/asyncrec_azure/access.py: access_of": "the options of an account, a parameter each",
     "plugins/asyncrec-gcs/asyncrec_gcs/bucket.py: request": "the parts of an HTTP request and what its answer may be",
 }
 # Commands and imitations have the parameters that their users give.

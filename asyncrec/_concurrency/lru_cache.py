@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 import anyio
@@ -44,6 +45,14 @@ class AsyncLRUCache(Generic[K, V]):
                 done.set()
         self._values.move_to_end(key)
         return self._values[key]
+
+    def held(self, key: K) -> V | None:
+        """Return the value if it is cached. From any thread."""
+        value = self._values.get(key)
+        if value is not None:
+            with suppress(KeyError):  # gone meanwhile, on another thread
+                self._values.move_to_end(key)
+        return value
 
     def forget(self, key: K) -> None:
         value = self._values.pop(key, None)

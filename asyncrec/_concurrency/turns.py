@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from time import perf_counter
 from typing import TypeVar, TypeVarTuple
 
 from anyio.lowlevel import checkpoint
@@ -40,8 +40,8 @@ class Turns:
         if self._seconds > _MOST_SECONDS:
             self._seconds = 0.0
             await checkpoint()
-        began = perf_counter()
+        began = time.perf_counter()
         try:
             return func(*args)
         finally:
-            self._seconds += perf_counter() - began
+            self._seconds += time.perf_counter() - began

@@ -82,7 +82,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
         counts = {**await read_shard_info(folder), **shard_info}
         foreign = counts.keys() - manifests.keys()
         for name, manifest in manifests.items():
-            counts[name] = {shard.path: shard.records for shard in manifest.shards}
+            counts[name] = dict(zip(manifest.shards.paths(), manifest.shards.counts.tolist(), strict=True))
         tables = [await read_table(folder)] if foreign else []
         last_first = sorted(manifests, key=lambda name: (name == split, name))
         tables += [manifests[name].metadata.get("features") or {} for name in last_first]
@@ -90,7 +90,14 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
         changed = await _put(folder, TABLE, merged_tables(tables)) or changed
         if not changed:
             return
-    _log.warning("%s: %s and %s changed %d times under way", folder.root, SHARD_INFO, TABLE, _ATTEMPTS)
+    _log.warning(
+        "%s: %s and %s changed %d times under way",
+        folder.root,
+        SHARD_INFO,
+        TABLE,
+        _ATTEMPTS,
+        extra={"path": folder.root},
+    )
 
 
 def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
@@ -109,7 +116,13 @@ def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
                     "dense": before["dense"] and feature["dense"] and -1 not in shape,
                 }
             elif before is not None and before != feature:
-                _log.warning("feature %r is %s in one split and %s in another", name, before["type"], feature["type"])
+                _log.warning(
+                    "feature %r is %s in one split and %s in another",
+                    name,
+                    before["type"],
+                    feature["type"],
+                    extra={"feature": name},
+                )
             merged[name] = dict(feature)
     return dict(sorted(merged.items()))
 

@@ -11,12 +11,13 @@ and `crcs_between` two places of one running CRC, so that overlapping ranges are
 from __future__ import annotations
 
 from functools import cache
-
-import numpy as np
-from crc32c import crc32c as _package_crc32c
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from asyncrec._native import native
+from asyncrec._numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "Buffer",
@@ -37,7 +38,10 @@ _POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
 _PLACES = 5  # bytes of the lengths that CRCs are carried over
 
 # The C function itself: a wrapper of ours would cost half as much again for a small record.
-crc32c = _package_crc32c if native is None else native.crc32c
+if native is None:
+    from crc32c import crc32c
+else:
+    crc32c = native.crc32c  # type: ignore[assignment]  # the package's takes one parameter more
 """``crc32c(data, value=0) -> int``: the plain CRC-32C of ``data``, carried on from ``value``."""
 
 
@@ -71,9 +75,10 @@ def masked_crc32c_of_lengths(lengths: NDArray[np.uint64]) -> NDArray[np.uint32]:
     """
     if not lengths.size:
         return np.empty(0, np.uint32)
-    crcs = _TERMS[0].take(lengths & np.uint64(0xFF))
+    terms = _terms()
+    crcs = terms[0].take(lengths & np.uint64(0xFF))
     for place in range(1, (int(lengths.max()).bit_length() + 7) // 8):
-        crcs ^= _TERMS[place].take((lengths >> np.uint64(8 * place)) & np.uint64(0xFF))
+        crcs ^= terms[place].take((lengths >> np.uint64(8 * place)) & np.uint64(0xFF))
     return mask_all(crcs)
 
 
@@ -145,6 +150,7 @@ def _steps() -> tuple[list[int], list[int]]:
     return forth, back
 
 
+@cache
 def _terms() -> NDArray[np.uint32]:
     """Row ``place``, column ``value``: what a byte at that place adds; the CRC of 8 zeros is folded into row 0."""
     zeros: int = crc32c(bytes(8))
@@ -155,6 +161,3 @@ def _terms() -> NDArray[np.uint32]:
             terms[place, 1 << bit : 2 << bit] = terms[place, : 1 << bit] ^ np.uint32(term)
     terms[0] ^= np.uint32(zeros)
     return terms
-
-
-_TERMS = _terms()

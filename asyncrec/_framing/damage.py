@@ -26,21 +26,21 @@ class Damage:
     """A range of a file that was lost, or is in doubt.
 
     Attributes:
-        offset: its first byte: of the file; with ``member_offset``, of what that member decompresses to.
-        length: how many bytes, counted likewise.
-        reason: why reading could not go on at ``offset``. What touches it is part of the range, whatever the reason.
+        offset: its first byte, counted in the file; with ``member_offset``, in the decompressed output of that member.
+        length: its length in bytes, counted in the same way.
+        reason: why reading could not continue at ``offset``. Adjacent damage is part of the range, whatever its reason.
 
-            - ``"length"``: the length and its checksum disagree. 12 bytes long, when the record behind that header was
-              whole, and was given out.
+            - ``"length"``: the length and its checksum disagree. The range has 12 bytes if the record behind that
+              header was intact; that record was returned.
             - ``"data"``: the data and its checksum disagree.
-            - ``"too_large"``: a record beyond ``max_record_bytes``.
+            - ``"too_large"``: a record longer than ``max_record_bytes``.
             - ``"truncated"``: the file, or the compressed stream, ends too soon.
-            - ``"compression"``: a GZIP member, or the rest of a ZLIB stream, does not decompress. Counted in compressed
-              bytes, and from the member's beginning; records in it whose own checksums hold were given out.
-            - ``"ambiguous"``: not lost. Records that were found by search between two damaged places: their checksums
-              hold, and they were given out; but they may be the contents of one large record that was lost.
-        records_before: how many records were given out before it.
-        member_offset: for what is wrong inside a compressed stream, the byte of the file at which its member begins.
+            - ``"compression"``: a GZIP member, or the rest of a ZLIB stream, cannot be decompressed. Counted in
+              compressed bytes, from the beginning of the member; records in it whose own checksums hold were returned.
+            - ``"ambiguous"``: not lost. Records that were found by searching between two damaged places; their
+              checksums hold, and they were returned, but they may be the contents of one large record that was lost.
+        records_before: how many records were returned before it.
+        member_offset: for damage inside a compressed stream, the byte of the file at which its member begins.
     """
 
     offset: int

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import Struct
 
-import numpy as np
-
 from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec._native import native
+from asyncrec._numpy import np
 
 __all__ = ["FOOTER_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "encode_frames"]
 
@@ -27,7 +26,6 @@ _FEW = 32
 _LENGTH = Struct("<Q")
 _HEADER = Struct("<QI")
 _CRC = Struct("<I")
-_GLUE = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
 _GAP = bytearray(FRAME_OVERHEAD)
 
 
@@ -48,7 +46,8 @@ def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
     if len(records) < _FEW:
         return _encode_few(records)
     lengths = np.fromiter(map(len, records), np.int64, len(records))
-    glue = np.empty(len(records) + 1, _GLUE)
+    glue_type = np.dtype([("footer", "<u4"), ("length", "<u8"), ("crc", "<u4")])
+    glue = np.empty(len(records) + 1, glue_type)
     glue["length"][:-1] = lengths
     glue["crc"][:-1] = masked_crc32c_of_lengths(lengths.view(np.uint64))
     glue["footer"][1:] = mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records)))
@@ -62,7 +61,7 @@ def encode_frames_in_python(records: Sequence[bytes]) -> list[Buffer]:
     frames = _GAP.join(joined)
     gaps = np.zeros(len(records) + 1, np.int64)
     np.cumsum(lengths + FRAME_OVERHEAD, out=gaps[1:])
-    every_16_bytes = np.ndarray((len(frames) - FRAME_OVERHEAD + 1,), _GLUE, frames, strides=(1,))
+    every_16_bytes = np.ndarray((len(frames) - FRAME_OVERHEAD + 1,), glue_type, frames, strides=(1,))
     every_16_bytes[gaps] = glue
 
     # The first gap has no footer before it, the last no header after it.

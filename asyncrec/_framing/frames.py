@@ -16,15 +16,17 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from struct import Struct
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec._framing.damage import READ_ON
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
 from asyncrec._native import native
+from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "FRAME_OVERHEAD",

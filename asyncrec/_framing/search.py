@@ -11,8 +11,6 @@ from __future__ import annotations
 from array import array
 from collections import deque
 
-import numpy as np
-
 from asyncrec._framing.crc import (
     Buffer,
     crc32c,
@@ -23,6 +21,7 @@ from asyncrec._framing.crc import (
     masked_crc32c_of_lengths,
 )
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
+from asyncrec._numpy import np
 
 __all__ = ["FrameSearch", "find_headers"]
 

@@ -54,7 +54,7 @@ static uint32_t sum_by_tables(uint32_t crc, const uint8_t *at, size_t size)
 #if defined(HARDWARE)
 
 /* Stretches: long ones for the speed, short ones so that a record of some hundred bytes gains, too. */
-enum { LONG = 1360, SHORT = 128 };
+enum { LONG = 1344, SHORT = 128, LINE = 64 };
 
 static uint32_t over_long[4][256], over_short[4][256];
 
@@ -66,10 +66,15 @@ static inline uint32_t carried(uint32_t table[4][256], uint32_t crc)
 TARGET static inline uint32_t three(uint32_t crc, const uint8_t *at, size_t stretch, uint32_t table[4][256])
 {
     uint32_t second = 0, third = 0;
-    for (const uint8_t *end = at + stretch; at < end; at += 8) {
-        crc = STEP8(crc, get64(at));
-        second = STEP8(second, get64(at + stretch));
-        third = STEP8(third, get64(at + 2 * stretch));
+    for (const uint8_t *end = at + stretch; at < end; at += LINE) {
+        /* The same lines of the next three: from memory that no cache has, half as fast again. */
+        for (size_t n = 3; n < 6; n++)
+            __builtin_prefetch((const void *)((uintptr_t)at + n * stretch)); /* past the end, perhaps */
+        for (size_t n = 0; n < LINE; n += 8) {
+            crc = STEP8(crc, get64(at + n));
+            second = STEP8(second, get64(at + stretch + n));
+            third = STEP8(third, get64(at + 2 * stretch + n));
+        }
     }
     return carried(table, carried(table, crc) ^ second) ^ third;
 }

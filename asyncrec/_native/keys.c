@@ -1,4 +1,7 @@
-/* Digests of keys: BLAKE2b of 16 bytes (RFC 7693), as asyncrec/_shards/writing/keys.py takes them of hashlib. */
+/* Digests of keys: BLAKE2b of 16 bytes (RFC 7693), as asyncrec/_shards/writing/keys.py takes them of hashlib.
+ *
+ * Keys are short: most take one block. Of a batch four such blocks are compressed at a time where the processor has AVX2,
+ * one in each quarter of its registers, in about the time of one. */
 
 #include "native.h"
 
@@ -62,17 +65,110 @@ static void compress(uint64_t state[8], const uint8_t block[BLOCK], uint64_t cou
         state[n] ^= v[n] ^ v[n + 8];
 }
 
-static PyObject *digest_of(const uint8_t *at, size_t size)
+#define PARAMETERS (0x01010000u ^ DIGEST) /* no key of its own, one thread */
+
+static void digest_into(uint8_t *digest, const uint8_t *at, size_t size)
 {
     uint64_t state[8], count = 0;
     uint8_t last[BLOCK] = {0};
     memcpy(state, initial, sizeof state);
-    state[0] ^= 0x01010000u ^ DIGEST; /* no key of its own, one thread */
+    state[0] ^= PARAMETERS;
     for (; size > BLOCK; size -= BLOCK, at += BLOCK)
         compress(state, at, count += BLOCK, 0);
     put_bytes(last, at, size);
     compress(state, last, count + size, 1);
-    return PyBytes_FromStringAndSize((const char *)state, DIGEST);
+    memcpy(digest, state, DIGEST);
+}
+
+static PyObject *digest_of(const uint8_t *at, size_t size)
+{
+    uint8_t digest[DIGEST];
+    digest_into(digest, at, size);
+    return PyBytes_FromStringAndSize((const char *)digest, DIGEST);
+}
+
+/* A key of at most one block, and where its digest belongs. */
+struct waiting {
+    uint8_t block[BLOCK];
+    size_t size;
+    uint8_t *digest;
+};
+
+enum { LANES = 4 };
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAS_LANES
+
+typedef uint64_t lanes __attribute__((vector_size(8 * LANES)));
+
+#define TURNED(value, bits) ((value) >> (bits) | (value) << (64 - (bits)))
+#define MIX(a, b, c, d, x, y) \
+    do { \
+        a += b + (x); \
+        d = TURNED(d ^ a, 32); \
+        c += d; \
+        b = TURNED(b ^ c, 24); \
+        a += b + (y); \
+        d = TURNED(d ^ a, 16); \
+        c += d; \
+        b = TURNED(b ^ c, 63); \
+    } while (0)
+
+__attribute__((target("avx2"))) static void digest_lanes(struct waiting keys[LANES])
+{
+    lanes m[16], v[16], first, second;
+    for (int n = 0; n < 16; n++)
+        m[n] = (lanes){get64(keys[0].block + 8 * n), get64(keys[1].block + 8 * n), get64(keys[2].block + 8 * n),
+                       get64(keys[3].block + 8 * n)};
+    for (int n = 0; n < 8; n++) {
+        v[n] = (lanes){0} + initial[n];
+        v[n + 8] = v[n];
+    }
+    v[0] ^= PARAMETERS;
+    first = v[0];
+    second = v[1];
+    v[12] ^= (lanes){keys[0].size, keys[1].size, keys[2].size, keys[3].size};
+    v[14] = ~v[14];
+#if !defined(__clang__)
+#pragma GCC unroll 12
+#endif
+    for (int round = 0; round < ROUNDS; round++) {
+        const uint8_t *at = order[round % 10];
+        MIX(v[0], v[4], v[8], v[12], m[at[0]], m[at[1]]);
+        MIX(v[1], v[5], v[9], v[13], m[at[2]], m[at[3]]);
+        MIX(v[2], v[6], v[10], v[14], m[at[4]], m[at[5]]);
+        MIX(v[3], v[7], v[11], v[15], m[at[6]], m[at[7]]);
+        MIX(v[0], v[5], v[10], v[15], m[at[8]], m[at[9]]);
+        MIX(v[1], v[6], v[11], v[12], m[at[10]], m[at[11]]);
+        MIX(v[2], v[7], v[8], v[13], m[at[12]], m[at[13]]);
+        MIX(v[3], v[4], v[9], v[14], m[at[14]], m[at[15]]);
+    }
+    first ^= v[0] ^ v[8];
+    second ^= v[1] ^ v[9];
+    for (int n = 0; n < LANES; n++)
+        put64(put64(keys[n].digest, first[n]), second[n]);
+}
+#endif
+
+static int lanes_here(void)
+{
+#if defined(HAS_LANES)
+    return __builtin_cpu_supports("avx2") != 0;
+#else
+    return 0;
+#endif
+}
+
+static void digest_waiting(struct waiting *keys, int count)
+{
+#if defined(HAS_LANES)
+    if (count == LANES) {
+        digest_lanes(keys);
+        return;
+    }
+#endif
+    for (int n = 0; n < count; n++)
+        digest_into(keys[n].digest, keys[n].block, keys[n].size);
 }
 
 static PyObject *digest_of_key(PyObject *key)
@@ -116,4 +212,75 @@ PyObject *py_key_digests(PyObject *module, PyObject *keys)
     }
     Py_XDECREF(held);
     return digests;
+}
+
+/* What a key is as bytes: its own, or those of an object that the caller lets go of. */
+static const uint8_t *bytes_of_key(PyObject *key, Py_ssize_t *size, PyObject **held)
+{
+    *held = NULL;
+    if (PyBytes_Check(key)) {
+        *size = PyBytes_Size(key);
+        return (const uint8_t *)PyBytes_AsString(key);
+    }
+    if (!PyUnicode_Check(key)) {
+        PyErr_SetString(PyExc_TypeError, "a key is str or bytes");
+        return NULL;
+    }
+    const char *text = PyUnicode_AsUTF8AndSize(key, size);
+    if (!text) { /* lone surrogates */
+        PyErr_Clear();
+        *held = PyUnicode_AsEncodedString(key, "utf-8", "surrogatepass");
+        if (!*held)
+            return NULL;
+        *size = PyBytes_Size(*held);
+        text = PyBytes_AsString(*held);
+    }
+    return (const uint8_t *)text;
+}
+
+PyObject *py_join_digests(PyObject *module, PyObject *keys)
+{
+    (void)module;
+    PyObject *held = PySequence_Tuple(keys);
+    if (!held)
+        return NULL;
+    Py_ssize_t count = PyTuple_Size(held);
+    PyObject *joined = count <= PY_SSIZE_T_MAX / DIGEST ? PyBytes_FromStringAndSize(NULL, count * DIGEST) : PyErr_NoMemory();
+    uint8_t *at = joined ? (uint8_t *)PyBytes_AsString(joined) : NULL;
+    struct waiting waiting[LANES];
+    int number = 0, most = lanes_here() ? LANES : 1;
+    for (Py_ssize_t n = 0; joined && n < count; n++, at += DIGEST) {
+        PyObject *key = PyTuple_GetItem(held, n);
+        if (PyByteArray_Check(key)) { /* a digest already */
+            if (PyByteArray_Size(key) == DIGEST)
+                memcpy(at, PyByteArray_AsString(key), DIGEST);
+            else {
+                PyErr_SetString(PyExc_ValueError, "a digest has 16 bytes");
+                Py_CLEAR(joined);
+            }
+            continue;
+        }
+        Py_ssize_t size;
+        PyObject *encoded;
+        const uint8_t *data = bytes_of_key(key, &size, &encoded);
+        if (!data)
+            Py_CLEAR(joined);
+        else if (size > BLOCK)
+            digest_into(at, data, (size_t)size);
+        else {
+            struct waiting *next = &waiting[number++];
+            memset(put_bytes(next->block, data, (size_t)size), 0, (size_t)(BLOCK - size));
+            next->size = (size_t)size;
+            next->digest = at;
+            if (number == most) {
+                digest_waiting(waiting, number);
+                number = 0;
+            }
+        }
+        Py_XDECREF(encoded);
+    }
+    if (joined)
+        digest_waiting(waiting, number);
+    Py_DECREF(held);
+    return joined;
 }

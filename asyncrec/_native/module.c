@@ -16,12 +16,19 @@ static PyMethodDef methods[] = {
      "what. raw_of(value, narrow) gives the kind and payload of values of rarer types"},
     {"encode_frames", FAST(py_encode_frames),
      "encode_frames(records, handed_on) -> list of buffers; see asyncrec._framing.encoding"},
+    {"encode_index", FAST(py_encode_index),
+     "encode_index(start, lengths, member) -> the lines of an index; member is -1 where there is none"},
     {"example_columns", FAST(py_example_columns),
      "example_columns(records, names, kinds, ask) -> for each name its values, as a bytearray of int64 or float32 or a\n"
      "list of bytes, and a bytearray of int64: how many each record has, -1 where it has none. ask(row, odd) is called\n"
      "for one row of each layout, and raises if that is refused; and for an odd row, to return it in the usual form"},
+    {"fitting", FAST(py_fitting),
+     "fitting(records, begin, most_bytes, longest) -> where those end that fit, and the bytes of their frames"},
+    {"join_digests", py_join_digests, METH_O,
+     "join_digests(keys) -> the digests of all, in one; a bytearray among the keys is a digest already"},
     {"key_digest", py_key_digest, METH_O, "key_digest(key) -> 16 bytes of BLAKE2b; a str is taken as UTF-8"},
     {"key_digests", py_key_digests, METH_O, "key_digests(keys) -> the digest of each, in a list"},
+    {"lengths_of", py_lengths_of, METH_O, "lengths_of(records) -> how long each is, 8 bytes in the machine's order"},
     {NULL, NULL, 0, NULL},
 };
 

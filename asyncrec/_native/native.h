@@ -86,6 +86,10 @@ PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t n
 PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_encode_example(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_example_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_fitting(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_lengths_of(PyObject *module, PyObject *records);
+PyObject *py_encode_index(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_join_digests(PyObject *module, PyObject *keys);
 PyObject *py_key_digest(PyObject *module, PyObject *key);
 PyObject *py_key_digests(PyObject *module, PyObject *keys);
 

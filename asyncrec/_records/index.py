@@ -10,23 +10,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._native import native
+from asyncrec._numpy import np
 from asyncrec.errors import FormatError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["RecordIndex", "encode_index", "parse_index"]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordIndex:
-    """The index of one file of n records.
+    """The index of one file of n records: where each of them begins.
 
     Attributes:
-        offsets: int64 (n,): of each frame, in the file, or within its member's output.
-        sizes: int64 (n,): of each frame, payload plus 16.
+        offsets: int64 (n,): the offset of each frame, in the file or within the output of its member.
+        sizes: int64 (n,): the size of each frame, the data plus 16 bytes.
         members: int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed file.
     """
 
@@ -58,18 +61,28 @@ class RecordIndex:
         return _lines(columns)
 
 
-def encode_index(start: int, lengths: Sequence[int], *, member: int | None = None) -> bytes:
-    """Make the lines of records with these payload lengths, one after another from ``start``."""
+def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
+    """Make the lines of records that begin at ``start``, one after another.
+
+    ``lengths`` are those of the payloads, as `asyncrec._records.record_size.pack_lengths` writes them.
+    """
+    if native is not None:
+        return native.encode_index(start, lengths, -1 if member is None else member)
+    return encode_index_in_python(start, lengths, member=member)
+
+
+def encode_index_in_python(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
+    """Do what `encode_index` does, where there is no compiler."""
     if not lengths:
         return b""
-    sizes = np.asarray(lengths, dtype=np.int64) + FRAME_OVERHEAD
-    offsets = np.empty(len(lengths), dtype=np.int64)
+    sizes = np.frombuffer(lengths, dtype=np.int64) + FRAME_OVERHEAD
+    offsets = np.empty(len(sizes), dtype=np.int64)
     offsets[0] = start
     np.cumsum(sizes[:-1], out=offsets[1:])
     offsets[1:] += start
     if member is None:
         return _lines([offsets, sizes])
-    return _lines([offsets, sizes, np.full(len(lengths), member, dtype=np.int64)])
+    return _lines([offsets, sizes, np.full(len(sizes), member, dtype=np.int64)])
 
 
 def parse_index(text: bytes) -> RecordIndex:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, takewhile
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._native import native
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.storage._base import Buffer
 
-__all__ = ["LARGE_EXAMPLE", "LARGE_RECORD", "as_record", "buffer_size", "framed_size"]
+__all__ = [
+    "LARGE_EXAMPLE",
+    "LARGE_RECORD",
+    "as_record",
+    "buffer_size",
+    "fitting",
+    "framed_size",
+    "lengths_of",
+    "pack_lengths",
+]
 
 # Above this a checksum or a copy takes long enough to be a worker thread's work (the design's 1 MiB).
 LARGE_RECORD = 1 << 20
@@ -22,6 +35,43 @@ LARGE_EXAMPLE = 64 << 10
 def framed_size(lengths: Sequence[int]) -> int:
     """The bytes that records of these lengths take in an uncompressed file."""
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
+
+
+def pack_lengths(lengths: Iterable[int]) -> bytes:
+    """Write lengths as 8 bytes each, in the machine's order."""
+    return array("q", lengths).tobytes()
+
+
+def lengths_of_in_python(records: list[bytes]) -> bytes:
+    """`lengths_of` where there is no compiler."""
+    return pack_lengths(map(len, records))
+
+
+def fitting_in_python(records: list[Any], begin: int, most_bytes: int, longest: int) -> tuple[int, int]:
+    """`fitting` where there is no compiler."""
+    part = records[begin:] if begin else records
+    if set(map(type, part)) != {bytes}:
+        part = list(takewhile(lambda record: type(record) is bytes, part))
+    lengths = list(map(len, part))
+    if lengths and max(lengths) > longest:
+        lengths = list(takewhile(longest.__ge__, lengths))
+    if not lengths:
+        return begin, 0
+    ends = list(accumulate(map(FRAME_OVERHEAD.__add__, lengths)))
+    count = max(1, bisect_right(ends, most_bytes))
+    return begin + count, ends[count - 1]
+
+
+lengths_of = lengths_of_in_python if native is None else native.lengths_of
+"""``lengths_of(records) -> bytes``: how long each record of a list is, as `pack_lengths` writes it."""
+
+fitting = fitting_in_python if native is None else native.fitting
+"""``fitting(records, begin, most_bytes, longest) -> (end, size)``: the records of a list that fit together.
+
+They begin at ``begin`` and end at ``end``; their frames take ``size`` bytes, which is at most ``most_bytes`` unless it
+is that of one alone. None of them is longer than ``longest``, and all are exactly `bytes`: they end before one that is
+not.
+"""
 
 
 async def as_record(record: Buffer | Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""This is asyncrec without async, for scripts, notebooks and the workers of data loaders.
+"""asyncrec without async, for scripts, notebooks and the workers of data loaders.
 
 Names and parameters are the same.
 
@@ -10,14 +10,14 @@ Names and parameters are the same.
         ...
 
 ``async with`` becomes ``with``, ``async for`` becomes ``for``, and what was awaited is called. The work is done by an
-event loop in a thread of its own, one for each process, started on first use and ended with the process; that another
-event loop runs in the calling thread, as in a notebook, does not matter. Names that have nothing asynchronous are not
-repeated here.
+event loop in a background thread, one for each process, which starts on first use and ends with the process. It does
+not interfere with an event loop in the calling thread, such as a notebook's. Names that are not asynchronous anyway are
+not repeated here.
 
-Calls that go to that thread and back cost some 60 microseconds. What moves many records therefore moves them in lists.
+A call to that thread and back costs about 60 microseconds, so records are moved in lists.
 
 - ``KeyboardInterrupt`` cancels the call that it interrupts, and leaves the ``with`` as any other exception does.
-- After a fork the child starts a loop of its own. What was opened before raises a RuntimeError there.
+- After a fork the child starts an event loop of its own. What was opened before raises a RuntimeError there.
 - What is still open when Python ends is cancelled, and cleaned up.
 """
 

@@ -105,7 +105,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
 
     @property
     def schema(self) -> Schema | None:
-        """The schema of the records; `None` where nothing says."""
+        """The schema of the records; `None` if nothing says it."""
         return self._value.schema
 
     def __next__(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
         return self.schema.decode(self._records.next_record())
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Give the records as they are stored, in lists as they come. No list is empty."""
+        """Iterate over the records as they are stored, in non-empty lists."""
         return self._records
 
 

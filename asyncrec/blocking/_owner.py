@@ -15,11 +15,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar, TypeVarTuple
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
 import anyio
 
 from asyncrec.blocking._portal import Call, current_portal
+from asyncrec.errors import ArgumentTypeError
 
 __all__ = ["Handle", "Opened", "Owner", "as_call", "as_context", "owner_of"]
 
@@ -87,6 +88,10 @@ class Owner(Generic[A]):
         return self._leave(error)
 
     def _leave(self, error: BaseException | None) -> bool:
+        if isinstance(error, GeneratorExit) and self._portal.is_own_thread():
+            # Garbage is collected on any thread: a generator that held this open was dropped, and cannot wait here.
+            self.abandon()
+            return False
         self._portal.check(self.what)
         assert self._task is not None, "it was entered"
         self._portal.portal.call(self._held.leave, error)
@@ -109,9 +114,24 @@ class Owner(Generic[A]):
         text = f"{self.what}: dropped without being closed; use it in a `with`"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
+    def check(self) -> None:
+        """Raise where nothing of it may be used: as `call` would.
+
+        Raises:
+            RuntimeError: this is another process than the one that opened it, or the loop's own thread.
+        """
+        self._portal.check(self.what)
+
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Await ``func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
         return self._portal.run(func, *args, what=self.what)
+
+    def start(self, func: Callable[[*Ts], Awaitable[None]], *args: *Ts) -> Call[None]:
+        """Begin ``func(*args)`` in a task of its own, which nobody waits for; it has to live with the context left."""
+        self._portal.check(self.what)
+        task = Call(self._portal, func, *args)
+        task.begin()
+        return task
 
     def call_inside(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Await ``func(*args)`` in the owner's task. An interruption does what it does to `call`."""
@@ -271,14 +291,25 @@ H = TypeVar("H", bound=Handle[Any])
 class Opened(AbstractContextManager[H, bool]):
     """A synchronous context manager over an asynchronous one."""
 
-    def __init__(self, make: Callable[[Owner[Any], Any], H], open_: Callable[[], Owner[Any]]) -> None:
+    def __init__(self, make: Callable[[Owner[Any], Any], H], open_: Callable[[], Owner[Any]], what: str) -> None:
         self._make = make
         self._open = open_
+        self._what = what
 
     def __enter__(self) -> H:
         self._owner = self._open()
         self._handle = self._make(self._owner, self._owner.enter())
         return self._handle
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"{self._what} is opened by a with statement: with {self._what}(...) as it: it.{name}")
+
+    def __iter__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{self._what} is opened by a with statement: with {self._what}(...) as it: for each in it: ..."
+        )
 
     def abandon(self) -> None:
         """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
@@ -297,7 +328,7 @@ def as_context(
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[H]:
-        return Opened(handle, lambda: Owner(func(*args, **kwargs), func.__name__))
+        return Opened(handle, lambda: Owner(func(*args, **kwargs), func.__name__), func.__name__)
 
     return opened
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
+from asyncrec._framing.compression import Compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.reading import reader
@@ -41,9 +42,9 @@ __all__ = [
 
 
 class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
-    """`asyncrec.RecordReader`, iterated with ``for``: records, or lists of them from `batches`.
+    """`asyncrec.RecordReader`, iterated with ``for``: over records, or over lists of them from `batches`.
 
-    A single pass, for one thread at a time.
+    It is read once, by one thread at a time.
     """
 
     def __init__(self, owner: Owner[reader.RecordReader], value: reader.RecordReader) -> None:
@@ -54,7 +55,7 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._records.next_record()
 
     def batches(self) -> Iterator[list[bytes]]:
-        """Give the records in lists as they come, the fast way. No list is empty. Goes on where ``next`` stopped."""
+        """Iterate over the records in non-empty lists, which is the fast way. Continues where ``next`` stopped."""
         return self._records
 
     def examples(self, schema: Schema | None = None) -> Iterator[dict[str, Any]]:
@@ -66,8 +67,13 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
         return self._value.path
 
     @property
+    def info(self) -> ObjectInfo:
+        """The object that is read, as the store describes it."""
+        return self._value.info
+
+    @property
     def compression(self) -> str:
-        """The compression that was found, or told."""
+        """How the file is compressed, as it was detected or given."""
         return self._value.compression
 
     @property
@@ -83,8 +89,8 @@ class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
 class RecordWriter(Handle[writer.RecordWriter]):
     """`asyncrec.RecordWriter`. Any number of threads may use it.
 
-    `write` collects: what it took is handed on when 1,024 records or 512 KiB are together, by `flush`, by `write_many`,
-    and on leaving the ``with``. An error of the store is raised by whatever hands on.
+    `write` collects records. They are passed on when there are 1,024 of them or 512 KiB, by `flush`, by `write_many`,
+    and at the end of the ``with``. Whichever call passes them on raises an error of the store.
     """
 
     def __init__(
@@ -104,20 +110,19 @@ class RecordWriter(Handle[writer.RecordWriter]):
 
     @property
     def published(self) -> ObjectInfo | None:
-        """What the store has, once the context exited cleanly."""
+        """What the store says of the object, once the context has exited cleanly."""
         return self._value.published
 
     @property
     def schema(self) -> Schema | None:
-        """What its records are held against."""
+        """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
     def write(self, record: Record) -> None:
-        """Take one record; it is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
+        """Write one record; it is copied unless it is `bytes`. See `asyncrec.RecordWriter.write`.
 
-        A mapping is encoded in this thread.
-
-        Interrupted, the record was taken, and what was not handed on is handed on later.
+        A mapping is encoded in this thread. If the call is interrupted, the record was accepted, and is passed on
+        later.
         """
         if self._encoder is not None:
             record, _ = self._encoder.take_now(record)
@@ -131,7 +136,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
                 self._hand_on()
 
     def write_many(self, records: Iterable[Record]) -> None:
-        """Take many records, in order. Interrupted, a prefix of them was taken. The iterable runs in this thread."""
+        """Write many records, in order. If interrupted, it wrote the first ones. The iterable runs in this thread."""
         if self._encoder is not None:
             for record in records:
                 self.write(record)
@@ -152,7 +157,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         return self._owner.call(flush)
 
     def stats(self) -> writer.WriterStats:
-        """Count what was done so far; records that are being collected are not in it."""
+        """Count what was done so far, without records that are still being collected."""
         return self._value.stats()
 
     def _hand_on(self) -> None:
@@ -184,6 +189,7 @@ def open_writer(path: str | PathLike[str], **options: Any) -> Opened[RecordWrite
     return Opened(
         lambda owner, value: RecordWriter(owner, value, encoder),
         lambda: Owner(writer.open_writer(path, **options), "open_writer"),
+        "open_writer",
     )
 
 
@@ -195,7 +201,7 @@ def write_records(
     path: str | PathLike[str],
     records: Iterable[Buffer],
     *,
-    compression: writer.Compression = "",
+    compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -215,7 +221,7 @@ def write_examples(
     rows: Iterable[Mapping[str, Any]],
     *,
     schema: GivenSchema = None,
-    compression: writer.Compression = "",
+    compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,

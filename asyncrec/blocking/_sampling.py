@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar
+from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,12 @@ from asyncrec._sampling.interleave import stream
 from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
 from asyncrec._sampling.random_access import dataset
 from asyncrec._sampling.random_access.dataset import RecordLocation
+from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._examples import Examples
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of
 from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, Stream
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.example._schema import Schema
 
 __all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
@@ -28,13 +30,23 @@ T = TypeVar("T")
 
 
 class Dataset(Handle[dataset.Dataset]):
-    """`asyncrec.Dataset`. Any number of threads may use it. ``dataset[i]`` is ``dataset.get(i)``."""
+    """`asyncrec.Dataset`. Any number of threads may use it.
+
+    ``dataset[i]`` is ``dataset.get(i)``, and ``dataset[i:j]`` the list of these records. What is in uncompressed shards
+    of a local folder is read in the calling thread.
+    """
 
     def __len__(self) -> int:
         return len(self._value)
 
-    def __getitem__(self, index: SupportsIndex) -> bytes:
-        return self.get(index)
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> bytes | list[bytes]:
+        return self.get_many(index) if isinstance(index, slice) else self.get(index)
 
     def __repr__(self) -> str:
         return repr(self._value)
@@ -53,38 +65,46 @@ class Dataset(Handle[dataset.Dataset]):
 
     @property
     def manifest(self) -> Manifest:
-        """The snapshot that it shows."""
+        """The snapshot that is read."""
         return self._value.manifest
 
     @property
     def schema(self) -> Schema | None:
-        """What the manifest says of the features; `None` when no writer said."""
+        """The schema in the manifest; `None` if no writer gave one."""
         return self._value.schema
 
     def get(self, index: SupportsIndex) -> bytes:
-        """See `asyncrec.Dataset.get`. Many at once are much faster: `get_many`."""
-        return self._owner.call(self._value.get, index)
+        """See `asyncrec.Dataset.get`. To read many records, `get_many` is much faster."""
+        self._owner.check()
+        record = self._value.lookup.one(index, waits=True)
+        return self._owner.call(self._value.get, index) if record is None else record
 
-    def get_many(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> list[bytes]:
+    def get_many(self, indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]]) -> list[bytes]:
         """See `asyncrec.Dataset.get_many`."""
-        wanted = indices if isinstance(indices, np.ndarray) else list(indices)
-        return self._owner.call(self._value.get_many, wanted)
+        self._owner.check()
+        wanted = numbers_of(indices, len(self), path=self.manifest.path)
+        records = self._value.lookup.many_here(wanted)
+        return self._owner.call(self._value.get_many, wanted) if records is None else records
 
     def get_by_key(self, key: str | bytes) -> bytes:
         """See `asyncrec.Dataset.get_by_key`."""
-        return self._owner.call(self._value.get_by_key, key)
+        return self.get(self.find(key))
 
     def find(self, key: str | bytes) -> int:
         """See `asyncrec.Dataset.find`."""
-        return self._owner.call(self._value.find, key)
+        self._owner.check()
+        keys = self._value.keys
+        return keys.look_up(key) if keys.are_read else self._owner.call(self._value.find, key)
 
     def locate(self, index: SupportsIndex) -> RecordLocation:
         """See `asyncrec.Dataset.locate`."""
         return self._owner.call(self._value.locate, index)
 
     def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
-        """See `asyncrec.Dataset.shuffled`, whose arguments these are."""
-        return _stream(lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK)
+        """See `asyncrec.Dataset.shuffled`, which has the same arguments."""
+        return _stream(
+            lambda: Owner(self._value.shuffled(**options), "shuffled", keeps=self._owner), options, CHUNK, "shuffled"
+        )
 
 
 def as_stream(
@@ -94,7 +114,7 @@ def as_stream(
 
     @wraps(func)
     def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
-        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk)
+        return _stream(lambda: Owner(func(*args, **kwargs), func.__name__), kwargs, chunk, func.__name__)
 
     return opened
 
@@ -106,15 +126,22 @@ def _of_dataset(
 
     @wraps(func)
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(
+                f"{func.__name__} takes a Dataset of asyncrec.blocking, which open_dataset gives, not "
+                f"{type(dataset).__name__}"
+            )
         owner = owner_of(dataset)
-        return _stream(lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1)
+        return _stream(
+            lambda: Owner(func(owner.value, *args, **kwargs), func.__name__, keeps=owner), kwargs, 1, func.__name__
+        )
 
     return opened
 
 
-def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int) -> Opened[Stream[Any]]:
+def _stream(open_: Callable[[], Owner[Any]], options: Mapping[str, Any], chunk: int, what: str) -> Opened[Stream[Any]]:
     worker = options.get("worker", (0, 1))
-    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_)
+    return Opened(lambda owner, value: Stream(owner, value, worker=worker, chunk=chunk), open_, what)
 
 
 open_dataset = as_context(dataset.open_dataset, Dataset)

@@ -7,8 +7,10 @@ once: tickets number the writes, and all writes come through here, so that the n
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from typing import Any, Literal, ParamSpec, cast
@@ -25,10 +27,12 @@ from asyncrec._shards.ownership import listing
 from asyncrec._shards.recovery import recover as recovery
 from asyncrec._shards.writing import open as opening
 from asyncrec._shards.writing import writer
-from asyncrec._shards.writing.keys import key_digest, partition_of
+from asyncrec._shards.writing.keys import digest_of, partition_of
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
+from asyncrec.blocking._portal import Call
+from asyncrec.blocking._timed_flush import Flush, flush_in_time
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
@@ -42,9 +46,9 @@ P = ParamSpec("P")
 class ShardedWriter(Handle[writer.ShardedWriter]):
     """`asyncrec.ShardedWriter`. Any number of threads may use it.
 
-    `write` collects: what it took is handed on when 1,024 records or 512 KiB are together, by every other method but
-    `has` and `stats`, and on leaving the ``with``. Until then it does not count for ``memory_limit`` or
-    ``max_shard_seconds``.
+    `write` collects records. They are passed on when there are 1,024 of them or 512 KiB, by every other method except
+    `has` and `stats`, at the end of the ``with``, and after ``flush_seconds``, by which they are on the disk. Until
+    then they do not count for ``memory_limit`` or ``max_shard_seconds``.
     """
 
     def __init__(
@@ -70,6 +74,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_keys: set[bytes] = set()
         self._tickets = 0
         self._left = False
+        self._timer: Call[None] | None = None
+        self._is_timed = value.flush_seconds is None  # or needs no timer
         owner.finish_with(self._finish)
 
     @property
@@ -81,19 +87,24 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return self._value.writer_id
 
     @property
+    def flush_seconds(self) -> float | None:
+        """After so many seconds what was written is on the disk, unasked; `None` where it is not."""
+        return self._value.flush_seconds
+
+    @property
     def last_ticket(self) -> int:
         """The ticket of the last write; 0 before the first."""
         return self._tickets
 
     @property
     def schema(self) -> Schema | None:
-        """What its records are held against."""
+        """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
     def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
-        """Take one record; returns its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
+        """Write one record, and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
-        Interrupted, the record was taken, and what was not handed on is handed on later.
+        If the call is interrupted, the record was accepted, and is passed on later.
         """
         if self._encoder is not None:
             record, key = self._encoder.take_now(record, key)
@@ -111,14 +122,16 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             self._pending.append((data, key, partition))
             self._pending_bytes += size + FRAME_OVERHEAD
             ticket = self._tickets
+            if not self._is_timed:
+                self._begin_timer()
             if len(self._pending) >= BATCH_RECORDS or self._pending_bytes >= BATCH_BYTES:
                 self.hand_on()
         return ticket
 
     def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
-        """Take many records without keys, in order. Returns the last one's ticket. The iterable runs in this thread.
+        """Write many records without keys, in order, and return the ticket of the last one.
 
-        Interrupted, a prefix of them was taken.
+        The iterable runs in this thread. If the call is interrupted, the first ones have been written.
         """
         if self._encoder is not None or (self._partition_by is not None and partition is None):
             for record in records:
@@ -140,7 +153,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
     def has(self, key: str | bytes) -> bool:
         """See `asyncrec.ShardedWriter.has`."""
         with self._lock:
-            return self._value.has(key) or key_digest(key) in self._pending_keys
+            return self._value.has(key) or digest_of(key) in self._pending_keys
 
     def flush(self, *, require: Level = "buffered") -> Level:
         """See `asyncrec.ShardedWriter.flush`."""
@@ -162,26 +175,60 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._owner.call(self._value.wait, ticket, level)
 
     def stats(self) -> ShardedWriterStats:
-        """See `asyncrec.ShardedWriter.stats`; records that are being collected are not in it."""
+        """See `asyncrec.ShardedWriter.stats`. Records that are still being collected are not counted."""
         return self._owner.call_sync(self._value.stats)
 
     def hand_on(self) -> None:
-        """Hand on what `write` collected, so that ``max_shard_seconds`` counts for it: before a long pause."""
+        """Pass on what `write` collected, so that ``max_shard_seconds`` starts to count. Call it before a long
+        pause."""
         with self._lock:
             if not self._pending:
                 return
             try:
                 self._owner.call(self._write_pending)
             finally:
-                self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
-                self._pending_keys = {key_digest(key) for _, key, _ in self._pending if key is not None and self._skips}
+                self._count_pending()
+
+    def _count_pending(self) -> None:
+        self._pending_bytes = sum(len(record) + FRAME_OVERHEAD for record, _, _ in self._pending)
+        self._pending_keys = {digest_of(key) for _, key, _ in self._pending if key is not None and self._skips}
+
+    def _begin_timer(self) -> None:
+        seconds = self._value.flush_seconds
+        assert seconds is not None, "else it counts as timed"
+        self._timer = self._owner.start(flush_in_time, weakref.WeakMethod[Flush](self._flush_collected), seconds)
+        self._is_timed = True
+
+    async def _flush_collected(self) -> bool | None:
+        """Hand on and flush, on the loop; see `Flush`. What fails is raised by the next call.
+
+        The asynchronous writer keeps its error; and what was not handed on stays here, and fails again.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        found = False
+        try:
+            if self._pending and not self._left:
+                await self._write_pending()
+                found = True
+        except Exception:
+            pass
+        finally:
+            self._count_pending()
+            self._is_timed = found
+            self._lock.release()
+        if not found:
+            return False
+        with suppress(Exception):
+            await self._value.flush()  # other threads may write meanwhile
+        return True
 
     def _is_new(self, key: str | bytes) -> bool:
         """Tell whether a write of this key gets a ticket, or is dropped as a duplicate.
 
         The writer's keys change only while records are handed on, which this thread's lock excludes.
         """
-        digest = key_digest(key)
+        digest = digest_of(key)
         if not self._skips:
             return True
         if digest in self._pending_keys or self._value.has(key):
@@ -197,6 +244,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             pending.popleft()  # a write that was cancelled did not take its record
 
     def _finish(self, error: BaseException | None) -> None:
+        if self._timer is not None:
+            self._timer.abandon()  # it may hold the lock, for as long as a store that is full lets nothing in
         with self._lock:
             self._left = True
             if error is None:
@@ -241,7 +290,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 encoder=encoder,
             )
 
-        return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__))
+        return Opened(make, lambda: Owner(func(*args, **kwargs), func.__name__), func.__name__)
 
     return opened
 

@@ -49,7 +49,7 @@ class ByteSource(Handle[base.ByteSource]):
 class Storage(Handle[base.Storage]):
     """`asyncrec.storage.Storage`. Any number of threads may use it.
 
-    Other functions of `asyncrec.blocking` are given it as ``storage=store.storage``.
+    To pass it to other functions of `asyncrec.blocking`, use ``storage=store.storage``.
     """
 
     @property
@@ -67,7 +67,11 @@ class Storage(Handle[base.Storage]):
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> Opened[ByteSink]:
         """See `asyncrec.storage.Storage.open_sink`."""
-        return Opened(ByteSink, lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key, keeps=self._owner))
+        return Opened(
+            ByteSink,
+            lambda: Owner(self._value.open_sink(key, exclusive=exclusive), key, keeps=self._owner),
+            "open_sink",
+        )
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
@@ -76,6 +80,7 @@ class Storage(Handle[base.Storage]):
         return Opened(
             ByteSource,
             lambda: Owner(self._value.open_source(key, start=start, end=end, etag=etag), key, keeps=self._owner),
+            "open_source",
         )
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
@@ -116,11 +121,11 @@ class FileWriter(Handle[files.FileWriter]):
     """An object that is being written by `open_file`. Used by one thread."""
 
     def write(self, data: Buffer) -> None:
-        """Take ``data``, which may be changed afterwards. One call to the loop each: write in large pieces."""
+        """Write ``data``, which you may change afterwards. Each call goes to the event loop: write in large pieces."""
         self._owner.call_inside(self._value.write, data)
 
     def flush(self) -> int:
-        """Make what was written as durable as the store can; returns how many bytes, from the first, now are."""
+        """Make what was written as durable as the store can; return how many bytes, from the first, now are."""
         return self._owner.call_inside(self._value.flush)
 
 

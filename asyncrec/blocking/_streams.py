@@ -108,9 +108,10 @@ class AsyncStream(Protocol[T_co]):
 
 
 class Stream(Handle[Any], Iterator[T]):
-    """A stream of records or of batches, iterated with ``for``. For one thread at a time.
+    """A stream of records or of batches, iterated with ``for``, by one thread at a time.
 
-    A stream of records is taken over in lists of 256; ``state_dict`` is still as of the last record given.
+    Records come from the event loop in lists of 256; ``state_dict`` is still the position after the last record given
+    out.
     """
 
     def __init__(self, owner: Owner[Any], value: AsyncStream[T], *, worker: tuple[int, int], chunk: int) -> None:
@@ -136,7 +137,7 @@ class Stream(Handle[Any], Iterator[T]):
         return item
 
     def batches(self, batch_size: int) -> Iterator[list[T]]:
-        """Give lists of ``batch_size`` records, one call each. See the stream's own ``batches``."""
+        """Iterate over lists of ``batch_size`` records, with one call each. See the stream's own ``batches``."""
         if self._skip:
             self._refill()
         if self._given < len(self._current):
@@ -147,7 +148,7 @@ class Stream(Handle[Any], Iterator[T]):
         return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Say where the stream stands, as of the last record or batch given; JSON. See the stream's own."""
+        """Return the position after the last record or batch given out, as JSON. See the stream's own."""
         if 0 < self._given < len(self._current) and self._before is not None:
             return {**self._before, "list_position": self._given, "list_shard": self._worker}
         if self._before is not None and self._given == 0 and self._current:
@@ -156,11 +157,11 @@ class Stream(Handle[Any], Iterator[T]):
         return {**state, "list_position": self._skip, "list_shard": self._worker} if self._skip else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. Before iterating.
+        """Continue from this state. Call it before iterating.
 
         Raises:
-            ValueError: the state is of another stream; or it was taken between records of a list by one of several
-                workers, and is given to another.
+            ValueError: the state is of another stream; or one of several workers took it between the records of a list,
+                and it is loaded into another worker.
         """
         state = dict(state)
         skip = int(state.pop("list_position", 0))
@@ -173,13 +174,19 @@ class Stream(Handle[Any], Iterator[T]):
         self._skip = skip
 
     def stats(self) -> Any:
-        """Ask the stream for its counts; records on their way from there count as given."""
+        """Return the stream's counts; records on their way from the event loop count as given out."""
         return self._owner.call_sync(self._value.stats)
 
     @property
     def damage(self) -> list[ShardDamage]:
         """What was skipped so far: see the stream's own ``damage``. (Class-balanced samplers skip nothing.)"""
         found: list[ShardDamage] = self._owner.call_sync(lambda: self._value.damage)
+        return found
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The classes of a `ClassBalancedSampler`. Other streams have none: AttributeError."""
+        found: tuple[Any, ...] = self._value.classes
         return found
 
     def _refill(self) -> None:

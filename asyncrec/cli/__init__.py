@@ -10,7 +10,12 @@
     _options         the options that several commands share
     _splits          what ``from-csv`` and ``from-folder`` share
     _show_records    what ``head`` and ``cat`` share; `_record_formats` shows one record
+    _watch_screen    what ``watch`` shows, as wide as the terminal is
     _complaints      what is said on stderr
+    _completion      what shells complete
+    _descriptors     stdin, stdout and stderr that are closed
+    _standard        ``-`` in place of a path
+    _words           messages in the words of the command line
     _output          text and JSON for the terminal; nothing of a record reaches it raw
     _progress        a bar on stderr, on a terminal only
 
@@ -30,12 +35,14 @@ answers in a fraction of the time that typer, NumPy and anyio take to load.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from asyncrec._lazy import lazy
+from asyncrec.cli._descriptors import give_up_output, take_closed_descriptors
 
 if TYPE_CHECKING:
     from asyncrec.cli._exits import DAMAGE as DAMAGE
@@ -92,6 +99,22 @@ __all__ = ["main", *_names]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (``sys.argv`` unless given); returns the exit code."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if not take_closed_descriptors():
+        return 3
+    try:
+        code = _call(given)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads it has enough: ``asyncrec cat ... | head``
+        give_up_output()
+        return 0
+    except OSError as error:
+        give_up_output()
+        sys.stderr.write(f"asyncrec: standard output: {error.strerror}\n")
+        return 3
+
+
+def _call(given: list[str]) -> int:
     if find_spec("typer") is None:  # its absence is told in one line
         sys.stderr.write("asyncrec: the command line needs typer and rich: pip install 'asyncrec[cli]'\n")
         return 2
@@ -100,6 +123,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         show_help()
         return 0
+    if not given and "_ASYNCREC_COMPLETE" not in os.environ:
+        from asyncrec.cli._help import show_help
+
+        show_help()
+        sys.stderr.write("asyncrec: say which command; 'asyncrec COMMAND --help' tells about one\n")
+        return 2
     from asyncrec.cli._app import run
 
     return run(given)

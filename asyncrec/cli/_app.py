@@ -5,23 +5,34 @@ With ``--debug`` anywhere in the line the traceback is shown as well.
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Callable, Container, Iterator, MutableMapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from asyncrec.cli._complaints import Warnings, complain
-from asyncrec.cli._help import help_page
+from asyncrec.cli._descriptors import give_up_output
+from asyncrec.cli._help import help_page, help_width
 from asyncrec.cli._installed import INSTALLED, function_of
 
 __all__ = ["run"]
 
+# Columns below which two of text have no room.
+_NARROW = 60
 INTERRUPTED = 130  # as shells say of SIGINT: 128 + 2
+
+
+class _Command(TyperCommand):
+    """A command whose help fits a narrow terminal: what an option does stands below its name there."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if formatter.width < _NARROW:
+            formatter.write_dl = partial(formatter.write_dl, col_max=4)
+        super().format_help(ctx, formatter)
 
 
 class _Commands(MutableMapping[str, Any]):
@@ -36,7 +47,9 @@ class _Commands(MutableMapping[str, Any]):
             if found is None:
                 raise KeyError(name)
             one = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-            one.command(name, no_args_is_help=False)(_quiet_when_cut_off(function_of(found)))
+            settings = {"terminal_width": help_width()}
+            make = one.command(name, cls=_Command, no_args_is_help=False, context_settings=settings)
+            make(_quiet_when_cut_off(function_of(found)))
             self._made[name] = typer.main.get_command(one)
         return self._made[name]
 
@@ -62,8 +75,8 @@ def _quiet_when_cut_off(command: Callable[..., int]) -> Callable[..., int]:
             code = command(**arguments)
             sys.stdout.flush()
             return code
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what Python still holds has to go somewhere
+        except BrokenPipeError:  # not left to typer, which makes a failure of it
+            give_up_output()
             return 0
 
     return run
@@ -143,7 +156,9 @@ def _explain(error: Exception, reported: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
     if isinstance(error, typer.TyperException):
         context: Any = getattr(error, "ctx", None)
-        complain(error.format_message(), command=context.command_path if context else "asyncrec")
+        complain(
+            error.format_message().replace("Value error, ", ""), command=context.command_path if context else "asyncrec"
+        )
         if context:
             sys.stderr.write(f"try '{context.command_path} --help'\n")
         return 2

@@ -27,6 +27,10 @@ def command(
 
     Raw records follow each other without a separator, so --record with it gives one payload as it is. A terminal never
     gets them, nor any control character of what is in a record.
+
+    \b
+    Example:
+      asyncrec cat demo-data/pages --where 'label in 3,4' --feature url --limit 5 --json
     """
     if (record is not None or key is not None) and (where or limit is not None or None not in (record, key)):
         raise UsageError("--record and --key each mean one record: no other condition goes with them")

@@ -41,8 +41,10 @@ def complain(message: str, command: str = "asyncrec") -> None:
     """A line on stderr."""
     from asyncrec.cli._output import clean
 
+    if sys.stderr is None:
+        return
     try:
         sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
         sys.stderr.flush()
-    except BrokenPipeError:
+    except OSError:  # nobody can be told
         pass

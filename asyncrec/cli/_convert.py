@@ -6,8 +6,10 @@ from typing import Annotated
 
 import typer
 
+from asyncrec.cli._complaints import complain
 from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import (
+    Compression,
     Debug,
     Json,
     Source,
@@ -19,8 +21,9 @@ from asyncrec.cli._options import (
     run_async,
     stores,
 )
-from asyncrec.cli._output import print_json, say
+from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._standard import standard_output
 
 _MOST_SHOWN = 20
 
@@ -32,29 +35,34 @@ def command(
         str | None, typer.Option("--from", metavar="jsonl|parquet|warc|...", help="Where the suffix does not say it.")
     ] = None,
     target_format: Annotated[
-        str | None, typer.Option("--to", metavar="jsonl|parquet|warc|...", help="Where the suffix does not say it.")
+        str | None, typer.Option("--to", metavar="jsonl|csv|parquet|warc|...", help="Where the suffix does not say it.")
     ] = None,
     max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
-    compression: Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the new shards.")] = "none",
+    compression: Annotated[Compression, typer.Option(help="Of the new shards.", case_sensitive=False)] = "none",
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Other formats to records, and records to other formats: JSON lines, and what plugins bring.
+    """Other formats to records, and records to other formats: JSON lines, CSV as a target, and what plugins bring.
 
     What is bad in a source is skipped and reported, and the exit code is then 1. Run again after an interruption, it
     passes over the source files that are done. Parquet and WARC need asyncrec-formats.
+
+    \b
+    Example:
+      asyncrec convert demo-data/pages pages.csv
     """
     from asyncrec import tools
 
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     size = parse_size(max_shard_bytes)
+    to_stdout = standard_output(target)
     with Bar("converting") as bar:
         report = run_async(
             lambda: tools.convert(
                 source,
-                target,
+                "stdout.tfrecord" if to_stdout and target_format in (None, "tfrecord") else target,
                 source_format=source_format,
                 target_format=target_format,
                 max_shard_bytes=size,
@@ -63,7 +71,10 @@ def command(
                 **opening,
             )
         )
-    if json:
+    if to_stdout:
+        for bad in report.bad[:_MOST_SHOWN]:
+            complain(f"{bad.path}: {bad.where}: skipped: {bad.reason}")
+    elif json:
         print_json(report.to_json())
     else:
         for bad in report.bad[:_MOST_SHOWN]:
@@ -72,5 +83,6 @@ def command(
             say(f"... and {report.bad_count - _MOST_SHOWN:,} more skipped (--json has a thousand)")
         before = f", {len(report.done_before):,} were done before" if report.done_before else ""
         passed = f", {report.passed:,} of other types passed over" if report.passed else ""
-        say(f"{report.target}: {report.records:,} records of {len(report.files):,} files{before}{passed}")
+        records, files = plural(report.records, "record"), plural(len(report.files), "file")
+        say(f"{report.target}: {records} of {files}{before}{passed}")
     return DAMAGE if report.bad_count else FINE

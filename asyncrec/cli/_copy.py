@@ -26,10 +26,14 @@ def command(
     A data set becomes the data set TARGET (folder and name), with indexes, keys, schema and metadata. Interrupted, it
     is taken up by copying again: what is there already and is the same stays. A data set that grew is brought up to
     date in the same way.
+
+    \b
+    Example:
+      asyncrec copy demo-data/pages copied/pages
     """
     from asyncrec import tools
 
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     with Bar("copying") as bar:
         report = run_async(
             lambda: tools.copy(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
 
@@ -18,12 +18,17 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """How many records: by the manifest, by indexes that fit, or else by reading their lengths."""
+    """How many records: by the manifest, by indexes that fit, or else by reading their lengths.
+
+    \b
+    Example:
+      asyncrec count demo-data/pages
+    """
     from asyncrec import tools
 
-    options = parse_options(storage_option)
+    options = opened(path, storage_option)
     with Bar("counting") as bar:
-        report = run_async(lambda: tools.count(path, progress=bar, storage_options=options))
+        report = run_async(lambda: tools.count(path, progress=bar, **options))
     if json:
         print_json(report.to_json())
     elif shards:

@@ -22,6 +22,10 @@ def command(
 
     Objects of up to 8 MiB are written below PATH and deleted again. Exit code 3 when something that is needed fails.
     A store that keeps two writers of a small object apart, but not of a large one, is told of and is no failure.
+
+    \b
+    Example:
+      asyncrec doctor demo-data
     """
     from asyncrec import tools
 

@@ -6,6 +6,7 @@ The type of the error decides, and nothing else: see the tree in `asyncrec.error
 
 from __future__ import annotations
 
+from asyncrec.cli._words import in_options
 from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatError, IntegrityError
 
 __all__ = ["DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE", "explained"]
@@ -17,7 +18,7 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
     """The exit code and the lines for an error. The notes it carries follow its message."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    lines = [_message(error), *getattr(error, "__notes__", ())]
+    lines = [in_options(line) for line in (_message(error), *getattr(error, "__notes__", ()))]
     if isinstance(error, FormatError | ExampleError | DatasetError | IntegrityError):
         return DAMAGE, lines
     if isinstance(error, OSError):  # StorageError is one

@@ -35,11 +35,16 @@ def command(
 
     Columns of whole numbers become int64 features, of numbers float32, all others text. The names of the classes are in
     the manifests, under "labels". What is there of these names is replaced.
+
+    \b
+    Example:
+      printf 'n,kind\\n1,a\\n2,b\\n3,a\\n4,b\\n' > table.csv
+      asyncrec from-csv table.csv tables --label kind --ratios 0.5
     """
     from asyncrec import tools
 
     arguments = split_arguments(ratios, seed, max_shard_bytes, compression)
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     with Bar("writing", of_bytes=False) as bar:
         report = run_async(
             lambda: tools.from_csv(

@@ -27,11 +27,17 @@ def command(
 
     A record holds data (the file's bytes), label (a number; the names are in the manifests, under "labels") and path.
     Each data set gets its share of every label. What is there of these names is replaced.
+
+    \b
+    Example:
+      mkdir -p photos/cat photos/dog
+      touch photos/cat/1 photos/cat/2 photos/dog/1 photos/dog/2
+      asyncrec from-folder photos labelled --ratios 0.5
     """
     from asyncrec import tools
 
     arguments = split_arguments(ratios, seed, max_shard_bytes, compression)
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     with Bar("writing", of_bytes=False) as bar:
         report = run_async(lambda: tools.from_folder(source, target, progress=bar, **arguments, **opening))
     show(report, json)

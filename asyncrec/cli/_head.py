@@ -20,7 +20,12 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """The first records, decoded: Examples by feature, other text as text, the rest as hex."""
+    """The first records, decoded: Examples by feature, other text as text, the rest as hex.
+
+    \b
+    Example:
+      asyncrec head demo-data/pages -n 2
+    """
     view = RecordView("json" if json else format, feature, whole=False)
     show_records(path, view, wheres=where, limit=limit, storage_option=storage_option)
     return 0

@@ -11,7 +11,7 @@ from asyncrec.cli._complaints import Warnings
 from asyncrec.cli._installed import INSTALLED
 from asyncrec.cli._table import SECTIONS
 
-__all__ = ["OPTIONS", "help_page", "show_help"]
+__all__ = ["OPTIONS", "help_page", "help_width", "show_help"]
 
 _ABOUT = """\
 Write, read, check and move TFRecord files and data sets, on any storage.
@@ -27,7 +27,7 @@ OPTIONS = {
 }
 _CODES = "Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec, 130 Ctrl-C."
 # As wide as the help of a command is.
-_WIDEST, _NARROWEST = 78, 50
+_WIDEST, _NARROWEST = 78, 38
 
 
 def show_help() -> None:
@@ -39,12 +39,16 @@ def show_help() -> None:
 
 def help_page() -> str:
     """The page, with every command that is installed."""
-    width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns - 2))
-    return "\n".join(_lines(width))
+    return "\n".join(_lines(help_width()))
+
+
+def help_width() -> int:
+    """The columns that help may take, of the terminal's."""
+    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns - 2))
 
 
 def _lines(width: int) -> Iterator[str]:
-    yield "Usage: asyncrec [OPTIONS] COMMAND [ARGS]..."
+    yield "Usage: asyncrec [OPTIONS] COMMAND ..."
     for paragraph in _ABOUT.split("\n\n"):
         yield ""
         yield from _indented(paragraph, width)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,11 +15,8 @@ from asyncrec.cli._progress import Bar
 def command(
     path: Path,
     layout: Annotated[
-        str,
-        typer.Option(
-            metavar="asyncrec|tfrecord|dali",
-            help="Where: _index/SHARD.index, SHARD without its suffix .tfindex, or SHARD.idx.",
-        ),
+        Literal["asyncrec", "tfrecord", "dali"],
+        typer.Option(help="Where: _index/SHARD.index, SHARD without its suffix .tfindex, or SHARD.idx."),
     ] = "asyncrec",
     force: Annotated[bool, typer.Option("--force", help="Make those anew that are there.")] = False,
     storage_option: StorageOptions = None,
@@ -29,6 +26,10 @@ def command(
     """Make the index of every shard that has none: for random access, for tfrecord or for NVIDIA DALI.
 
     An index is text, a line for each record: its offset and its size. Exit code 2 when a shard could have none.
+
+    \b
+    Example:
+      asyncrec index demo-data/pages
     """
     from asyncrec import tools
 

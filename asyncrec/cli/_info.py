@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ def command(path: Path, storage_option: StorageOptions = None, json: Json = Fals
     """What a file, a folder or a data set holds: shards, records, bytes, schema, writers, orphans.
 
     Manifests and indexes are read, and the first records; files in neither are counted while they are small.
+
+    \b
+    Example:
+      asyncrec info demo-data/pages
     """
     from asyncrec import tools
 
@@ -73,8 +78,7 @@ def _content(report: InfoReport) -> str | None:
 def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
     manifest = dataset.manifest
     say()
-    closed = sum(writer.closed for writer in manifest.writers.values())
-    unclosed = len(manifest.writers) - closed
+    states = Counter(writer.state for writer in dataset.writers)
     pairs(
         {
             "data set": dataset.path if named else None,
@@ -83,21 +87,24 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
             "bytes": human_bytes(manifest.bytes) if named else None,
             "snapshot": manifest.id,
             "last commit": dataset.last_commit,
-            "writers": f"{len(manifest.writers):,}: {closed:,} closed, {unclosed:,} open or ended by a crash",
+            "writers": f"{len(dataset.writers):,}: {', '.join(f'{n:,} {state}' for state, n in states.items())}",
             "metadata": ", ".join(manifest.metadata) or None,
             "conflicts": "\n".join(manifest.conflicts) or None,
         }
     )
-    if manifest.writers:
+    if dataset.writers:
         say()
         table(
             ["writer", "state", "shards", "records", "last commit"],
             (
-                (each.id, "closed" if each.closed else "open", each.shards, each.records, each.last_commit)
-                for each in list(manifest.writers.values())[:_MOST_SHOWN]
+                (each.id, each.state, each.shards, each.records, each.last_commit or "")
+                for each in dataset.writers[:_MOST_SHOWN]
             ),
         )
-        _more(len(manifest.writers))
+        _more(len(dataset.writers))
+        if any(each.state == "dead" for each in dataset.writers):
+            say()
+            say(f"'asyncrec recover {dataset.path}' sees to what the dead left")
     if dataset.orphans:
         say()
         say(f"in no manifest: {len(dataset.orphans):,} ('asyncrec verify' tells what can be done)")

@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from asyncrec.errors import UsageError
+from asyncrec._arguments import byte_count
+from asyncrec.cli._completion import complete_path
+from asyncrec.cli._standard import STANDARD, StandardStreams
+from asyncrec.errors import ArgumentValueError, UsageError
 
 __all__ = [
+    "Compression",
     "Debug",
     "Json",
+    "KeptCompression",
+    "NewTarget",
     "Path",
     "Source",
     "SourceOptions",
     "StorageOptions",
     "Target",
     "TargetOptions",
+    "opened",
     "parse_compression",
     "parse_duration",
     "parse_options",
@@ -30,9 +37,36 @@ __all__ = [
 
 T = TypeVar("T")
 
-Path = Annotated[str, typer.Argument(metavar="PATH", help="A file, folder, pattern or data set; local or a URL.")]
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A file, folder, pattern or data set.")]
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="A data set (folder and name), or a file or folder.")]
+Path = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="A file, folder, pattern or data set; local or a URL; - is standard input.",
+        autocompletion=complete_path,
+    ),
+]
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="A file, folder, pattern or data set; - is standard input.", autocompletion=complete_path
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET", help="A data set (folder and name), or a file or folder.", autocompletion=complete_path
+    ),
+]
+NewTarget = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="The new data set (folder and name); or a file of records, NAME.tfrecord; - is standard output.",
+        autocompletion=complete_path,
+    ),
+]
+Compression = Literal["none", "gzip", "zlib"]
+KeptCompression = Literal["keep", "none", "gzip", "zlib"]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 StorageOptions = Annotated[
@@ -51,7 +85,6 @@ TargetOptions = Annotated[
 ]
 
 _VALUE = re.compile(r'true|false|null|-?(0|[1-9]\d*)(\.\d+)?|"[^"\\\\]*"')
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
@@ -78,24 +111,33 @@ def parse_options(given: list[str] | None) -> dict[str, Any] | None:
     return options or None
 
 
-def stores(source: list[str] | None, target: list[str] | None) -> dict[str, Any]:
-    """The arguments by which a tool that reads one store and writes another gets the options of both."""
-    return {"storage_options": parse_options(source), "target_storage_options": parse_options(target)}
+def opened(path: str, given: list[str] | None) -> dict[str, Any]:
+    """The arguments by which a tool opens the store of a path; of ``-`` it is stdin."""
+    if path == STANDARD:
+        return {"storage": StandardStreams()}
+    return {"storage_options": parse_options(given)}
 
 
-def parse_compression(text: str) -> str:
-    """``"none"``, ``"gzip"``, ``"zlib"``, in any case, as the library calls them."""
-    return "" if text.lower() == "none" else text.upper()
+def stores(source: str, given: list[str] | None, target: str, for_target: list[str] | None) -> dict[str, Any]:
+    """The arguments by which a tool that reads one store and writes another opens both."""
+    into = {f"target_{name}": value for name, value in opened(target, for_target).items()}
+    return {**opened(source, given), **into}
+
+
+def parse_compression(text: str) -> Any:
+    """``"none"``, ``"gzip"``, ``"zlib"``, in any case, as the library calls them; ``"keep"`` stays."""
+    lower = text.lower()
+    return lower if lower == "keep" else "" if lower == "none" else lower.upper()
 
 
 def parse_size(text: str | None) -> int | None:
-    """``"64MiB"``, ``"64M"``, ``"1000"`` in bytes; units are powers of 1024."""
+    """``"64MiB"``, ``"64M"``, ``"1000"`` in bytes: M is 10^6, Mi is 2^20."""
     if text is None:
         return None
-    match = _SIZE.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"{text!r} is no size: write 1000, 64M or 1.5GiB")
-    return int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    try:
+        return byte_count(text, "")
+    except ArgumentValueError:
+        raise UsageError(f"{text!r} is no size: write 1000, 64M (10^6) or 1.5GiB (2^30)") from None
 
 
 def parse_duration(text: str) -> float:

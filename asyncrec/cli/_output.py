@@ -1,5 +1,8 @@
 """Text and JSON for a terminal or a pipe are printed by these functions.
 
+A terminal gets lines of its width, from 40 columns on, and colours, unless NO_COLOR is set; a file or a program gets
+each line whole and plain.
+
 What comes out of records, names and messages may hold anything, escape sequences among it. So no control character of
 theirs is ever written: `clean` is applied to all text, and JSON is ASCII. (``cat --format raw`` alone writes bytes as
 they are, and refuses a terminal.)
@@ -8,12 +11,24 @@ they are, and refuses a terminal.)
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from textwrap import wrap
+from typing import Any, Literal
 
-__all__ = ["clean", "human_bytes", "pairs", "print_json", "say", "table"]
+from asyncrec.errors import StorageError
+
+__all__ = ["clean", "entry", "human_bytes", "pairs", "plural", "print_json", "say", "table", "write"]
+
+Style = Literal["", "title", "name", "good", "bad"]
+
+# SGR: bold; cyan; green; bold red.
+_STYLES = {"title": "1", "name": "36", "good": "32", "bad": "1;31"}
+# A terminal that says less is taken to be as wide as this.
+_NARROWEST = 40
 
 # C0 but for the line feed, DEL, C1; line and paragraph separators, marks that turn the direction of writing, the byte
 # order mark, and halves of surrogate pairs, which no encoding takes.
@@ -30,14 +45,33 @@ def clean(text: str, *, line: bool = False) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
-def say(text: str = "") -> None:
+def write(text: str) -> None:
+    """Write to stdout.
+
+    Raises:
+        BrokenPipeError: whoever reads it has enough.
+        StorageError: it cannot be written, because a disk is full, say.
+    """
+    try:
+        sys.stdout.write(text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StorageError(f"standard output: {error.strerror}") from error
+
+
+def say(text: str = "", style: Style = "") -> None:
     """A line, or several, on stdout."""
-    sys.stdout.write(clean(text) + "\n")
+    width = _width()
+    for line in clean(text).split("\n"):
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        for piece in _fitted(line.lstrip(" "), width, indent, indent):
+            write(_styled(piece, style) + "\n")
 
 
 def print_json(value: Any) -> None:
     """One JSON value on a line of its own, ASCII only."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n")
+    write(json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f") + "\n")
 
 
 def pairs(values: Mapping[str, object]) -> None:
@@ -45,29 +79,53 @@ def pairs(values: Mapping[str, object]) -> None:
     given = {name: value for name, value in values.items() if value is not None}
     width = max(map(len, given), default=0)
     for name, value in given.items():
-        first, *rest = str(value).split("\n")
-        say(f"{name.ljust(width)}  {first}")
-        for line in rest:
-            say(f"{' ' * width}  {line}")
+        entry([(name, width)], str(value))
+
+
+def entry(columns: Sequence[tuple[str, int]], text: str, indent: int = 0) -> None:
+    """A line of names, each padded to its width, and a text behind them, which goes on below its beginning."""
+    head = " " * indent + "".join(f"{clean(name, line=True).ljust(size)}  " for name, size in columns)
+    width = _width()
+    below = " " * (len(head) if width is None or 2 * len(head) <= width else indent + 4)
+    first, *rest = clean(text).split("\n")
+    lines = [
+        *_fitted(first, width, head, below),
+        *(piece for line in rest for piece in _fitted(line, width, below, below)),
+    ]
+    write(_styled(lines[0][: len(head)], "name") + lines[0][len(head) :] + "\n")
+    for line in lines[1:]:
+        write(line + "\n")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns as wide as what stands in them; those of numbers are aligned to the right."""
+    """Columns as wide as what stands in them; those of numbers are aligned to the right.
+
+    On a terminal that is too narrow each row is a few lines, a value on each.
+    """
     given = [list(row) for row in rows]
     cells = [[clean(_cell(value), line=True) for value in row] for row in given]
     widths = [max(len(title), *(len(row[at]) for row in cells), 0) for at, title in enumerate(header)]
     right = [bool(given) and all(isinstance(row[at], int | float) for row in given) for at in range(len(header))]
+    width = _width()
+    if cells and width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        _stack(header, cells)
+        return
 
-    def show(row: Sequence[str]) -> None:
+    def show(row: Sequence[str], style: Style = "") -> None:
         padded = (
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(row, widths, right, strict=True)
         )
-        say("  ".join(padded).rstrip())
+        write(_styled("  ".join(padded).rstrip(), style) + "\n")
 
-    show(header)
+    show(header, "title")
     for row in cells:
         show(row)
+
+
+def plural(count: int, what: str) -> str:
+    """``1 record``, ``2,000 records``."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def human_bytes(size: int) -> str:
@@ -78,6 +136,44 @@ def human_bytes(size: int) -> str:
             return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     raise AssertionError("the last unit takes any size")
+
+
+def _width() -> int | None:
+    """The columns of the terminal that is written to; `None` where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    return max(_NARROWEST, shutil.get_terminal_size().columns)
+
+
+def _styled(text: str, style: Style) -> str:
+    """Text that is clean, in a style; as it is where nobody sees colours, or nobody wants them."""
+    if not style or not text or not sys.stdout.isatty():
+        return text
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "dumb") == "dumb":
+        return text
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
+
+
+def _fitted(line: str, width: int | None, head: str, below: str) -> list[str]:
+    """A line behind its head, as several where it is too long, cut between words: a path stays whole, to be copied."""
+    whole = (head + line).rstrip()
+    if width is None or len(whole) <= width:
+        return [whole]
+    pieces = wrap(
+        line, width, initial_indent=head, subsequent_indent=below, break_long_words=False, break_on_hyphens=False
+    )
+    return pieces or [whole]
+
+
+def _stack(header: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    names = max(len(title) for title in header[1:]) if len(header) > 1 else 0
+    for number, row in enumerate(cells):
+        if number:
+            write("\n")
+        say(row[0], "title")
+        for title, cell in zip(header[1:], row[1:], strict=True):
+            if cell:
+                entry([(title, names)], cell, indent=2)
 
 
 def _cell(value: object) -> str:

@@ -1,4 +1,4 @@
-"""`printer` shows records, for ``head`` and ``cat``: decoded, as JSON lines, hex or text; raw only where no terminal
+"""A `Printer` shows records, for ``head`` and ``cat``: decoded, as JSON lines, hex or text; raw only where no terminal
 reads.
 """
 
@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from asyncrec.cli._output import clean, print_json, say
+from asyncrec.cli._output import clean, entry, plural, print_json, say
 from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncrec.tools._head import FoundRecord
 
-__all__ = ["FORMATS", "printer"]
+__all__ = ["FORMATS", "Printer"]
 
 FORMATS = ("auto", "example", "json", "hex", "text", "raw")
 
@@ -25,43 +25,102 @@ _MOST_CHARACTERS = 200
 _HEX_BYTES = 256
 
 
-def printer(
-    format: str, *, lists: Collection[str], only: Collection[str] | None, whole: bool
-) -> Callable[[FoundRecord], None]:
-    """What writes one record to stdout.
+class Printer:
+    """What writes records to stdout, one by one.
 
     Args:
-        lists: features that are lists in JSON whatever their length.
+        schema: of the data set: features that it says are lists are so in JSON whatever their length, and what it says
+            is text is called that.
         only: the features asked for.
         whole: show hex in full length.
+
+    Raises:
+        UsageError: the format is none, or not for a terminal.
     """
-    if format not in FORMATS:
-        raise UsageError(f"--format is one of {', '.join(FORMATS)}, not {format!r}")
-    if format == "raw":
-        if sys.stdout.isatty():
+
+    def __init__(
+        self, format: str, *, schema: Mapping[str, Any] | None, only: Collection[str] | None, whole: bool
+    ) -> None:
+        if format not in FORMATS:
+            raise UsageError(f"--format is one of {', '.join(FORMATS)}, not {format!r}")
+        if format == "raw" and sys.stdout.isatty():
             raise UsageError("raw records may hold what a terminal acts on: send them to a file or a program")
-        return _raw
-    if format == "json":
-        return lambda found: _json(found, lists, only)
-    if format == "hex":
-        return lambda found: _hex(found, whole)
-    if format == "text":
-        return _text
-    return lambda found: _decoded(found, only, required=format == "example")
+        self._format = format
+        self._schema = schema
+        self._only = only
+        self._whole = whole
+        self._features: set[str] = set()  # that records had, where some are asked for
+
+    def show(self, found: FoundRecord) -> None:
+        """Write one record."""
+        if self._only is not None:
+            self._features |= _features_of(found.data)
+        if self._format == "raw":
+            sys.stdout.buffer.write(found.data)
+        elif self._format == "json":
+            self._json(found)
+        elif self._format == "hex":
+            _hex(found, self._whole)
+        elif self._format == "text":
+            say(clean(found.data.decode("utf-8", "backslashreplace"), line=True))
+        else:
+            self._decoded(found)
+
+    def end(self, path: str) -> None:
+        """Say that all were shown.
+
+        Raises:
+            ValueError: there were records, and none of them had a feature that was asked for.
+        """
+        for name in sorted(self._only or ()):
+            if self._features and name not in self._features:
+                from asyncrec.tools._conditions import unknown_feature
+
+                raise unknown_feature(name, self._features, path)
+
+    def _json(self, found: FoundRecord) -> None:
+        from asyncrec.tools._json_values import lists_of, to_json
+
+        print_json(to_json(found.data, lists=lists_of(self._schema), only=self._only))
+
+    def _decoded(self, found: FoundRecord) -> None:
+        from asyncrec.errors import DecodeError
+        from asyncrec.example._codec import decode_sequence_example
+
+        _title(found)
+        try:
+            context, lists = decode_sequence_example(found.data)
+        except DecodeError:
+            if self._format == "example":
+                raise
+            context, lists = {}, {}
+        if not context and not lists:
+            say(f"  {_quoted(found.data)}")
+        rows = [(name, *_described(value, self._is_text(name))) for name, value in sorted(context.items())]
+        for name, steps in sorted(lists.items()):
+            first = _described(steps[0], False) if steps else ("", "")
+            rows.append((name, f"{len(steps)} steps of {first[0]}", first[1]))
+        rows = [row for row in rows if self._only is None or row[0] in self._only]
+        names = max((len(clean(row[0], line=True)) for row in rows), default=0)
+        kinds = max((len(row[1]) for row in rows), default=0)
+        for name, kind, value in rows:
+            entry([(name, names), (kind, kinds)], value, indent=2)
+
+    def _is_text(self, name: str) -> bool:
+        features = (self._schema or {}).get("features")
+        said = features.get(name) if isinstance(features, Mapping) else None
+        return isinstance(said, Mapping) and said.get("dtype") == "str"
 
 
-def _raw(found: FoundRecord) -> None:
-    sys.stdout.buffer.write(found.data)
+def _features_of(record: bytes) -> set[str]:
+    from asyncrec.errors import DecodeError
+    from asyncrec.example._codec import decode_sequence_example
 
-
-def _json(found: FoundRecord, lists: Collection[str], only: Collection[str] | None) -> None:
-    from asyncrec.tools._json_values import to_json
-
-    print_json(to_json(found.data, lists=lists, only=only))
-
-
-def _text(found: FoundRecord) -> None:
-    say(clean(found.data.decode("utf-8", "backslashreplace"), line=True))
+    try:
+        context, lists = decode_sequence_example(record)
+    except DecodeError:
+        return set()
+    return {*context, *lists}
 
 
 def _hex(found: FoundRecord, whole: bool) -> None:
@@ -75,38 +134,14 @@ def _hex(found: FoundRecord, whole: bool) -> None:
         say(f"  ... {len(found.data) - len(data):,} more bytes")
 
 
-def _decoded(found: FoundRecord, only: Collection[str] | None, *, required: bool) -> None:
-    from asyncrec.errors import DecodeError
-    from asyncrec.example._codec import decode_sequence_example
-
-    _title(found)
-    try:
-        context, lists = decode_sequence_example(found.data)
-    except DecodeError:
-        if required:
-            raise
-        context, lists = {}, {}
-    rows = [(name, *_described(value)) for name, value in sorted(context.items()) if only is None or name in only]
-    for name, steps in sorted(lists.items()):
-        if only is None or name in only:
-            first = _described(steps[0]) if steps else ("", "")
-            rows.append((name, f"{len(steps)} steps of {first[0]}", first[1]))
-    if not context and not lists:
-        say(f"  {_quoted(found.data)}")
-    names = max((len(clean(row[0], line=True)) for row in rows), default=0)
-    kinds = max((len(row[1]) for row in rows), default=0)
-    for name, kind, value in rows:
-        say(f"  {clean(name, line=True).ljust(names)}  {kind.ljust(kinds)}  {value}")
-
-
 def _title(found: FoundRecord) -> None:
-    say(f"record {found.number:,} of {clean(found.path, line=True)}, {len(found.data):,} bytes")
+    say(f"record {found.number:,} (in {clean(found.path, line=True)}), {plural(len(found.data), 'byte')}", "title")
 
 
-def _described(value: Any) -> tuple[str, str]:
+def _described(value: Any, is_text: bool) -> tuple[str, str]:
     """The type and the values of a feature, for people."""
     if isinstance(value, list):
-        kind, texts = "bytes", [_quoted(each) for each in value[:_MOST_VALUES]]
+        kind, texts = "str" if is_text else "bytes", [_quoted(each) for each in value[:_MOST_VALUES]]
     else:
         kind, texts = str(value.dtype), [str(each) for each in value[:_MOST_VALUES]]
     if len(value) != 1:

@@ -31,6 +31,10 @@ def command(
     What was all or nothing and promised nothing is given up. A job on another machine cannot be asked whether it lives:
     it is named, and left alone until --abandon says that it is to be given up. It may be run at any time, also while
     others write; twice does no harm. Exit code 1 when a journal was damaged.
+
+    \b
+    Example:
+      asyncrec recover demo-data/pages
     """
     from asyncrec import tools
     from asyncrec.storage._url import redact

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +18,8 @@ def command(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A damaged file. It is not touched.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The file for what is whole of it.")],
     compression: Annotated[
-        str, typer.Option(metavar="auto|none|gzip|zlib", help="Of the source, where its beginning does not tell.")
+        Literal["auto", "none", "gzip", "zlib"],
+        typer.Option(help="Of the source, where its beginning does not tell.", case_sensitive=False),
     ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a target that is there.")] = False,
     storage_option: SourceOptions = None,
@@ -29,11 +30,16 @@ def command(
     """Write every whole record of a damaged file to a new one, and say what was lost.
 
     Exit code 1 when something was lost: the new file has the rest all the same.
+
+    \b
+    Example:
+      asyncrec sample demo-data/pages - | head -c 500 > torn.tfrecord
+      asyncrec repair torn.tfrecord whole.tfrecord
     """
     from asyncrec import tools
 
-    opening = stores(storage_option, target_storage_option)
-    kind = "auto" if compression.lower() == "auto" else parse_compression(compression)
+    opening = stores(source, storage_option, target, target_storage_option)
+    kind: Any = "auto" if compression == "auto" else parse_compression(compression)
     with Bar("repairing", of_bytes=False) as bar:
         report = run_async(
             lambda: tools.repair(

@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
+from asyncrec.cli._completion import complete_feature
 from asyncrec.cli._options import (
     Debug,
     Json,
+    KeptCompression,
     Source,
     SourceOptions,
     Target,
@@ -18,7 +20,7 @@ from asyncrec.cli._options import (
     run_async,
     stores,
 )
-from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 
 
@@ -28,11 +30,17 @@ def command(
     num_shards: Annotated[int | None, typer.Option("-n", "--num-shards", min=1, help="Exactly so many.")] = None,
     max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
     max_shard_records: Annotated[int | None, typer.Option(min=1, help="Of a shard.")] = None,
-    compression: Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the new shards.")] = "none",
+    compression: Annotated[
+        KeptCompression,
+        typer.Option(help="Of the new shards; unless given that of the old ones.", case_sensitive=False),
+    ] = "keep",
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Any record may come to stand anywhere.")] = False,
     seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
     group_by: Annotated[
-        str | None, typer.Option(metavar="FEATURE", help="Records with equal values stand side by side.")
+        str | None,
+        typer.Option(
+            metavar="FEATURE", help="Records with equal values stand side by side.", autocompletion=complete_feature
+        ),
     ] = None,
     temporary_folder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="For sorting; it needs room for all records.")
@@ -46,10 +54,14 @@ def command(
 
     All or nothing, in bounded memory. Keys, schema and metadata go with the records. Without a number or a size, shards
     have 256 MiB.
+
+    \b
+    Example:
+      asyncrec reshard demo-data/pages new/pages --num-shards 4 --shuffle --seed 7
     """
     from asyncrec import tools
 
-    opening = stores(storage_option, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option)
     size = parse_size(max_shard_bytes)
     with Bar("resharding") as bar:
         report = run_async(
@@ -71,6 +83,6 @@ def command(
     if json:
         print_json(report.to_json())
     else:
-        shards = f"{len(report.shards):,} shard{'s' * (len(report.shards) != 1)}"
-        say(f"{report.target}: {report.records:,} records in {shards}, {human_bytes(report.bytes)}")
+        records, shards = plural(report.records, "record"), plural(len(report.shards), "shard")
+        say(f"{report.target}: {records} in {shards}, {human_bytes(report.bytes)}")
     return 0

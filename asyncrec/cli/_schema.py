@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._info import show_schema
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, run_async
 from asyncrec.cli._output import print_json, say
 
 
@@ -22,11 +22,15 @@ def command(
     """The features of the records: the schema that the manifest holds, or one that fits every record.
 
     With --json it is what asyncrec.Schema.from_json reads.
+
+    \b
+    Example:
+      asyncrec schema demo-data/pages
     """
     from asyncrec import tools
 
-    options = parse_options(storage_option)
-    report = run_async(lambda: tools.schema(path, infer=infer, limit=limit, storage_options=options))
+    options = opened(path, storage_option)
+    report = run_async(lambda: tools.schema(path, infer=infer, limit=limit, **options))
     if json:
         print_json(report.schema)
         return 0

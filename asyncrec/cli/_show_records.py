@@ -1,28 +1,50 @@
-"""``head`` and ``cat`` share this: the options that say which records are shown and how, and the showing."""
+"""``head``, ``cat``, ``tail`` and ``sample`` share this: the options that say which records are shown and how."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from asyncrec.cli._options import parse_options, run_async
-from asyncrec.cli._record_formats import FORMATS, printer
+from asyncrec.cli._completion import complete_condition, complete_feature
+from asyncrec.cli._options import opened, run_async
+from asyncrec.cli._record_formats import Printer
 
 if TYPE_CHECKING:
+    from asyncrec.tools import Where
     from asyncrec.tools._head import FoundRecord
 
-__all__ = ["Features", "Format", "RecordView", "Wheres", "show_record", "show_records"]
-
-Format = Annotated[
-    str, typer.Option("-f", "--format", metavar="|".join(FORMATS), help="auto shows Examples by feature.")
+__all__ = [
+    "Features",
+    "Format",
+    "LongFormat",
+    "RecordView",
+    "Wheres",
+    "conditions",
+    "show_all",
+    "show_record",
+    "show_records",
 ]
-Features = Annotated[list[str] | None, typer.Option("--feature", metavar="NAME", help="Only this; may be repeated.")]
+
+_Format = Literal["auto", "example", "json", "hex", "text", "raw"]
+Format = Annotated[_Format, typer.Option("-f", "--format", help="auto shows Examples by feature.")]
+# Where -f means something else, as it does to tail.
+LongFormat = Annotated[_Format, typer.Option("--format", help="auto shows Examples by feature.")]
+Features = Annotated[
+    list[str] | None,
+    typer.Option("--feature", metavar="NAME", help="Only this; may be repeated.", autocompletion=complete_feature),
+]
 Wheres = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="NAME=VALUE", help="Only such records, also NAME!=VALUE; all of several hold."),
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="Only records with NAME=VALUE; also != < <= > >=, 'NAME in A,B' and 'NAME contains TEXT'. All of several "
+        "have to hold.",
+        autocompletion=complete_condition,
+    ),
 ]
 
 
@@ -34,10 +56,28 @@ class RecordView:
     features: list[str] | None
     whole: bool
 
-    def printer(self, lists: frozenset[str] = frozenset()) -> Callable[[FoundRecord], None]:
-        """What shows one record. Raises UsageError for a format that cannot be."""
+    def printer(self, path: str = "", schema: Mapping[str, Any] | None = None) -> Printer:
+        """What shows records.
+
+        Raises:
+            UsageError: the format cannot be.
+            ValueError: the schema knows no such feature.
+        """
         only = frozenset(self.features) if self.features else None
-        return printer(self.format, lists=lists, only=only, whole=self.whole)
+        known = (schema or {}).get("features")
+        if only is not None and isinstance(known, Mapping) and not (schema or {}).get("allow_extra"):
+            for name in sorted(only - set(known)):
+                from asyncrec.tools._conditions import unknown_feature
+
+                raise unknown_feature(name, known, path)
+        return Printer(self.format, schema=schema, only=only, whole=self.whole)
+
+
+def conditions(wheres: list[str] | None) -> list[Where]:
+    """The conditions that the options state."""
+    from asyncrec import tools
+
+    return [tools.Where.parse(text) for text in wheres or ()]
 
 
 def show_records(
@@ -45,27 +85,31 @@ def show_records(
 ) -> None:
     """Show the first ``limit`` records, or all, for which every condition holds."""
     from asyncrec import tools
-    from asyncrec.tools._json_values import lists_of
 
-    options = parse_options(storage_option)
-    conditions = [tools.Where.parse(text) for text in wheres or ()]
+    where = conditions(wheres)
     view.printer()  # what it would refuse is said before anything is opened
 
     async def run() -> None:
         left = limit
-        async with tools.open_records(path, where=conditions, storage_options=options) as stream:
-            show = view.printer(lists_of(stream.selection.schema))
+        async with tools.open_records(path, where=where, **opened(path, storage_option)) as stream:
+            printer = view.printer(path, stream.selection.schema)
             if left == 0:
                 return
             async for records in stream:
-                for found in records[:left]:
-                    show(found)
+                show_all(printer, records[:left])
                 if left is not None:
                     left -= len(records)
                     if left <= 0:
-                        return
+                        break
+            printer.end(path)
 
     run_async(run)
+
+
+def show_all(printer: Printer, records: Sequence[FoundRecord]) -> None:
+    """Show these."""
+    for found in records:
+        printer.show(found)
 
 
 def show_record(
@@ -74,6 +118,8 @@ def show_record(
     """Show one record, by its number or its key."""
     from asyncrec import tools
 
-    options = parse_options(storage_option)
-    show = view.printer()
-    show(run_async(lambda: tools.get_record(path, record=record, key=key, storage_options=options)))
+    view.printer()
+    found = run_async(lambda: tools.get_record(path, record=record, key=key, **opened(path, storage_option)))
+    printer = view.printer(path)
+    printer.show(found)
+    printer.end(path)

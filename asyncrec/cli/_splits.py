@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from asyncrec.cli import _options as options
 from asyncrec.cli._options import parse_compression, parse_size
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.errors import UsageError
@@ -23,7 +24,7 @@ Ratios = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Of the order, and of who goes where.")]
 ShardBytes = Annotated[str | None, typer.Option("--max-shard-bytes", metavar="SIZE", help="Of a shard, as 64M.")]
-Compression = Annotated[str, typer.Option(metavar="none|gzip|zlib", help="Of the shards.")]
+Compression = Annotated[options.Compression, typer.Option(help="Of the shards.", case_sensitive=False)]
 
 
 def split_arguments(ratios: str, seed: int, max_shard_bytes: str | None, compression: str) -> dict[str, Any]:

@@ -13,10 +13,15 @@ __all__ = ["COMMANDS", "SECTIONS"]
 SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "info": "what a file, a folder or a data set holds",
+        "ls": "the data sets and files of a folder, or the shards of a data set",
         "head": "the first records, decoded",
+        "tail": "the last records; with -f also those that are committed from now on",
         "cat": "records: decoded, JSON lines, hex, text or raw; by number, key or value",
+        "sample": "some records drawn by a seed, to look at or as a new data set",
         "count": "how many records",
+        "watch": "a crawl under way: how fast, who is at work, what is not safe yet",
         "schema": "the features of the records: as stored, or inferred",
+        "diff": "which records two data sets do not share",
     },
     "Check and mend": {
         "verify": "every checksum of every shard, indexes and orphans",
@@ -30,7 +35,10 @@ SECTIONS: dict[str, dict[str, str]] = {
         "compact": "merge a data set's manifest into a checkpoint",
         "copy": "copy files and data sets between stores, verified",
         "reshard": "other shards: number, size, compression, order, groups",
-        "convert": "other formats to records, and back: JSON lines; Parquet and WARC by asyncrec-formats",
+        "filter": "the records that meet conditions, as a new data set",
+        "merge": "several data sets as a new one",
+        "dedupe": "of records that are the same only one, as a new data set",
+        "convert": "other formats to records, and back: JSON lines; to CSV; Parquet and WARC by asyncrec-formats",
         "from-csv": "rows of a CSV file become train, eval and test",
         "from-folder": "files in folders named by label become train, eval and test",
     },

@@ -23,6 +23,10 @@ def command(
 
     What a running program is writing is among them; so --remove takes only those that were begun a day ago or more,
     unless --older-than says otherwise, and keeps what belongs to a job, or is being written on this machine.
+
+    \b
+    Example:
+      asyncrec uploads demo-data
     """
     from asyncrec import tools
 

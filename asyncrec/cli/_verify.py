@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE, STORAGE
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_duration, parse_options, run_async
-from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, parse_duration, run_async
+from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._words import in_options
 from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,13 +37,18 @@ def command(
     """Check every checksum of every shard, and of data sets counts, sizes, indexes and keys.
 
     What is damaged is named with its place; orphans (shards, indexes and keys that no manifest names) are listed. The
-    exit code is 1 when something is damaged, 3 when nothing is but something could not be read.
+    exit code is 1 when something is damaged or the manifest contradicts itself, 3 when nothing is but something could
+    not be read.
+
+    \b
+    Example:
+      asyncrec verify demo-data/pages
     """
     from asyncrec import tools
 
     if adopt and delete:
         raise UsageError("--adopt and --delete exclude each other")
-    options = parse_options(storage_option)
+    options = opened(path, storage_option)
     age = parse_duration(older_than)
     with Bar("verifying") as bar:
         report = run_async(
@@ -53,14 +59,14 @@ def command(
                 delete=delete,
                 min_age=age,
                 progress=bar,
-                storage_options=options,
+                **options,
             )
         )
     if json:
         print_json(report.to_json())
     else:
         _show(report)
-    return DAMAGE if report.damaged else STORAGE if report.unreadable else FINE
+    return DAMAGE if report.damaged or report.conflicts else STORAGE if report.unreadable else FINE
 
 
 def _show(report: VerifyReport) -> None:
@@ -70,21 +76,21 @@ def _show(report: VerifyReport) -> None:
         for problem in shard.problems[:_MOST_SHOWN]:
             where = "" if problem.record is None else f"record {problem.record:,}, "
             where += "" if problem.offset is None else f"offset {problem.offset:,}: "
-            say(f"{shard.path}: {problem.kind}: {where}{problem.message}")
+            say(f"{shard.path}: {problem.kind}: {where}{in_options(problem.message)}")
     for conflict in report.conflicts:
         say(f"{report.path}: conflict: {conflict}")
     for orphan in report.orphans:
         say(f"{orphan.path}: orphan: {_state(orphan, report)}")
-    rate = human_bytes(int(report.bytes / report.seconds)) + "/s" if report.seconds > 0 else ""
-    shards = f"{len(report.shards):,} shard{'s' * (len(report.shards) != 1)}"
-    say(f"{shards}, {report.records:,} records, {human_bytes(report.bytes)} in {report.seconds:.1f} s ({rate})")
-    bad = len(report.damaged)
-    if bad:
-        say(f"DAMAGED: {bad:,} of {shards}")
-    if report.unreadable:
-        say(f"NOT READ: {len(report.unreadable):,} of {shards}")
-    if report.ok:
-        say("ok: every checksum holds")
+    rate = f" ({human_bytes(int(report.bytes / report.seconds))}/s)" if report.seconds > 0 else ""
+    shards, records = plural(len(report.shards), "shard"), plural(report.records, "record")
+    say(f"{shards}, {records}, {human_bytes(report.bytes)} in {report.seconds:.1f} s{rate}")
+    wrong = [f"DAMAGED: {len(report.damaged):,} of {shards}"] if report.damaged else []
+    wrong += [f"NOT READ: {len(report.unreadable):,} of {shards}"] if report.unreadable else []
+    wrong += [f"CONTRADICTORY: the manifest, in {plural(len(report.conflicts), 'place')}"] if report.conflicts else []
+    if wrong:
+        say("; ".join(wrong), "bad")
+    else:
+        say("ok: every checksum holds", "good")
 
 
 def _state(orphan: Orphan, report: VerifyReport) -> str:

@@ -204,7 +204,7 @@ def tf_record_iterator(
     return records
 
 
-def _records(path: str, compression: str, on_corrupt: Literal["raise", "skip", "stop"]) -> Iterator[bytes]:
+def _records(path: str, compression: Any, on_corrupt: Literal["raise", "skip", "stop"]) -> Iterator[bytes]:
     try:
         with blocking.open_reader(path, compression=compression, on_corrupt=on_corrupt) as reader:
             yield b""  # it is open

@@ -51,12 +51,12 @@ class Message(Protocol):
 
 
 def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = True) -> bytes:
-    """The serialised tf.train.Example that holds ``features``; ``tf.train.Example`` itself is accepted.
+    """Encode ``features`` as a serialised tf.train.Example. A ``tf.train.Example`` itself is accepted too.
 
-    Floats of 64 bits are rounded to float32, which is all that the format has; ``narrow=False`` is to be told instead
-    where an array of them would change (see ``values``). None of them becomes infinite.
+    64-bit floats are rounded to float32, the only float type of the format; none becomes infinite. With
+    ``narrow=False`` an array of them that would change is an error.
 
-    Raises SchemaError, naming the feature, for a value that no feature holds or that would change; TypeError when
+    Raises SchemaError, naming the feature, for a value that no feature can hold or that would change; TypeError when
     ``features`` is neither a mapping nor an Example.
     """
     if type(features) is dict:
@@ -75,10 +75,10 @@ def encode_sequence_example(
     *,
     narrow: bool = True,
 ) -> bytes:
-    """The serialised tf.train.SequenceExample with this context and these lists; the message itself is accepted.
+    """Encode a context and feature lists as a serialised tf.train.SequenceExample; the message itself is accepted too.
 
-    Each feature list is iterated over: a value per step, as in ``encode_example``, so the steps of an array are its
-    first axis. The steps of one list are of one kind; a step may be empty.
+    Each feature list is iterated over and has one value per step, as in ``encode_example``, so the steps of an array
+    are its first axis. All steps of one list are of one kind; a step may be empty.
 
     Raises SchemaError, naming the feature, and the step in a list; TypeError as ``encode_example``.
     """
@@ -90,7 +90,7 @@ def encode_sequence_example(
 
 
 def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
-    """What a serialised Example holds, by the names of its features.
+    """Decode a serialised Example: a dict of its values, by the names of its features.
 
     Raises DecodeError, with the offset or the feature, when ``data`` is not a serialised Example.
     """
@@ -100,7 +100,7 @@ def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
 def decode_sequence_example(
     data: bytes | bytearray | memoryview,
 ) -> tuple[dict[str, Decoded], dict[str, list[Decoded]]]:
-    """What a serialised SequenceExample holds: its context, and for each feature list one value per step.
+    """Decode a serialised SequenceExample: its context, and for each feature list one value per step.
 
     An Example is read as a SequenceExample without lists. Raises DecodeError as ``decode_example``.
     """

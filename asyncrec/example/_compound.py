@@ -32,10 +32,11 @@ class SparseArrays(NamedTuple):
 
 @dataclass(frozen=True)
 class Sparse(Entry):
-    """An array of ``shape`` of which few values are given: ``values`` names the feature that holds them, ``indices``
-    the int64 features that say where, one per axis. A record without any of them is all zero.
+    """An array of ``shape`` in which only some values are stored, as by tf.io.SparseFeature.
 
-    This is how tf.io.SparseFeature reads. Raises SchemaError when there is not one index feature per axis.
+    ``values`` names the feature that holds them, ``indices`` the int64 features that say where they are, one per
+    dimension. A record without any of these features is all zero. Raises SchemaError when there is not one index
+    feature per dimension.
     """
 
     dtype: str

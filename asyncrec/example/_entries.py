@@ -51,7 +51,7 @@ _MOST_AXES = 32  # of NumPy's arrays, in every version of it
 class Ragged(NamedTuple):
     """Rows of different lengths: row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. row_splits: int64 (n + 1,).
 
-    Of a Sequence of VarLen, ``values`` is Ragged too: rows of steps, steps of values.
+    For a Sequence of VarLen, ``values`` is Ragged too: rows of steps, which are rows of values.
     """
 
     values: Any

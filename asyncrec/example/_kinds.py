@@ -37,11 +37,11 @@ _MOST_DEFAULT = 256 << 20
 
 @dataclass(frozen=True)
 class FixedLen(Entry):
-    """As many values in every record as ``shape`` has; ``default``, of that shape or one value, where it is absent.
+    """A feature with the same shape in every record; ``default``, of that shape or one value, is used if it is absent.
 
-    With ``raw=True`` they are stored as one bytes value, the array's own bytes, little-endian and in C order: exact for
-    every type, float64 among them. Raises SchemaError for an unknown type, a default that does not fit or is larger
-    than a record may be, or a shape that no array has.
+    With ``raw=True`` the array is stored as its own bytes, little-endian and in C order, which is exact for every type,
+    float64 included. Raises SchemaError for an unknown type, a default that does not fit or is larger than a record may
+    be, or a shape that no array has.
     """
 
     shape: tuple[int, ...]
@@ -135,7 +135,7 @@ class FixedLen(Entry):
 
 @dataclass(frozen=True)
 class VarLen(Entry):
-    """Any number of values; a record without the feature has none."""
+    """A feature with any number of values; a record without the feature has none."""
 
     dtype: str
 

@@ -37,9 +37,10 @@ _VERSION = 1  # of the JSON form
 
 
 class Schema:
-    """Names and entries, immutable. Equal schemas have equal entries in the same order.
+    """The names of features, and what each of them is; immutable.
 
-    Raises SchemaError when two entries read one feature as different kinds, TypeError for what is not an entry.
+    Equal schemas have equal entries in the same order. Raises SchemaError when two entries read one feature as
+    different kinds, TypeError for what is not an entry.
     """
 
     def __init__(self, features: Mapping[str, Entry], *, allow_extra: bool = False) -> None:
@@ -67,21 +68,21 @@ class Schema:
 
     @property
     def features(self) -> dict[str, Entry]:
-        """The entries, in order, by name: a copy."""
+        """A copy of the entries, by name, in order."""
         return dict(self._features)
 
     @property
     def allow_extra(self) -> bool:
-        """Whether features it does not know are passed over."""
+        """Whether features that the schema does not know are ignored."""
         return self._allow_extra
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
-        """The record that holds these values, checked against the entries; what each takes, is in ``encoding``.
+        """Encode these values as a record, after checking them against the entries.
 
         A feature with a default may be left out, and so may a VarLen. ``schema.decode(schema.encode(values))`` gives
-        the values back, with 64-bit floats rounded to 32 where the entry is not raw.
+        the values back, with 64-bit floats rounded to 32 bits if the entry is not raw.
 
-        Raises SchemaError, which names the feature, what was given and what is wanted, for a value that is missing,
+        Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,
         does not fit or is not in the schema; TypeError when ``values`` is no mapping.
         """
         encoder = self._encoder
@@ -90,9 +91,9 @@ class Schema:
         return encoder.encode(values)
 
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
-        """The values of one record, by name, in the schema's order; what each is, is in ``entries``.
+        """Decode one record: a dict of its values by name, in the schema's order.
 
-        Raises DecodeError when it is not an Example, SchemaError when it does not hold what the schema says.
+        Raises DecodeError when it is not an Example, SchemaError when it does not match the schema.
         """
         data = bytes(record)
         try:
@@ -106,9 +107,9 @@ class Schema:
             self._explain(data)
 
     def decode_batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
-        """The values of many records, stacked, by name, in the schema's order; what each is, is in ``entries``.
+        """Decode many records together: a dict of stacked values by name, in the schema's order; the fast way.
 
-        Raises as ``decode``, for the first record found at fault, and names it.
+        Raises as ``decode``, for the first bad record, and names it.
         """
         return self._batch(records)
 
@@ -122,11 +123,11 @@ class Schema:
 
     @classmethod
     def infer(cls, records: Iterable[bytes]) -> Schema:
-        """A schema that decodes all of ``records``: Examples or SequenceExamples, all looked at.
+        """Return a schema that decodes all of ``records``, Examples or SequenceExamples. It looks at every one.
 
-        A feature that always has one value is FixedLen((), ...), one that always has n FixedLen((n,), ...), any other,
-        and one that some records do not have, VarLen. Types are int64, float32 and bytes: an Example holds no others.
-        Names are in UTF-8 order. A feature no record has a value for is left out.
+        A feature that always has one value becomes FixedLen((), ...), one that always has n values FixedLen((n,), ...),
+        and any other, and one that some records do not have, VarLen. Types are int64, float32 and bytes, because an
+        Example has no others. Names are in UTF-8 order. A feature for which no record has a value is left out.
 
         Raises SchemaError when there are no records, or two have one feature of different kinds; DecodeError, naming
         the record, when one is neither an Example nor a SequenceExample.
@@ -134,7 +135,7 @@ class Schema:
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for ``json.dumps``; ``from_json`` reads them."""
+        """Return plain values for ``json.dumps``; ``from_json`` reads them."""
         value: dict[str, Any] = {
             "version": _VERSION,
             "features": {name: entry.to_json() for name, entry in self._features.items()},
@@ -143,7 +144,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Schema:
-        """The schema that ``to_json`` gave. Raises SchemaError for anything else, and for a later version."""
+        """Return the schema that ``to_json`` gave. Raises SchemaError for anything else, and for a later version."""
         try:
             return cls._from_json(value)
         except RecursionError:
@@ -162,10 +163,10 @@ class Schema:
         return cls(features, allow_extra=allow_extra)
 
     def merge(self, other: Schema) -> Schema:
-        """A schema that decodes what either decodes. Raises SchemaError, naming the feature and both sides.
+        """Return a schema that decodes what either decodes. Raises SchemaError, naming the feature and both sides.
 
-        Types become the smaller one that holds both; lengths that differ, and features only one side has, VarLen. What
-        would lose a shape or make up a value does not merge.
+        Types become the smaller one that holds both; lengths that differ, and features that only one side has, become
+        VarLen. What would lose a shape or make up a value cannot be merged.
         """
         merged: dict[str, Entry] = {}
         for name in [*self._features, *(name for name in other._features if name not in self._features)]:
@@ -180,11 +181,12 @@ class Schema:
         return Schema(merged, allow_extra=self._allow_extra or other._allow_extra)
 
     def reads(self, other: Schema) -> str | None:
-        """Why this schema would not decode every record that ``other`` decodes; `None` when it would.
+        """Return why this schema cannot decode every record that ``other`` decodes, or `None` if it can.
 
-        It would when each feature of ``other`` is in it, of a type and a shape that hold its values (``VarLen`` holds
-        those of a ``FixedLen`` of one dimension, int64 those of int32), and with the same default if it has one; and
-        each feature that ``other`` does not have may be absent: it has a default, or is a ``VarLen`` or a ``Sparse``.
+        It can if each feature of ``other`` is in it, with a type and a shape that hold its values (``VarLen`` holds
+        those of a ``FixedLen`` of one dimension, int64 those of int32), and with the same default if it has one; and if
+        each feature that ``other`` does not have may be absent, because it has a default, or is a ``VarLen`` or a
+        ``Sparse``.
         """
         for name, entry in other._features.items():
             mine = self._features.get(name)

@@ -34,10 +34,10 @@ __all__ = ["element_spec", "shuffled"]
 
 
 def element_spec(schema: Schema) -> dict[str, Any]:
-    """What a batch that the schema decodes is to TensorFlow: a ``TensorSpec`` for FixedLen, ragged for VarLen.
+    """Return what TensorFlow sees of a decoded batch: a ``TensorSpec`` for FixedLen, a ragged one for VarLen.
 
     Raises:
-        SchemaError: another kind of feature; read it as bytes, with a schema of your own.
+        SchemaError: another kind of feature; leave it out, or read it as bytes, with a schema of your own.
     """
     return {name: _spec(name, entry) for name, entry in schema.features.items()}
 
@@ -50,19 +50,19 @@ def shuffled(
     storage_options: dict[str, Any] | None = None,
     **shuffling: Any,
 ) -> Any:
-    """A ``tf.data.Dataset`` of batches, dicts of tensors by feature.
+    """Return a ``tf.data.Dataset`` of batches, which are dicts of tensors by feature.
 
-    Each iteration opens the data set for itself, when it begins, and closes it when it ends or is dropped.
+    Each iteration opens the data set when it begins, and closes it when it ends or is dropped.
 
     Args:
         path: the data set's folder and name, or a `Manifest`.
         batch_size: records in a batch; the last of an epoch may have fewer.
-        schema: of the records; the manifest's unless given.
-        storage_options: for the backend.
+        schema: the schema of the records; the manifest's by default.
+        storage_options: options for the backend.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``worker=(i, n)`` this is worker i of n.
 
     Raises:
-        SchemaError: there is no schema, or it has a feature that `element_spec` does not know.
+        SchemaError: there is no schema, or it has a feature that `element_spec` does not support.
     """
     if schema is None:
         with blocking.open_dataset(path, storage_options=storage_options) as dataset:

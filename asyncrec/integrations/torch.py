@@ -8,13 +8,13 @@
         dataset.set_epoch(epoch)
         for batch in loader: ...
 
-Each worker process opens what it reads itself, when it begins to read, on an event loop of its own: nothing that is
-open goes through a fork, and a dataset that is sent to a worker is a few strings and functions. Which share is a
-worker's follows from its rank, where ``torch.distributed`` is initialised, and its number among the loader's workers
+Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So nothing that is
+open passes through a fork, and a dataset that is sent to a worker consists of a few strings and functions. A worker's
+share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's workers
 (`worker_shard`).
 
-With torchdata's ``StatefulDataLoader`` the iterable datasets go on behind the last batch that the loader gave, with as
-many workers as before.
+With torchdata's ``StatefulDataLoader`` the iterable datasets resume after the last batch that the loader gave, with the
+same number of workers.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from asyncrec import blocking
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Opened
 from asyncrec.blocking._streams import Stream
+from asyncrec.integrations._snapshot import SnapshotRecords
 
 __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
@@ -48,9 +49,9 @@ Transform = Callable[[Any], Any]
 
 
 def worker_shard() -> tuple[int, int]:
-    """``(i, n)``: this is worker i of n, counted over all ranks and, in each, over the loader's workers.
+    """Return ``(i, n)``: this is worker i of n, counted over all ranks and, in each, over the loader's workers.
 
-    Outside a worker process a rank counts as one worker. All ranks must have equally many workers.
+    Outside a worker process a rank counts as one worker. All ranks must have the same number of workers.
     """
     rank, ranks = 0, 1
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -61,7 +62,7 @@ def worker_shard() -> tuple[int, int]:
 
 
 class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not there when types are checked
-    """Whatever a stream gives, as an ``IterableDataset``. For ``DataLoader(dataset, batch_size=None)``.
+    """An ``IterableDataset`` of what a stream gives, for ``DataLoader(dataset, batch_size=None)``.
 
         def balanced(worker):
             return blocking.InterleaveSampler("data/train", decode, 2, 32, seed=0, worker=worker)
@@ -70,7 +71,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
 
     Args:
         open_stream: called in the worker with its share ``(i, n)``; returns a stream of `asyncrec.blocking`, not yet
-            entered. Picklable where workers are spawned: a function of a module, not a lambda.
+            entered. If workers are spawned it must be picklable: a function of a module, not a lambda.
         transform: called with each item, in the worker.
     """
 
@@ -88,16 +89,16 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the last iteration stands: for `load_state_dict`, of the same worker among as many."""
+        """Return the position of the last iteration, for `load_state_dict` in the same worker among as many."""
         if self._iterator is None:
             return {"stream": None if self._state is None else self._state["stream"], "shard": list(worker_shard())}
         return {"stream": self._iterator.state_dict(), "shard": list(worker_shard())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next iteration goes on from there.
+        """Start the next iteration from this state.
 
         Raises:
-            ValueError: the state is of another worker, or was taken with another number of them.
+            ValueError: the state is of another worker, or was taken with another number of workers.
         """
         if state["shard"] != list(worker_shard()):
             raise ArgumentValueError(
@@ -116,18 +117,18 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
 
 
 class ShuffledDataset(StreamDataset):
-    """The records of a data set, shuffled (see `asyncrec.Dataset.shuffled`), in lists of ``batch_size``.
+    """The records of a data set in shuffled order (see `asyncrec.Dataset.shuffled`), in lists of ``batch_size``.
 
-    For ``DataLoader(dataset, batch_size=None)``: the batches are made here, since they are what is dealt to workers.
-    All workers of all ranks get equally many.
+    For ``DataLoader(dataset, batch_size=None)``: the batches are made here, because whole batches are divided among the
+    workers. All workers of all ranks get equally many.
 
     Args:
-        path: the data set's folder and name. With a `Manifest` all epochs and ranks read the same snapshot, whatever is
-            written meanwhile.
+        path: the data set's folder and name. With a `Manifest`, all epochs and ranks read the same snapshot, whatever
+            is written meanwhile.
         batch_size: records in a batch.
         transform: called with each list of records, in the worker.
-        storage_options: for the backend.
-        shuffling: the arguments of `asyncrec.Dataset.shuffled`, but ``worker`` and ``epoch``.
+        storage_options: options for the backend.
+        shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker`` and ``epoch``.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class ShuffledDataset(StreamDataset):
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
-        """Which order the next iteration has; called before it, in the main process. 0 unless told."""
+        """Choose the order of the next iteration. Call it before that, in the main process; the default is 0."""
         self._epoch.fill_(epoch)
 
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
@@ -163,15 +164,15 @@ class ShuffledDataset(StreamDataset):
 
 
 class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
-    """Any record of a data set by its number, map-style: for ``DataLoader(dataset, batch_size=64, shuffle=True)``.
+    """A map-style dataset of all records by number, for ``DataLoader(dataset, batch_size=64, shuffle=True)``.
 
-    A batch is read at once (``__getitems__``), nearby records together. For whole epochs `ShuffledDataset` reads in
-    much larger pieces.
+    The records of a batch are read together (``__getitems__``). For whole epochs `ShuffledDataset` reads much larger
+    pieces.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
         transform: called with each record, in the worker.
-        storage_options: for the backend.
+        storage_options: options for the backend.
         cache: a local folder to keep shards in; see `asyncrec.open_dataset`.
     """
 
@@ -184,17 +185,10 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         cache: str | PathLike[str] | None = None,
     ) -> None:
         self._transform = transform
-        self._storage_options = storage_options
-        self._cache = cache
-        self._path: str | Manifest = path if isinstance(path, Manifest) else fspath(path)
-        self._opened: tuple[int, blocking.Dataset, ExitStack] | None = None
-        with blocking.open_dataset(self._path, storage_options=storage_options) as dataset:
-            self._count = len(dataset)
-            if isinstance(self._path, Manifest) or dataset.manifest.id:
-                self._path = dataset.manifest
+        self._records = SnapshotRecords(path, storage_options, cache)
 
     def __len__(self) -> int:
-        return self._count
+        return self._records.count
 
     def __getitem__(self, index: int) -> Any:
         (item,) = self.__getitems__([index])
@@ -202,25 +196,8 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
-        records = self._dataset().get_many(indices)
+        records = self._records.dataset().get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": None}
-
-    def __del__(self) -> None:
-        opened = self.__dict__.get("_opened")
-        if opened is not None and opened[0] == getpid():
-            with suppress(RuntimeError):  # Python ends, and closed it
-                opened[2].close()
-
-    def _dataset(self) -> blocking.Dataset:
-        """Opened by whichever process reads."""
-        if self._opened is None or self._opened[0] != getpid():
-            stack = ExitStack()
-            opening = blocking.open_dataset(self._path, storage_options=self._storage_options, cache=self._cache)
-            self._opened = getpid(), stack.enter_context(opening), stack
-        return self._opened[1]
 
 
 class _Items(Iterator[Any]):

@@ -103,7 +103,7 @@ class Plugins:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise error  # the user's; in another thread it is the plugin's own
         self.broken.setdefault(name, error)
-        logger.warning("the plugin %r cannot be used: %r", name, error)
+        logger.warning("the plugin %r cannot be used: %r", name, error, extra={"plugin": name})
 
     def _entries(self) -> Iterator[EntryPoint]:
         from importlib.metadata import distributions, entry_points

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import anyio
-from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.crc import crc32c
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Buffer, ByteSink
 from asyncrec.storage._resuming_source import ResumingSource

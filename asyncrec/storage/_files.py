@@ -81,7 +81,7 @@ class FileWriter:
 async def open_file(
     path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None
 ) -> AsyncIterator[FileWriter]:
-    """Write any bytes under ``path``: published whole on a clean exit, not at all on an exception.
+    """Write any bytes to ``path``; the object appears whole when the context exits cleanly, otherwise not at all.
 
     Raises: as `open_storage`, and `StorageError`.
     """

@@ -160,4 +160,4 @@ class _ForeignSink(ByteSink):
             with anyio.fail_after(_ABORTING, shield=True):
                 await call(abort)
         except Exception as error:  # what led here is raised; this must not hide it
-            logger.warning("%s: aborting failed: %r", redact(self._path), error)
+            logger.warning("%s: aborting failed: %r", redact(self._path), error, extra={"path": redact(self._path)})

@@ -16,8 +16,8 @@ from itertools import count
 from types import TracebackType
 
 import anyio
-from crc32c import crc32c
 
+from asyncrec._framing.crc import crc32c
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.plugins import hookimpl
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage

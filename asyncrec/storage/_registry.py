@@ -34,6 +34,7 @@ from asyncrec.storage._url import join, redact, scheme_of, split_path
 
 __all__ = [
     "foreign_factory",
+    "installed_schemes",
     "is_local",
     "located",
     "located_folder",
@@ -50,7 +51,10 @@ _PACKAGES = {
     "gs": "asyncrec-gcs",
     "gcs": "asyncrec-gcs",
     "file+aiofiles": "asyncrec-aiofiles",
-    **dict.fromkeys(("abfs", "abfss", "az", "azure", "ftp", "hdfs", "hf", "http", "https", "sftp", "webhdfs"), ""),
+    **dict.fromkeys(("abfs", "abfss", "az"), "asyncrec-azure"),
+    **dict.fromkeys(("http", "https"), "asyncrec-http"),
+    **dict.fromkeys(("ftp", "hdfs", "hf", "sftp", "webhdfs"), "asyncrec-fsspec"),
+    "azure": "",
 }
 
 _backends = Backends()
@@ -97,17 +101,25 @@ def is_local(path: str | os.PathLike[str]) -> bool:
     return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")
 
 
+def installed_schemes() -> list[str]:
+    """List the schemes of URLs that may be opened, those of plugins among them. Blocks: plugins are imported."""
+    _backends.load()
+    return sorted({*(scheme for scheme in _backends.by_scheme if scheme), *registered})
+
+
 @asynccontextmanager
 async def open_storage(url: str | os.PathLike[str], **options: Any) -> AsyncIterator[Storage]:
-    """Open the storage rooted at a URL or a folder; it is usable within the context.
+    """Open the storage at a URL or a folder, for use within the context.
 
     Args:
-        options: for the backend; see its documentation. Plain values, so that they can be handed to other processes.
+        options: options for the backend, as its documentation lists them. They are plain values, so that they can be
+            passed to other processes.
 
     Raises:
-        UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: see there; the message names the remedy.
-        TypeError: an option that the backend does not have.
-        ValueError: the path is no path.
+        UnknownSchemeError, AmbiguousSchemeError, UnsupportedBackendError: no single backend can serve the URL; the
+            message says what to do.
+        TypeError: the backend has no such option.
+        ValueError: the path is not valid.
     """
     async with await _opening(os.fspath(url), options, path=url) as storage:
         yield storage

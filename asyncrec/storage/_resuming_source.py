@@ -20,7 +20,7 @@ from asyncrec._concurrency.tasks import TaskScope
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._retry import Backoff
-from asyncrec.storage._url import join
+from asyncrec.storage._url import join, redact
 
 __all__ = ["ResumingSource", "read_head", "receive_exactly"]
 
@@ -235,7 +235,8 @@ class _Reader:
         self._etag = etag
         self._opening: AbstractAsyncContextManager[ByteSource] | None = None
         self._source: ByteSource | None = None
-        self._backoff = Backoff(f"reading {join(storage.root, key)}")
+        self._shown = redact(join(storage.root, key))
+        self._backoff = Backoff(f"reading {self._shown}")
         self.info: ObjectInfo | None = None
         self.retries = 0
 
@@ -267,9 +268,7 @@ class _Reader:
                     self.info = self._source.info
                     self._etag = self.info.etag
                     return block
-                raise TransientStorageError(
-                    f"{join(self._storage.root, self._key)}: the body ended at byte {self.position:,} of {self._end:,}"
-                )
+                raise TransientStorageError(f"{self._shown}: the body ended at byte {self.position:,} of {self._end:,}")
             except TransientStorageError as error:
                 fault = error
             await self.close(fault)
@@ -293,7 +292,7 @@ class _Reader:
         elif info.size != self.info.size:
             # Not pinned, since no byte has come yet; but the size is known to whoever opened it.
             raise ObjectChangedError(
-                f"{join(self._storage.root, self._key)}: it has {info.size:,} bytes, and {self.info.size:,} when it "
+                f"{self._shown}: it has {info.size:,} bytes, and {self.info.size:,} when it "
                 "was opened: open it again from the start"
             )
         self.info = info

@@ -18,6 +18,7 @@ from typing import TypeVar
 import anyio
 
 from asyncrec.errors import TransientStorageError
+from asyncrec.storage._url import redact
 
 __all__ = ["DEFAULT", "Backoff", "RetryPolicy", "retrying"]
 
@@ -56,12 +57,12 @@ class Backoff:
     """The state of one series of attempts.
 
     Args:
-        what: the operation and its object, for the log and the note; without secrets.
+        what: the operation and its object, for the log and the note; secrets of a URL are struck out of it.
         on_retry: called with the error, the number of failed attempts and the delay, before each wait.
     """
 
     def __init__(self, what: str, policy: RetryPolicy = DEFAULT, *, on_retry: OnRetry | None = None) -> None:
-        self.what = what
+        self.what = redact(what)
         self.policy = policy
         self.failed = 0
         self._on_retry = on_retry
@@ -102,6 +103,7 @@ class Backoff:
                 policy.attempts,
                 delay,
                 error,
+                extra={"operation": self.what, "attempt": self.failed, "seconds": delay},
             )
         if self._on_retry is not None:
             self._on_retry(error, self.failed, delay)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c
-
+from asyncrec._framing.crc import crc32c
 from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource
 

@@ -5,10 +5,12 @@ Each takes a path (a file, a folder, a pattern, or a data set) with ``storage=``
 report, a dataclass with ``to_json()``. A tool of your own begins with `selected`, which finds what a path names, and
 reads that with `open_shard`: so does the plugin asyncrec-report.
 
-A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, and ``cat`` is that and
-`get_record`. What several of them use is beside them: `_selection` (what a path names), `_shard_reading`, `_checks`
-(one shard, checked), `_checksums`, `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`,
-`_json_values`, `_formats`, `_progress`.
+A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, ``cat`` is that and
+`get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. What several of them use is
+beside them: `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_checksums`,
+`_conditions`, `_keyed_records` (records with their keys, written as something new), `_identity` (which records are the
+same), `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`, `_json_values`, `_formats`, `_progress`,
+`_class_counts`, `_watch_report`.
 
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """
@@ -23,30 +25,42 @@ if TYPE_CHECKING:
     from asyncrec.tools._cat import get_record as get_record
     from asyncrec.tools._compact import CompactReport as CompactReport
     from asyncrec.tools._compact import compact as compact
+    from asyncrec.tools._conditions import Where as Where
     from asyncrec.tools._convert import ConvertReport as ConvertReport
     from asyncrec.tools._convert import convert as convert
     from asyncrec.tools._copy import CopyReport as CopyReport
     from asyncrec.tools._copy import copy as copy
     from asyncrec.tools._count import CountReport as CountReport
     from asyncrec.tools._count import count as count
+    from asyncrec.tools._dedupe import dedupe as dedupe
+    from asyncrec.tools._diff import DiffReport as DiffReport
+    from asyncrec.tools._diff import diff as diff
     from asyncrec.tools._doctor import DoctorReport as DoctorReport
     from asyncrec.tools._doctor import doctor as doctor
+    from asyncrec.tools._filter import filter as filter  # noqa: A004  # as the command is called
     from asyncrec.tools._from_csv import from_csv as from_csv
     from asyncrec.tools._from_folder import from_folder as from_folder
     from asyncrec.tools._head import FoundRecord as FoundRecord
     from asyncrec.tools._head import RecordStream as RecordStream
-    from asyncrec.tools._head import Where as Where
     from asyncrec.tools._head import open_records as open_records
     from asyncrec.tools._index import IndexReport as IndexReport
     from asyncrec.tools._index import index as index
     from asyncrec.tools._info import InfoReport as InfoReport
     from asyncrec.tools._info import info as info
+    from asyncrec.tools._keyed_records import WriteReport as WriteReport
+    from asyncrec.tools._ls import Listed as Listed
+    from asyncrec.tools._ls import LsReport as LsReport
+    from asyncrec.tools._ls import ls as ls
+    from asyncrec.tools._merge import merge as merge
     from asyncrec.tools._recover import RecoverReport as RecoverReport
     from asyncrec.tools._recover import recover as recover
     from asyncrec.tools._repair import RepairReport as RepairReport
     from asyncrec.tools._repair import repair as repair
     from asyncrec.tools._reshard import ReshardReport as ReshardReport
     from asyncrec.tools._reshard import reshard as reshard
+    from asyncrec.tools._sample import SampleStream as SampleStream
+    from asyncrec.tools._sample import open_sample as open_sample
+    from asyncrec.tools._sample import sample as sample
     from asyncrec.tools._schema import SchemaReport as SchemaReport
     from asyncrec.tools._schema import schema as schema
     from asyncrec.tools._selection import SelectedDataset as SelectedDataset
@@ -56,10 +70,17 @@ if TYPE_CHECKING:
     from asyncrec.tools._shard_reading import open_shard as open_shard
     from asyncrec.tools._shard_reading import shard_index as shard_index
     from asyncrec.tools._splits import SplitsReport as SplitsReport
+    from asyncrec.tools._tail import TailStream as TailStream
+    from asyncrec.tools._tail import open_tail as open_tail
     from asyncrec.tools._uploads import UploadsReport as UploadsReport
     from asyncrec.tools._uploads import uploads as uploads
     from asyncrec.tools._verify import VerifyReport as VerifyReport
     from asyncrec.tools._verify import verify as verify
+    from asyncrec.tools._watch import Watch as Watch
+    from asyncrec.tools._watch import open_watch as open_watch
+    from asyncrec.tools._watch import watch as watch
+    from asyncrec.tools._watch_report import WatchedWriter as WatchedWriter
+    from asyncrec.tools._watch_report import WatchReport as WatchReport
 
 # What is not core, and where it is.
 _MOVED = {"report": "asyncrec_report.report, of the plugin asyncrec-report: pip install asyncrec-report"}
@@ -75,7 +96,8 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._doctor": ("DoctorReport", "doctor"),
         "asyncrec.tools._from_csv": ("from_csv",),
         "asyncrec.tools._from_folder": ("from_folder",),
-        "asyncrec.tools._head": ("FoundRecord", "RecordStream", "Where", "open_records"),
+        "asyncrec.tools._conditions": ("Where",),
+        "asyncrec.tools._head": ("FoundRecord", "RecordStream", "open_records"),
         "asyncrec.tools._info": ("InfoReport", "info"),
         "asyncrec.tools._index": ("IndexReport", "index"),
         "asyncrec.tools._recover": ("RecoverReport", "recover"),
@@ -86,7 +108,31 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._shard_reading": ("open_shard", "shard_index"),
         "asyncrec.tools._splits": ("SplitsReport",),
         "asyncrec.tools._uploads": ("UploadsReport", "uploads"),
+        "asyncrec.tools._dedupe": ("dedupe",),
+        "asyncrec.tools._diff": (
+            "DiffReport",
+            "diff",
+        ),
+        "asyncrec.tools._filter": ("filter",),
+        "asyncrec.tools._keyed_records": ("WriteReport",),
+        "asyncrec.tools._ls": (
+            "Listed",
+            "LsReport",
+            "ls",
+        ),
+        "asyncrec.tools._merge": ("merge",),
+        "asyncrec.tools._sample": (
+            "SampleStream",
+            "open_sample",
+            "sample",
+        ),
+        "asyncrec.tools._tail": (
+            "TailStream",
+            "open_tail",
+        ),
         "asyncrec.tools._verify": ("VerifyReport", "verify"),
+        "asyncrec.tools._watch": ("Watch", "open_watch", "watch"),
+        "asyncrec.tools._watch_report": ("WatchReport", "WatchedWriter"),
     },
 )
 

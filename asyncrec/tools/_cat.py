@@ -47,15 +47,15 @@ async def get_record(
             data = await dataset.get(record)
             number = record if record >= 0 else len(dataset) + record
             shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
-            return FoundRecord(selection.shards[shard].display_path, number - int(dataset.starts[shard]), data)
+            return FoundRecord(selection.shards[shard].display_path, number, data)
         if key is not None:
             raise DatasetError(f"{selection.path}: only a data set has keys; give its folder and name")
         assert record is not None, "one of the two is given"
         number = record if record >= 0 else record + sum(await counts_of(selection))
-        before = 0
+        seen = 0
         async with AsyncExitStack() as stack:
             async for records in RecordStream(selection, (), stack):
-                if before <= number < before + len(records):
-                    return records[number - before]
-                before += len(records)
-        raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {before:,} records")
+                if seen <= number < seen + len(records):
+                    return records[number - seen]
+                seen += len(records)
+        raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {seen:,} records")

@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.names import is_data
@@ -27,26 +28,21 @@ from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec._shards.writing.keys import key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
-from asyncrec.example._schema import Schema
 from asyncrec.plugins._kinds import BadMember, Converted, Format
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._patterns import is_pattern, matching
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
+from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
-from asyncrec.tools._head import RecordStream
 from asyncrec.tools._progress import Advance, Progress
-from asyncrec.tools._selection import Selection, selected
+from asyncrec.tools._selection import selected
 
 __all__ = ["ConvertReport", "convert"]
 
 # Told one by one; beyond it they are counted.
 _MOST_TOLD = 1000
-# Records handed to an encoder at once, and the bytes at which they are fewer.
-_BATCH = 1024
-_BATCH_BYTES = 64 << 20
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 _MAX_SHARD_BYTES = 256 << 20
 
@@ -95,8 +91,8 @@ async def convert(
     *,
     source_format: str | None = None,
     target_format: str | None = None,
-    max_shard_bytes: int | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size | None = None,
+    compression: Compression = "",
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -126,6 +122,11 @@ async def convert(
         if name != RECORDS:
             FORMATS.get(name)
     target_options = None if target_storage_options is None else dict(target_storage_options)
+    if to == RECORDS and target_format is None and _is_of_unknown_format(target, source_format or source):
+        raise ArgumentValueError(
+            f"{report.target}: no format has the suffix of this name; there are {FORMATS.known()}, and --to "
+            "(target_format) names one"
+        )
     if to != RECORDS:
         encoding = FORMATS.get(to)
         if encoding.encoder is None:
@@ -136,12 +137,14 @@ async def convert(
             selected(source, storage=storage, storage_options=storage_options) as selection,
             located(target, storage=target_storage, storage_options=target_options) as (store, key),
         ):
-            await _export(selection, store, key, encoding, report, progress)
+            report.records = await export(selection, store, key, encoding, progress)
+            report.files = [shard.display_path for shard in selection.shards]
         return report
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
         files, kind = await _files(store, key, source_format, report.source)
         if kind.open is None:
-            raise ArgumentValueError(f"{kind.name} is a target only: asyncrec does not read it")
+            remedy = ": 'asyncrec from-csv' reads tables" if kind.name == "csv" else ""
+            raise ArgumentValueError(f"{kind.name} is a target only{remedy}")
         if ".tfrec" in os.path.basename(os.fspath(target)):
             async with open_writer(
                 target, compression=compression, storage=target_storage, storage_options=target_options
@@ -156,12 +159,22 @@ async def convert(
             return report
         async with dataset_at(target, storage=target_storage, storage_options=target_options) as (folder, name):
             advance = Advance(progress, sum(info.size for _, info in files))
-            limits = Limits(max_bytes=max_shard_bytes or _MAX_SHARD_BYTES)
+            limits = Limits(
+                max_bytes=_MAX_SHARD_BYTES
+                if max_shard_bytes is None
+                else byte_count(max_shard_bytes, "max_shard_bytes")
+            )
             importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), report)
             for file, info in files:
                 await importer.convert(file, info)
                 advance(info.size)
     return report
+
+
+def _is_of_unknown_format(target: str | os.PathLike[str], source: str | os.PathLike[str]) -> bool:
+    """Whether records are to be written to a file with a suffix that says nothing: a data set's name has none."""
+    name = os.path.basename(os.fspath(target))
+    return "." in name and ".tfrec" not in name and FORMATS.of(os.fspath(source)) == RECORDS
 
 
 async def _files(
@@ -186,7 +199,7 @@ async def _files(
                 found = below
     if not found:
         raise ObjectNotFoundError(
-            f"{display_path}: there is no file to be converted; --from (source_format) names its format"
+            f"{display_path}: there is no file of a format to convert from; --from (source_format) names its format"
         )
     kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
@@ -195,7 +208,7 @@ async def _files(
         )
     if kinds == {RECORDS}:
         raise ArgumentValueError(
-            f"{display_path}: no suffix of a format to convert from (.jsonl, .parquet, .warc); name it with --from "
+            f"{display_path}: no suffix of a format to convert from ({FORMATS.known()}); name it with --from "
             "(source_format), or use reshard or copy for records"
         )
     return [(info.key[len(prefix) :], info) for info in found], FORMATS.get(kinds.pop())
@@ -278,48 +291,6 @@ class _Converting:
 
     def _keys(self, first: int, end: int) -> list[bytes]:
         return key_digests([f"{self._file}#{number}" for number in range(first, end)])
-
-
-async def _export(
-    selection: Selection, store: Storage, key: str, to: Format, report: ConvertReport, progress: Progress
-) -> None:
-    schema = selection.schema
-    if to.needs_schema and schema is None:
-        schema = await _inferred(selection)
-    assert to.encoder is not None, "looked at"
-    encoder = await in_thread(to.encoder, key, schema)
-    report.files = [shard.display_path for shard in selection.shards]
-    async with store.open_sink(key) as sink, AsyncExitStack() as stack:
-        chunks = ChunkWriter(sink)
-        held: list[bytes] = []
-
-        async def send(data: bytes) -> None:
-            if data:
-                await chunks.write([data])
-
-        seen, total = 0, selection.bytes
-        async for found in RecordStream(selection, (), stack):
-            held += [each.data for each in found]
-            while len(held) >= _BATCH or (held and sum(map(len, held)) >= _BATCH_BYTES):
-                batch, held = held[:_BATCH], held[_BATCH:]
-                await send(await in_thread(encoder.encode, batch))
-            report.records += len(found)
-            seen += sum(len(each.data) for each in found)
-            progress(min(seen, total), total)
-        if held:
-            await send(await in_thread(encoder.encode, held))
-        await send(await in_thread(encoder.finish))
-        await chunks.finish()
-
-
-async def _inferred(selection: Selection) -> Mapping[str, Any]:
-    """The schema of all records, by a pass over them."""
-    merged: Schema | None = None
-    async with AsyncExitStack() as stack:
-        async for found in RecordStream(selection, (), stack):
-            schema = await in_thread(Schema.infer, [each.data for each in found])
-            merged = schema if merged is None else merged.merge(schema)
-    return (merged or Schema({})).to_json()
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """`doctor` finds out whether a store, with the rights at hand, does what asyncrec needs of it.
 
-It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing.
+It writes, reads, lists and deletes objects named ``.asyncrec-doctor-...`` below the path, and leaves nothing. From a
+store that only reads it reads the file that the path names.
 
 Of two writers of a small object one has to win: nothing is written exclusively to a store that cannot do that, and the
 check fails. Of two writers of one that is sent in several parts one should; a store that cannot do that is used all the
@@ -25,10 +26,12 @@ import anyio
 
 from asyncrec import native
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ArgumentError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._prefixed import folder_at
+from asyncrec.storage._read_only import ReadOnlyStorage
 from asyncrec.storage._registry import located
+from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
 from asyncrec.storage._url import redact
 from asyncrec.tools._races import race
 
@@ -90,8 +93,13 @@ async def doctor(
         ask = None
         if isinstance(store, ExclusiveParts):
             ask = partial(_excludes_parts, store, f"{prefix}/" if prefix else "")
+        if isinstance(store, ReadOnlyStorage):
+            report.checks.append(Check(name="write", ok=None, detail=f"not here: {store.why}"))
+            report.checks.append(await _reading(store, key))
+            return report
         await _Doctor(folder_at(store, prefix), report, ask).run()
         report.checks.append(await _uploads(store, key))
+        report.checks.append(_kills(store))
     return report
 
 
@@ -289,6 +297,22 @@ async def _excludes_parts(store: ExclusiveParts, prefix: str, key: str) -> bool:
     return await store.excludes_parts(prefix + key)
 
 
+async def _reading(store: Storage, key: str) -> Check:
+    """Read the beginning and the end of the object at ``key``, on a store on which nothing can be made to be read."""
+    name = "read"
+    try:
+        info = await store.head(key)
+        head, _ = await read_head(store, key, _SMALL)
+        async with ResumingSource(store, key, start=max(0, info.size - _SMALL), etag=info.etag, read_ahead=0) as source:
+            tail = await receive_exactly(source, _SMALL)
+        assert len(head) == len(tail) == min(_SMALL, info.size), "fewer bytes came than there are"
+    except ArgumentError:
+        return Check(name=name, ok=None, detail="name a file to try it: on this store none can be made")
+    except (StorageError, AssertionError) as error:
+        return Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
+    return Check(name=name, ok=True, detail=f"{info.size:,} bytes, of which the first and the last were read")
+
+
 async def _uploads(store: Storage, key: str) -> Check:
     name = "unfinished uploads"
     if not isinstance(store, UnfinishedUploads):
@@ -298,6 +322,19 @@ async def _uploads(store: Storage, key: str) -> Check:
     except StorageError as error:
         return Check(name=name, ok=None, detail=f"they cannot be listed: {error}")
     return Check(name=name, ok=None, detail=f"{len(found):,}; 'asyncrec uploads' shows and removes them")
+
+
+def _kills(store: Storage) -> Check:
+    """What a kill -9 takes of a rolling writer here."""
+    if store.flush_level == "spooled":
+        detail = "it takes what a rolling writer wrote in the last 5 seconds (flush_seconds), and no more"
+    else:
+        detail = (
+            "no local disk is under a writer here, and it takes all that was written since the last committed shard: "
+            "256 MiB, unless max_shard_bytes or max_shard_seconds say otherwise; with spool= in a local folder it "
+            "takes the last 5 seconds (flush_seconds)"
+        )
+    return Check(name="kill -9", ok=None, detail=detail)
 
 
 async def _timed(func: Callable[[], Awaitable[object]]) -> float:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
 from asyncrec._datasets.from_csv.partition import weights_of
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import Compression
 from asyncrec.errors import DatasetError
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen
@@ -31,8 +32,8 @@ async def from_csv(
     files: Sequence[str] = (),
     ratios: float | Sequence[float] = 0.8,
     seed: int = 0,
-    max_shard_bytes: int | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size | None = None,
+    compression: Compression = "",
     encoding: str = "utf-8",
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,

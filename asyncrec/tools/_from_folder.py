@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.partition import weights_of
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.names import is_data
 from asyncrec.errors import DatasetError
 from asyncrec.example._kinds import FixedLen
@@ -28,8 +29,8 @@ async def from_folder(
     *,
     ratios: float | Sequence[float] = 0.8,
     seed: int = 0,
-    max_shard_bytes: int | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size | None = None,
+    compression: Compression = "",
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,

@@ -3,77 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.reading.reader import RecordReader
-from asyncrec.errors import ArgumentValueError, DecodeError
-from asyncrec.example._varints import int64_values
-from asyncrec.example._wire import BYTES, INT64, NONE, parse_example
 from asyncrec.storage._base import Storage
+from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-__all__ = ["FoundRecord", "RecordStream", "Where", "open_records"]
-
-_WHERE = re.compile(r"(?P<feature>[^=!]+)(?P<sign>!?=)(?P<value>.*)", re.DOTALL)
+__all__ = ["FoundRecord", "RecordStream", "open_records"]
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record: of which shard, its number there, counted from 0, and its bytes."""
+    """A record: in which shard, its number among all that the path names, counted from 0, and its bytes.
+
+    The number is what `get_record` and ``asyncrec cat --record`` find it by, with the same path.
+    """
 
     path: str
     number: int
     data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """A condition on records: it holds for those of which a feature has a value among its values, or has it not.
-
-    A number stands for int64 and float features, text for bytes ones. A record without the feature, or that is no
-    Example, has not.
-    """
-
-    feature: str
-    value: str
-    equal: bool = True
-
-    @classmethod
-    def parse(cls, text: str) -> Where:
-        """``label=3``, ``lang!=en``.
-
-        Raises:
-            ValueError: it is neither.
-        """
-        match = _WHERE.fullmatch(text)
-        if not match:
-            raise ArgumentValueError(f"{text!r} is no condition: write FEATURE=VALUE or FEATURE!=VALUE")
-        return cls(match["feature"], match["value"], match["sign"] == "=")
-
-    def holds(self, record: bytes) -> bool:
-        return self._has(record) == self.equal
-
-    def _has(self, record: bytes) -> bool:
-        try:
-            kind, payload = parse_example(record).get(self.feature, (NONE, b""))
-            if kind == NONE:
-                return False
-            if kind == BYTES:
-                return self.value.encode() in payload
-            assert isinstance(payload, bytes), "a list comes with BYTES only"
-            if kind == INT64:
-                return int(self.value) in int64_values(payload)
-            return bool((np.frombuffer(payload, "<f4") == np.float32(self.value)).any())
-        except (DecodeError, ValueError):
-            return False
 
 
 class RecordStream:
@@ -82,9 +36,15 @@ class RecordStream:
     ``async for records in stream``: lists, none empty, of one shard each.
     """
 
-    def __init__(self, selection: Selection, where: Sequence[Where], stack: AsyncExitStack) -> None:
+    def __init__(self, selection: Selection, where: Sequence[Where] | Conditions, stack: AsyncExitStack) -> None:
         self.selection = selection
-        self._where = where
+        conditions = where if isinstance(where, Conditions) else None
+        if where and conditions is None:
+            assert not isinstance(where, Conditions), "looked at"
+            conditions = Conditions(where, features_of(selection.schema), selection.path)
+        self._conditions = conditions
+        self._before = 0  # records of the shards before the one being read
+        self._in_shard = 0
         self._shards = iter(selection.shards)
         self._stack = stack
         self._shard: SelectedShard | None = None  # being read
@@ -100,6 +60,8 @@ class RecordStream:
             if self._shard is None:
                 self._next = self._next or next(self._shards, None)
                 if self._next is None:
+                    if self._conditions is not None:
+                        self._conditions.end()
                     raise StopAsyncIteration
                 self._reader = await self._stack.enter_async_context(open_shard(self.selection, self._next))
                 self._shard, self._next = self._next, None
@@ -107,18 +69,22 @@ class RecordStream:
                 batch = await self._reader.next_batch()
                 if batch is None:
                     self._shard = None
+                    self._before, self._in_shard = self._before + self._in_shard, 0
                     await self._stack.aclose()
                     continue
-                path = self._shard.display_path
-                self._read = [FoundRecord(path, number, data) for number, data in enumerate(batch.records, batch.first)]
-            found = await in_thread(self._chosen, self._read) if self._where else self._read
+                path, first = self._shard.display_path, self._before + batch.first
+                self._in_shard = batch.first + len(batch.records)
+                self._read = [FoundRecord(path, number, data) for number, data in enumerate(batch.records, first)]
+            found = self._read
+            if self._conditions is not None:
+                found = await in_thread(self._chosen, self._conditions, self._read)
             self._read = None
             if found:
                 return found
 
-    def _chosen(self, records: list[FoundRecord]) -> list[FoundRecord]:
+    def _chosen(self, conditions: Conditions, records: list[FoundRecord]) -> list[FoundRecord]:
         """Those that meet the conditions. Blocks: each is parsed."""
-        return [each for each in records if all(where.holds(each.data) for where in self._where)]
+        return [records[at] for at in conditions.chosen([each.data for each in records])]
 
 
 @asynccontextmanager
@@ -133,6 +99,8 @@ async def open_records(
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening.
+        ValueError: a condition names a feature that no record has, or a value that it cannot have: on opening where
+            there is a schema, else while reading.
         FormatError: while reading, after all records before the damage were given out.
     """
     async with selected(path, storage=storage, storage_options=storage_options) as selection:

@@ -12,17 +12,23 @@ from typing import Any
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec.errors import ExampleError, FormatError
+from asyncrec._shards.manifest.snapshot import dataset_at, merged
+from asyncrec._shards.ownership.census import census
+from asyncrec._shards.recovery.report import UnfinishedJob
+from asyncrec.errors import ExampleError, FormatError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
+from asyncrec.storage._patterns import is_pattern
+from asyncrec.storage._url import redact
 from asyncrec.tools._count import counted, counted_by_index
 from asyncrec.tools._json_values import is_example
 from asyncrec.tools._orphans import Orphan, find_orphans
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-__all__ = ["DatasetInfo", "FileInfo", "InfoReport", "info"]
+__all__ = ["DatasetInfo", "FileInfo", "InfoReport", "WriterInfo", "info"]
 
 # Files without an index are read through to be counted while they are no more than this together: a blink of an eye
 # from a disk, a few seconds from a store.
@@ -54,12 +60,53 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriterInfo:
+    """A writer of a data set, or a tool at work on it.
+
+    Attributes:
+        state: ``"closed"``, it ended well; ``"recovered"``, it died, and what it left was committed for it;
+            ``"given up"``. Of one that has not ended ``"alive"``, ``"dead"``, or ``"unknown"`` where nobody can tell
+            from here; ``"open"`` where it left nothing that could be asked.
+        shards, records: that it committed.
+        job: what it said as it began, if it has not ended.
+    """
+
+    id: str
+    state: str
+    shards: int = 0
+    records: int = 0
+    last_commit: str | None = None
+    job: UnfinishedJob | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        job = self.job
+        return {
+            "id": self.id,
+            "state": self.state,
+            "closed": self.state in ("closed", "recovered", "given up"),
+            "shards": self.shards,
+            "records": self.records,
+            "last_commit": self.last_commit,
+            "job": None
+            if job is None
+            else {
+                "kind": job.kind,
+                "host": job.host,
+                "pid": job.pid,
+                "since": None if job.since is None else job.since.isoformat(),
+                "spool": job.spool,
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetInfo:
-    """A data set: its snapshot, and what lies beside it in no manifest."""
+    """A data set: its snapshot, who wrote it or is at it, and what lies beside it in no manifest."""
 
     path: str
     manifest: Manifest
     orphans: tuple[Orphan, ...]
+    writers: tuple[WriterInfo, ...] = ()
 
     @property
     def last_commit(self) -> str | None:
@@ -75,16 +122,7 @@ class DatasetInfo:
             "bytes": manifest.bytes,
             "compression": dict(manifest.shards.compressions),
             "last_commit": self.last_commit,
-            "writers": [
-                {
-                    "id": writer.id,
-                    "closed": writer.closed,
-                    "shards": writer.shards,
-                    "records": writer.records,
-                    "last_commit": writer.last_commit,
-                }
-                for writer in manifest.writers.values()
-            ],
+            "writers": [writer.to_json() for writer in self.writers],
             "schema": manifest.schema,
             "metadata": dict(manifest.metadata),
             "conflicts": list(manifest.conflicts),
@@ -163,19 +201,50 @@ async def info(
 ) -> InfoReport:
     """What a file, a folder, a pattern or a data set holds.
 
+    A data set in which nothing is committed yet is there if somebody is at work on it, or died at it.
+
     Files in no manifest are counted by their indexes, or by reading them while they are 64 MiB together at most.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
     """
+    try:
+        return await _info(path, storage, storage_options)
+    except ObjectNotFoundError:
+        begun = await _begun(path, storage, storage_options)
+        if begun is None:
+            raise
+        return begun
+
+
+async def _begun(
+    path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
+) -> InfoReport | None:
+    """A data set that somebody has begun, and committed nothing of."""
+    options = dict(storage_options) if storage_options is not None else None
+    async with dataset_at(path, storage=storage, storage_options=options, allow_pattern=True) as (folder, name):
+        if not name or is_pattern(name):
+            return None
+        shown = redact(os.fspath(path))
+        manifest = await merged(shown, await load_history(folder, name))
+        writers = await _writers(folder, name, manifest)
+    if not writers:
+        return None
+    dataset = DatasetInfo(path=shown, manifest=manifest, orphans=(), writers=writers)
+    return InfoReport(path=shown, kind="data set", datasets=[dataset], content="empty")
+
+
+async def _info(
+    path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
+) -> InfoReport:
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
         report = InfoReport(path=selection.path, kind=selection.kind)
         orphaned = set()
         for dataset in selection.datasets:
             orphans = await find_orphans(dataset, selection.base)
             orphaned |= {orphan.path for orphan in orphans}
-            report.datasets.append(_described(selection, dataset, orphans))
+            report.datasets.append(await _described(selection, dataset, orphans))
         plain = [shard for shard in selection.shards if shard.entry is None and shard.display_path not in orphaned]
         readable = sum(shard.size for shard in plain) <= _COUNTED_BYTES
 
@@ -187,9 +256,32 @@ async def info(
     return report
 
 
-def _described(selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> DatasetInfo:
+async def _described(selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> DatasetInfo:
     path = selection.path if selection.kind == "data set" else selection.base + dataset.prefix + dataset.name
-    return DatasetInfo(path=path, manifest=dataset.manifest, orphans=tuple(orphans))
+    writers = await _writers(dataset.folder, dataset.name, dataset.manifest)
+    return DatasetInfo(path=path, manifest=dataset.manifest, orphans=tuple(orphans), writers=writers)
+
+
+async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[WriterInfo, ...]:
+    """Those that committed something, or ended; and those that are at work, or died at it."""
+    unfinished = {header.writer: (UnfinishedJob.of(header), state) for header, state in await census(folder, name)}
+    writers = []
+    for each in manifest.writers.values():
+        job, state = unfinished.pop(each.id, (None, "open"))
+        if each.closed:
+            job, state = None, "given up" if each.abandoned else "recovered" if each.recovered else "closed"
+        writers.append(
+            WriterInfo(
+                id=each.id,
+                state=state,
+                shards=each.shards,
+                records=each.records,
+                last_commit=each.last_commit,
+                job=job,
+            )
+        )
+    writers += [WriterInfo(id=writer, state=state, job=job) for writer, (job, state) in sorted(unfinished.items())]
+    return tuple(writers)
 
 
 async def _look(selection: Selection, shard: SelectedShard, readable: bool) -> FileInfo:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import ReadingCompression, parse_reading_compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import parse_index
@@ -79,8 +80,8 @@ async def repair(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    compression: str | int | CompressionOptions | None = "auto",
-    max_record_bytes: int = MAX_RECORD_BYTES,
+    compression: ReadingCompression = "auto",
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     overwrite: bool = False,
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
@@ -104,9 +105,8 @@ async def repair(
         ObjectExistsError: there is a target.
         ValueError: target and source are one.
     """
-    given: Literal["auto", "", "GZIP", "ZLIB"] = (
-        "auto" if compression == "auto" else parse_compression(compression).type
-    )
+    max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
+    given = parse_reading_compression(compression)
     source_path, target_path = redact(os.fspath(source)), redact(os.fspath(target))
     async with (
         located(source, storage=storage, storage_options=storage_options) as (store, key),

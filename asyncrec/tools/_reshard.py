@@ -15,29 +15,31 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT
-from asyncrec._framing.compression import CompressionOptions, parse_compression
-from asyncrec._records.reading.reader import RecordReader
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._framing.compression import parse_compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.writing.keys import NO_KEY
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import redact
+from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._count import counts_of
-from asyncrec.tools._progress import Advance, Progress
-from asyncrec.tools._selection import SelectedShard, Selection, selected
-from asyncrec.tools._shard_reading import open_shard
+from asyncrec.tools._keyed_records import (
+    MAX_SHARD_BYTES,
+    KeptCompression,
+    KeyedRecords,
+    has_keys,
+    kept_compression,
+    metadata_of,
+)
+from asyncrec.tools._progress import Progress
+from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._sorting import Order, Sorted, Sorter
 
 __all__ = ["ReshardReport", "reshard"]
-
-# Of a shard, where nothing else is said: as `open_sharded_writer`.
-_MAX_SHARD_BYTES = 256 << 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,13 +77,13 @@ async def reshard(
     target: str | os.PathLike[str],
     *,
     num_shards: int | None = None,
-    max_shard_bytes: int | None = None,
+    max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    compression: KeptCompression = "keep",
     shuffle: bool = False,
     seed: int = 0,
     group_by: str | None = None,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: Size = MEMORY_LIMIT,
     temporary_folder: str | os.PathLike[str] | None = None,
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
@@ -96,6 +98,7 @@ async def reshard(
     Args:
         num_shards: exactly so many, with equally many records each to within one; or
         max_shard_bytes, max_shard_records: when a shard is full; 256 MiB where neither is given.
+        compression: of the new shards; that of the source unless given.
         shuffle: any record may come to stand anywhere; the same ``seed`` and source give the same order.
         group_by: a feature; records with equal values stand side by side, in their order or, with ``shuffle``, in a
             random one. Groups are in the order in which they first appear; those after 65,000 in that of a hash.
@@ -108,8 +111,13 @@ async def reshard(
         DatasetError: ``group_by`` a feature that no record has.
         ValueError: options that contradict each other.
     """
+    if compression != "keep":
+        parse_compression(compression)  # what it would refuse is said before anything is opened
     if num_shards is not None and (max_shard_bytes is not None or max_shard_records is not None):
         raise ArgumentValueError("num_shards fixes the shards, and max_shard_bytes or max_shard_records has them roll")
+    if max_shard_bytes is not None:
+        max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
+    memory_limit = byte_count(memory_limit, "memory_limit")
     for option, value in {
         "num_shards": num_shards,
         "max_shard_bytes": max_shard_bytes,
@@ -117,17 +125,19 @@ async def reshard(
     }.items():
         if value is not None and value < 1:
             raise ArgumentValueError(f"{option} is {value}; it is at least 1")
-    options = parse_compression(compression)
     report = ReshardReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     begun = time.monotonic()
     sorts = shuffle or group_by is not None
     async with AsyncExitStack() as stack:
         selection = await stack.enter_async_context(selected(source, storage=storage, storage_options=storage_options))
+        known = features_of(selection.schema)
+        if group_by is not None and known is not None and group_by not in known:
+            raise unknown_feature(group_by, known, selection.path)
         target_options = None if target_storage_options is None else dict(target_storage_options)
         folder, name = await stack.enter_async_context(
             dataset_at(target, storage=target_storage, storage_options=target_options)
         )
-        batches = _Batches(selection, await stack.enter_async_context(AsyncExitStack()), progress)
+        batches = KeyedRecords(selection, await stack.enter_async_context(AsyncExitStack()), progress)
         ordered: AsyncIterator[KeyedBatch] = batches
         if sorts:
             sorter = Sorter(
@@ -137,7 +147,7 @@ async def reshard(
                     group_by=group_by,
                     total=0 if shuffle else sum(await counts_of(selection)),
                 ),
-                keyed=_has_keys(selection),
+                keyed=has_keys(selection),
                 memory_limit=memory_limit,
                 temporary_folder=temporary_folder,
             )
@@ -152,8 +162,9 @@ async def reshard(
             records = sum(await counts_of(selection))
         else:
             records = 0
+        made = _made(selection, report.source, shuffle=shuffle, seed=seed, group_by=group_by)
         if max_shard_bytes is None and max_shard_records is None and num_shards is None:
-            max_shard_bytes = _MAX_SHARD_BYTES
+            max_shard_bytes = MAX_SHARD_BYTES
         report.shards = await write_ordered(
             folder,
             name,
@@ -161,24 +172,17 @@ async def reshard(
             limits=Limits(
                 num_shards=num_shards, records=records, max_bytes=max_shard_bytes, max_records=max_shard_records
             ),
-            compression=options,
+            compression=await kept_compression(compression, [selection]),
             schema=selection.schema,
-            metadata=_metadata(selection, report.source, shuffle=shuffle, seed=seed, group_by=group_by),
+            metadata=metadata_of([selection], {"resharded": made}),
         )
         report.spilled_bytes = sorter.spilled_bytes if sorts else 0
     report.seconds = time.monotonic() - begun
     return report
 
 
-def _has_keys(selection: Selection) -> bool:
-    return any(shard.entry is not None and shard.entry.keys is not None for shard in selection.shards)
-
-
-def _metadata(selection: Selection, source: str, *, shuffle: bool, seed: int, group_by: str | None) -> dict[str, Any]:
-    """What the data sets said, and where these shards come from."""
-    metadata: dict[str, Any] = {}
-    for dataset in selection.datasets:
-        metadata.update(dataset.manifest.metadata)
+def _made(selection: Selection, source: str, *, shuffle: bool, seed: int, group_by: str | None) -> dict[str, Any]:
+    """Where these shards come from."""
     made: dict[str, Any] = {"source": source}
     if len(selection.datasets) == 1:
         made["snapshot"] = selection.datasets[0].manifest.id
@@ -186,67 +190,4 @@ def _metadata(selection: Selection, source: str, *, shuffle: bool, seed: int, gr
         made["seed"] = seed
     if group_by is not None:
         made["group_by"] = group_by
-    return {**metadata, "resharded": made}
-
-
-class _Batches:
-    """All records, in order, with their keys where any shard has keys. Left early, ``stack`` closes what is open."""
-
-    def __init__(self, selection: Selection, stack: AsyncExitStack, progress: Progress) -> None:
-        self._selection = selection
-        self._stack = stack
-        self._advance = Advance(progress, selection.bytes)
-        self._keyed = _has_keys(selection)
-        self._waiting = iter(selection.shards)
-        self._shard: SelectedShard | None = None
-        self._reader: RecordReader
-        self._keys: _Keys | None = None
-
-    def __aiter__(self) -> _Batches:
-        return self
-
-    async def __anext__(self) -> KeyedBatch:
-        while True:
-            if self._shard is None:
-                self._shard = next(self._waiting, None)
-                if self._shard is None:
-                    raise StopAsyncIteration
-                if self._keyed:
-                    self._keys = await self._stack.enter_async_context(_Keys(self._selection, self._shard))
-                self._reader = await self._stack.enter_async_context(open_shard(self._selection, self._shard))
-            batch = await self._reader.next_batch()
-            if batch is not None:
-                return KeyedBatch(batch.records, await self._keys.take(len(batch.records)) if self._keys else None)
-            await self._stack.aclose()
-            self._advance(self._shard.size)
-            self._shard = None
-
-
-class _Keys:
-    """A context: the keys of a shard, in order; none where it has no file of them."""
-
-    def __init__(self, selection: Selection, shard: SelectedShard) -> None:
-        self._shard = shard
-        sidecar = shard.entry.keys if shard.entry else None
-        name = None if sidecar is None else sidecar.path
-        # Without a task: these files are small, and are read beside the shard itself.
-        self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
-
-    async def __aenter__(self) -> _Keys:
-        if self._source is not None:
-            await self._source.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        if self._source is not None:
-            await self._source.__aexit__(*error)
-
-    async def take(self, count: int) -> list[bytes]:
-        if self._source is None:
-            return [NO_KEY] * count
-        data = await receive_exactly(self._source, count * KEY_BYTES)
-        if len(data) < count * KEY_BYTES:
-            raise DatasetError(
-                f"{self._shard.display_path}: its keys end before its records: 'asyncrec verify' says more"
-            )
-        return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
+    return made

@@ -15,7 +15,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._selection import selected
 
-__all__ = ["SchemaReport", "schema"]
+__all__ = ["SchemaReport", "inferred", "schema"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,15 +50,20 @@ async def schema(
         async with AsyncExitStack() as stack:
             async for found in RecordStream(selection, (), stack):
                 records = found[: None if limit is None else limit - seen]
-                inferred = await in_thread(_inferred, records)
-                merged = inferred if merged is None else merged.merge(inferred)
+                found_here = await in_thread(inferred, records)
+                merged = found_here if merged is None else merged.merge(found_here)
                 seen += len(records)
                 if limit is not None and seen >= limit:
                     break
         return SchemaReport(path=selection.path, schema=(merged or Schema.infer([])).to_json(), records=seen)
 
 
-def _inferred(records: Sequence[FoundRecord]) -> Schema:
+def inferred(records: Sequence[FoundRecord]) -> Schema:
+    """The schema that reads all of them. Blocks.
+
+    Raises:
+        DecodeError: a record is no Example; the message says which.
+    """
     try:
         return Schema.infer([record.data for record in records])
     except DecodeError:
@@ -68,6 +73,6 @@ def _inferred(records: Sequence[FoundRecord]) -> Schema:
             except DecodeError as error:
                 reason = str(error).removeprefix("record 0 of the batch: ")
                 raise DecodeError(
-                    f"{record.path}, record {record.number:,}: it is no Example, and has no features: {reason}"
+                    f"record {record.number:,} (in {record.path}) is no Example, and has no features: {reason}"
                 ) from None
         raise

@@ -29,7 +29,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-__all__ = ["SelectedDataset", "SelectedShard", "Selection", "selected"]
+__all__ = ["SelectedDataset", "SelectedShard", "Selection", "reselected", "selected"]
 
 # In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
 # itself, or matches a pattern, is taken whatever its name is.
@@ -136,6 +136,12 @@ async def selected(
     display_path = redact(os.fspath(path))
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         yield await _select(store, key, display_path, given_up)
+
+
+async def reselected(selection: Selection) -> Selection:
+    """What is there now, of a selection that is one data set."""
+    (dataset,) = selection.datasets
+    return await _select(selection.storage, dataset.prefix + dataset.name, selection.path, given_up=False)
 
 
 async def _select(store: Storage, key: str, display_path: str, given_up: bool) -> Selection:

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.partition import deal
 from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import Compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import DatasetError
 from asyncrec.example._codec import encode_example
@@ -92,8 +93,8 @@ class SplitOptions(NamedTuple):
     target: str | os.PathLike[str]
     weights: Mapping[str, float]
     seed: int
-    max_shard_bytes: int | None
-    compression: str | int | CompressionOptions | None
+    max_shard_bytes: Size | None
+    compression: Compression
     storage: Storage | None
     storage_options: Mapping[str, Any] | None
 

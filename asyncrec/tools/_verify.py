@@ -63,8 +63,8 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """All was read, and is whole. Orphans and conflicts are no damage."""
-        return all(shard.ok for shard in self.shards)
+        """All was read, and is whole, and no manifest contradicts itself. Orphans are no damage."""
+        return all(shard.ok for shard in self.shards) and not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -15,10 +15,12 @@ class Ending:
 
     Attributes:
         signal: the first that came.
+        at_once: a second came, and nothing was waited for.
     """
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self.at_once = False
         self._scope = anyio.CancelScope()
 
     def scope(self) -> anyio.CancelScope:
@@ -34,6 +36,7 @@ class Ending:
             task_status.started()
             async for number in signals:
                 if self.signal is not None:
+                    self.at_once = True
                     everything.cancel()
                     return
                 self.signal = signal.Signals(number)

@@ -67,7 +67,11 @@ async def served_folder(folder: Path) -> AsyncIterator[int]:
         RuntimeError: the server did not come up.
     """
     command = [sys.executable, __file__, str(folder)]
-    async with await anyio.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None) as process:
+    # In a session of its own: Ctrl-C, which reaches all of a terminal's, would end it before it could ignore that.
+    opening = anyio.open_process(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
+    )
+    async with await opening as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:

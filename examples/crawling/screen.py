@@ -46,8 +46,9 @@ class Tally:
         shards: committed.
         missed: pages not had, by reason.
         seconds: from the first request to the end of the writer's context.
-        longest_hold: seconds for which the event loop was held, at worst. It is seen as lateness, and so on a machine
-            with more to do than processors to do it includes waiting for one.
+        before: pages that were there when it began.
+        longest_hold: seconds of processor time for which the event loop was held, at worst: waiting for a processor, on
+            a machine with more to do than it has, is not the loop's doing, and is not counted.
     """
 
     pages: int = 0
@@ -55,14 +56,17 @@ class Tally:
     shards: list[Shard] = field(default_factory=list)
     missed: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    before: int = 0
     longest_hold: float = 0.0
 
     async def watch_the_loop(self) -> None:
-        """Note for how long the event loop was held: how late a short sleep ends, at worst. Runs until cancelled."""
+        """Note for how long the event loop was held, at worst: how late a short sleep ends, but no longer than its
+        thread has worked meanwhile. Runs until cancelled."""
         while True:
-            before = time.perf_counter()
+            before, worked = time.perf_counter(), time.thread_time()
             await anyio.sleep(HEARTBEAT)
-            self.longest_hold = max(self.longest_hold, time.perf_counter() - before - HEARTBEAT)
+            late = time.perf_counter() - before - HEARTBEAT
+            self.longest_hold = max(self.longest_hold, min(late, time.thread_time() - worked))
 
 
 @contextmanager
@@ -92,8 +96,11 @@ def progress_bar(what: str, total: int, tally: Tally) -> Iterator[None]:
         yield
 
 
-def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, seconds: float) -> None:
-    """Print what the data set holds, how the run went, and that all of it was read back, in ``seconds``."""
+def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, sizes: str, seconds: float) -> None:
+    """Print what the data set holds, how the run went, and that all of it was read back, in ``seconds``.
+
+    ``sizes`` says why the shards have the sizes that they have.
+    """
     facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -104,9 +111,12 @@ def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, seconds:
         )
     else:
         facts.add_row("Crawled", "nothing new")
+    if tally.before:
+        facts.add_row("Before", f"{count(tally.before, 'page')}, which an earlier run wrote")
     if tally.missed:
         facts.add_row("Left out", missed(tally))
-    facts.add_row("Event loop", f"held for {tally.longest_hold * 1e3:,.0f} ms at the longest")
+    facts.add_row("Shards", sizes)
+    facts.add_row("Event loop", f"held for {tally.longest_hold * 1e3:,.0f} ms at the longest, of processor time")
     facts.add_row("Peak memory", decimal(peak_memory()))
     records = sum(shard.records for shard in shards)
     facts.add_row(

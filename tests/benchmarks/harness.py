@@ -96,8 +96,10 @@ class Result:
         return max(values) if values else None
 
 
-def work_folder() -> tuple[Path, str]:
+def work_folder(chosen: str | None = None) -> tuple[Path, str]:
     """Where the files go, and what to call it: tmpfs where there is one with room, so that no disk is measured."""
+    if chosen is not None:
+        return Path(tempfile.mkdtemp(prefix="asyncrec-bench-", dir=chosen)), chosen
     memory = Path("/dev/shm")
     if memory.is_dir() and os.access(memory, os.W_OK):
         room = os.statvfs(memory)

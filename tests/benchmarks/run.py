@@ -29,10 +29,22 @@ import memory
 from harness import MIB, Case, Result, Target, modules, run_case, work_folder
 from heartbeat import idle_figures
 
-MODULES = ["records", "salvage", "spool", "examples", "sampling"]
+MODULES = ["records", "sharding", "salvage", "spool", "examples", "sampling", "access"]
 OURS = "asyncrec"
 QUICK = 20  # how many times smaller --quick is
-OTHERS = ("tensorflow-cpu", "tensorboardX", "tfrecord", "tfrecords", "anyio", "crc32c", "isal", "numpy")
+OTHERS = (
+    "array-record",
+    "grain",
+    "mosaicml-streaming",
+    "tensorflow-cpu",
+    "tensorboardX",
+    "tfrecord",
+    "tfrecords",
+    "anyio",
+    "crc32c",
+    "isal",
+    "numpy",
+)
 
 # "It must show": a writer at full speed holds the loop for at most 5 ms at the 99th percentile, and 20 ms ever.
 HELD_P99, HELD_MAX = 0.005, 0.020
@@ -115,13 +127,14 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name holds TEXT ('memory' for memory)")
     parser.add_argument("--contender", default="", metavar="TEXT", help="and contenders whose name holds TEXT")
     parser.add_argument("--rounds", type=int, metavar="N")
+    parser.add_argument("--folder", metavar="PATH", help="put the files there; else on a tmpfs where there is one")
     parser.add_argument("--json", metavar="FILE", help="the figures as JSON; - for standard output, and no tables")
     options = parser.parse_args()
     say = print if options.json != "-" else lambda *_: None
     shrink = QUICK if options.quick else 1
     rounds = options.rounds or (3 if options.quick else None)
 
-    folder, place = work_folder()
+    folder, place = work_folder(options.folder)
     idle = idle_figures()
     say(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, files in {place}")
     say(", ".join(f"{name} {version}" for name, version in versions().items()))

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import asyncrec
 from asyncrec import blocking
+from asyncrec.blocking._portal import current_portal
 
 # What another object gives: reached through the methods below.
 GIVEN = {"ShuffledStream"}
@@ -52,3 +58,90 @@ def test_every_public_method_has_a_counterpart(name: str) -> None:
     internal = {"runs", "starts", "get_whole", "park", "next_batch", "aclose", "before_publish", "published_object",
                 "progressed", "open_object", "hold_at_most", "forked"}  # fmt: skip
     assert [method for method in methods if method not in internal and not hasattr(ours, method)] == []
+
+
+def records(path: Path) -> str:
+    with blocking.open_sharded_writer(str(path), max_shard_records=4) as writer:
+        for number in range(10):
+            writer.write(asyncrec.encode_example({"label": number % 2, "n": number}))
+    return str(path)
+
+
+def attributes(kind: type) -> set[str]:
+    """What a class says it has: properties, and what its initialiser sets that is public."""
+    source = textwrap.dedent(inspect.getsource(kind))
+    own = {name for name, value in vars(kind).items() if isinstance(value, property) and not name.startswith("_")}
+    return own | set(re.findall(r"^ {8}self\.([a-z]\w*)(?:: [^=]+)? =", source, re.MULTILINE))
+
+
+# What is for asyncrec itself, or an asynchronous object.
+OF_ASYNC = {
+    "Dataset": {"folder", "name", "cache", "starts", "lookup", "keys"},
+    "DatasetWriter": set(),
+    "RecordReader": set(),
+    "RecordWriter": set(),
+    "ShardedWriter": {"url"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(OF_ASYNC))
+def test_every_public_attribute_has_a_counterpart(name: str) -> None:
+    ours, theirs = getattr(blocking, name), getattr(asyncrec, name)
+    assert {each for each in attributes(theirs) if not hasattr(ours, each)} - OF_ASYNC[name] == set()
+
+
+def test_a_sampler_tells_its_classes(tmp_path: Path) -> None:
+    with blocking.open_dataset(records(tmp_path / "set")) as dataset:
+        with blocking.ClassBalancedSampler(dataset, 2, 1, class_feature="label") as sampler:
+            assert sampler.classes == (0, 1)
+        with dataset.shuffled(seed=1) as stream:
+            assert not hasattr(stream, "classes")
+
+
+def test_a_data_set_has_slices(tmp_path: Path) -> None:
+    with blocking.open_dataset(records(tmp_path / "set")) as dataset:
+        every = list(dataset)
+        assert len(dataset) == len(every) == 10
+        assert dataset[2:5] == every[2:5]
+        assert dataset[::-3] == every[::-3]
+        assert dataset[100:] == []
+        assert dataset[-1] == every[-1]
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        lambda: blocking.open_dataset("x"),
+        lambda: blocking.open_reader("x"),
+        lambda: blocking.open_writer("x"),
+        lambda: blocking.open_sharded_writer("x"),
+        lambda: blocking.interleave(["x"]),
+    ],
+)
+def test_what_was_not_entered_says_to_use_a_with(opened: Callable[[], Any]) -> None:
+    with pytest.raises(AttributeError, match=r"opened by a with statement: with \w+\(\.\.\.\) as it: it\.get"):
+        _ = opened().get
+    with pytest.raises(TypeError, match="opened by a with statement"):
+        iter(opened())
+
+
+def test_a_sampler_of_a_path_is_told_what_it_takes(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"takes a Dataset of asyncrec\.blocking, which open_dataset gives, not str"):
+        blocking.ClassBalancedSampler(str(tmp_path), 1, 1, class_feature="label")  # type: ignore[arg-type]  # wrong
+    with pytest.raises(TypeError, match=r"takes a Dataset, which asyncrec\.open_dataset gives, not str"):
+        asyncrec.ClassBalancedSampler(str(tmp_path), 1, 1, class_feature="label")  # type: ignore[arg-type]  # wrong
+
+
+def test_a_generator_that_is_dropped_on_the_loop_s_own_thread_closes_what_it_held(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.tfrecord")
+    blocking.write_records(path, [b"x"] * 10)
+
+    def generate() -> Iterator[bytes]:
+        with blocking.open_reader(path) as reader:
+            yield from reader
+
+    generator = generate()
+    assert next(generator) == b"x"
+    portal = current_portal()
+    portal.portal.call(generator.close)  # as the garbage collector may
+    assert list(blocking.read_records(path)) == [b"x"] * 10

@@ -35,10 +35,11 @@ def test_version(run: Run) -> None:
     assert run("--version").ok().startswith("asyncrec 0.")
 
 
-def test_no_command_is_wrong_usage(run: Run) -> None:
+def test_no_command_is_wrong_usage_and_shows_the_list(run: Run) -> None:
     result = run()
     assert result.code == 2
-    assert "asyncrec --help" in result.err
+    assert all(f"{name} " in result.out for name in COMMANDS)
+    assert "asyncrec COMMAND --help" in result.err
 
 
 def test_shells_complete_the_names_of_commands(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

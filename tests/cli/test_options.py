@@ -30,7 +30,10 @@ def test_storage_options_are_numbers_words_and_text() -> None:
     assert parse_options(None) is None
 
 
-@pytest.mark.parametrize(("text", "size"), [("1000", 1000), ("64M", 64 << 20), ("1.5GiB", 3 << 29), ("2kb", 2048)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1000", 1000), ("64M", 64_000_000), ("64Mi", 64 << 20), ("1.5GiB", 3 << 29), ("2kb", 2000), ("1 GB", 10**9)],
+)
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
 

@@ -98,9 +98,9 @@ def test_the_others_work_on_any_store(run: Run, place: Place, tmp_path: Path) ->
     assert "5 whole records" in run("repair", f"{url}/plain.tfrecord", f"{url}/whole.tfrecord").ok()
     assert "recovered 0 records" in run("recover", f"{url}/pages").ok()
     assert "30 records" in run("convert", f"{url}/pages", f"{url}/lines.jsonl.gz").ok()
-    assert "30 records of 1 files" in run("convert", f"{url}/lines.jsonl.gz", f"{url}/back").ok()
+    assert "30 records of 1 file" in run("convert", f"{url}/lines.jsonl.gz", f"{url}/back").ok()
     assert "30 records" in run("convert", f"{url}/pages", f"{url}/table.parquet").ok()
-    assert "30 records of 1 files" in run("convert", f"{url}/table.parquet", f"{url}/again").ok()
+    assert "30 records of 1 file" in run("convert", f"{url}/table.parquet", f"{url}/again").ok()
     for name in ("cat", "dog"):
         for number in range(5):
             path = tmp_path / "files" / name / f"{number}.txt"

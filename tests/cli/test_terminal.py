@@ -69,10 +69,18 @@ class Terminal:
 
 
 CASES: dict[str, tuple[list[str], str]] = {
-    "info": (["data/pages"], "1 closed, 0 open or ended by a crash"),
+    "info": (["data/pages"], "1: 1 closed"),
+    "ls": (["data"], "data/plain.tfrecord"),
+    "tail": (["data/pages", "-n", "1"], "record 29 "),
+    "sample": (["data/pages", "-n", "2"], "label"),
+    "diff": (["data/pages", "data/zipped"], "the same 30 records, by their key"),
+    "filter": (["data/pages", "some/pages", "--where", "label<1"], "10 of 30 records in 1 shard"),
+    "merge": (["data/pages", "data/zipped", "both/pages"], "60 of 60 records in 1 shard"),
+    "dedupe": (["data/pages", "once/pages", "--by", "label"], "3 of 30 records in 1 shard"),
     "head": (["data/pages", "-n", "1"], r'"text 0 \u001b[31mred\u0007"'),
     "cat": (["data/zipped", "--where", "label=1", "--limit", "1", "--json"], '"label": 1'),
     "count": (["data"], "65"),
+    "watch": (["data/pages", "--once", "--by", "label"], "of 30 records that were looked at"),
     "schema": (["data/pages"], "as the manifest holds it"),
     "verify": (["data"], "every checksum holds"),
     "repair": (["damaged.tfrecord", "saved.tfrecord"], "whole records"),

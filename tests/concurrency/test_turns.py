@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 from threading import get_ident
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -27,7 +28,7 @@ ROWS = [{"a": number} for number in range(1000)]
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step takes a tenth of a millisecond."""
     clock = count()
-    monkeypatch.setattr(turns, "perf_counter", lambda: next(clock) * 0.0001)
+    monkeypatch.setattr(turns, "time", SimpleNamespace(perf_counter=lambda: next(clock) * 0.0001))
 
 
 @asynccontextmanager

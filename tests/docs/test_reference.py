@@ -31,6 +31,8 @@ def names_of(module: str) -> list[str]:
         "asyncrec.tools",
         "asyncrec.testing",
         "asyncrec.integrations.arrow",
+        "asyncrec.integrations.opentelemetry",
+        "asyncrec.integrations.prometheus",
         "asyncrec.integrations.ray",
         "asyncrec.integrations.torch",
         "asyncrec.integrations.tensorflow",

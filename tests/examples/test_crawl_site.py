@@ -155,6 +155,21 @@ def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, numbe
         assert not {path for path, _ in server.asked[asked:]} & {"/" + url.split("/", 3)[3] for url in pages}
 
 
+def test_two_signals_in_a_row_end_it_with_one_line_at_most(tmp_path: Path) -> None:
+    with SiteServer(linked(300), busy_after=20) as server:
+        command = [sys.executable, str(CRAWL_SITE), "--start-url", server.url, "--delay", "0.01", "--pages", "500"]
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert server.busy.wait(PATIENCE)
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, (out, err)
+    assert len(err.split("\n")) <= 3
+    assert "Traceback" not in out + err
+
+
 def test_robots_txt_is_obeyed_and_missing_pages_are_named(tmp_path: Path) -> None:
     html = {"Content-Type": "text/html"}
     answers: dict[str, Answer] = {

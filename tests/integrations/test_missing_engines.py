@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize(("extra", "needs"), [("arrow", "pyarrow"), ("ray", "ray")])
+@pytest.mark.parametrize(
+    ("extra", "needs"),
+    [
+        ("arrow", "pyarrow"),
+        ("opentelemetry", "opentelemetry"),
+        ("prometheus", "prometheus_client"),
+        ("ray", "ray"),
+    ],
+)
 def test_an_integration_without_its_library_says_how_to_install_it(
     extra: str, needs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,8 @@ GROUPS = (
         20,
     ),
     Group("s3", ("plugins/asyncrec-s3/asyncrec_s3/*.py",), 25),
+    Group("azure", ("plugins/asyncrec-azure/asyncrec_azure/*.py",), 25),
+    Group("http", ("plugins/asyncrec-http/asyncrec_http/*.py", "plugins/asyncrec-fsspec/asyncrec_fsspec/*.py"), 15),
     Group("gcs", ("plugins/asyncrec-gcs/asyncrec_gcs/*.py",), 25),
 )
 
@@ -71,7 +73,10 @@ TESTS = (
     "tests/test_tasks.py",
     "tests/test_cancelled_reads.py",
     "plugins/asyncrec-s3/tests/test_*.py",
+    "plugins/asyncrec-azure/tests/test_*.py",
+    "plugins/asyncrec-fsspec/tests/test_*.py",
     "plugins/asyncrec-gcs/tests/test_*.py",
+    "plugins/asyncrec-http/tests/test_*.py",
 )
 
 # Not asked at first though near: it starts processes, whose lines nobody sees, and takes a minute.

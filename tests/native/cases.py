@@ -14,7 +14,9 @@ from asyncrec._framing import frames
 from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 from asyncrec._framing.frames import FrameDecoder
 from asyncrec._native import native
-from asyncrec._shards.writing.keys import key_digest_in_python, key_digests_in_python
+from asyncrec._records.index import encode_index_in_python
+from asyncrec._records.record_size import fitting_in_python, lengths_of_in_python, pack_lengths
+from asyncrec._shards.writing.keys import join_digests_in_python, key_digest_in_python, key_digests_in_python
 from asyncrec.errors import DecodeError, FormatError, SchemaError
 from asyncrec.example import _codec
 from asyncrec.example._codec import encode_example
@@ -27,7 +29,7 @@ from .values import some_features
 assert native is not None, "there is no C to try"
 
 # Around every threshold there is in C or in Python.
-SIZES = (0, 1, 7, 8, 9, 127, 128, 383, 384, 385, 4079, 4080, 4081, 65_535, 65_536, 65_537)
+SIZES = (0, 1, 7, 8, 9, 127, 128, 383, 384, 385, 4031, 4032, 4033, 65_535, 65_536, 65_537)
 
 
 def outcome(function: Callable[[], Any], *refusals: type[BaseException]) -> Any:
@@ -174,6 +176,37 @@ def keys_digested(random: Random) -> None:
     for key in keys:
         assert native.key_digest(key) == key_digest_in_python(key)
     assert native.key_digests(keys) == key_digests_in_python(keys)
+
+
+def digests_joined(random: Random) -> None:
+    """As many keys as fill the lanes of a processor, and some more; a few have digests already."""
+    keys = [_key(random) for _ in range(random.randrange(13))]
+    keys = [bytearray(random.randbytes(16)) if isinstance(key, (bytearray, memoryview)) else key for key in keys]
+    if keys and random.random() < 0.05:
+        keys[random.randrange(len(keys))] = random.choice((7, None))
+        for join in (native.join_digests, join_digests_in_python):
+            assert outcome(lambda join=join: join(keys), TypeError, AttributeError)[0] in (TypeError, AttributeError)
+        return
+    assert native.join_digests(keys) == join_digests_in_python(keys)
+
+
+def batches_measured(random: Random) -> None:
+    records: list[Any] = [some_bytes(random) for _ in range(random.choice((0, 1, 2, 30, 60)))]
+    assert native.lengths_of(records) == lengths_of_in_python(records)
+    if records and random.random() < 0.3:
+        other = random.choice((bytearray(3), memoryview(b"abc"), 7, None, type("Sub", (bytes,), {})(b"abc")))
+        records[random.randrange(len(records))] = other
+    begin = random.randrange(len(records) + 2)
+    most, longest = random.choice((0, 16, 300, 3000, 1 << 40)), random.choice((0, 5, 290, 1 << 40))
+    assert native.fitting(records, begin, most, longest) == fitting_in_python(records, begin, most, longest)
+
+
+def index_encoded(random: Random) -> None:
+    sizes = [random.choice((0, 1, 83, 84, 983, 984, random.randrange(1 << 40))) for _ in range(random.randrange(12))]
+    lengths, start = pack_lengths(sizes), random.choice((0, 9, 10, 99, 100, random.randrange(1 << 50)))
+    for member in (None, random.choice((0, 7, 10, 1234, random.randrange(1 << 50)))):
+        expected = encode_index_in_python(start, lengths, member=member)
+        assert native.encode_index(start, lengths, -1 if member is None else member) == expected
 
 
 def _key(random: Random) -> Any:

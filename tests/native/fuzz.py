@@ -26,6 +26,10 @@ SUBJECTS: dict[str, str] = {
     "cut_frames": "frames_cut",
     "encode_example": "example_encoded",
     "example_columns": "example_columns",
+    "encode_index": "index_encoded",
+    "fitting": "batches_measured",
+    "lengths_of": "batches_measured",
+    "join_digests": "digests_joined",
     "key_digest": "keys_digested",
     "key_digests": "keys_digested",
 }

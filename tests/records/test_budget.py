@@ -247,3 +247,44 @@ async def test_a_caller_that_yielded_need_not_yield_again() -> None:
     assert budget.bound == 1000
     budget.let_others_run()
     assert budget.bound == 1000
+
+
+class TestALimitThatMayGrow:
+    """What a sharded writer has unless it is told a limit."""
+
+    def test_grows_with_the_chunks_to_four_times_what_they_take_and_stays(self) -> None:
+        budget = ByteBudget(64, objects=3, most=256)
+        budget.reserve(16)
+        assert budget.limit == 64
+        budget.reserve(16)
+        budget.account(8, chunk=True)
+        assert (budget.limit, budget.reserved) == (160, 40)
+        budget.account(-40)
+        assert (budget.limit, budget.bound) == (160, 160)
+
+    def test_does_not_grow_with_what_is_not_a_chunk(self) -> None:
+        budget = ByteBudget(64, most=256)
+        budget.account(40)
+        assert budget.limit == 64
+
+    def test_refuses_what_a_limit_of_the_most_would_and_nothing_else(self) -> None:
+        budget = ByteBudget(64, most=256)
+        budget.reserve(8)
+        budget.refuse_beyond(24)
+        for _ in range(23):
+            budget.reserve(8)
+        assert (budget.limit, budget.reserved) == (256, 192)
+        with pytest.raises(ValueError, match="256 bytes is too small"):
+            budget.reserve(1)
+        with pytest.raises(ValueError, match="too small"):
+            budget.refuse_beyond(2)
+
+    @pytest.mark.parametrize("objects", [1, 16, 64, 256, 1000, 3072])
+    def test_leaves_each_of_many_objects_a_chunk_worth_its_write(self, objects: int) -> None:
+        budget = ByteBudget(64 << 20, objects=objects, most=256 << 20)
+        before = ByteBudget(256 << 20, objects=objects)
+        assert min(before.share, 256 << 10) <= budget.share <= before.share
+        for _ in range(objects):
+            budget.reserve(max(64 << 10, min(2 << 20, budget.share)))
+        assert budget.limit <= 256 << 20
+        assert budget.limit == 64 << 20 or objects > 64

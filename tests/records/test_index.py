@@ -8,28 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asyncrec._records.index import RecordIndex, encode_index, parse_index
+from asyncrec._records.record_size import pack_lengths
 from asyncrec.errors import FormatError
 
 LENGTHS = st.lists(st.integers(0, 1 << 40), max_size=50)
 
 
 def test_the_text_is_one_line_of_offset_and_frame_size_per_record() -> None:
-    assert encode_index(0, [0, 3, 100]) == b"0 16\n16 19\n35 116\n"
+    assert encode_index(0, pack_lengths([0, 3, 100])) == b"0 16\n16 19\n35 116\n"
 
 
 def test_gzip_has_a_third_column_with_the_members_first_byte() -> None:
-    assert encode_index(7, [0, 3], member=4096) == b"7 16 4096\n23 19 4096\n"
+    assert encode_index(7, pack_lengths([0, 3]), member=4096) == b"7 16 4096\n23 19 4096\n"
 
 
 @given(LENGTHS, st.integers(0, 1 << 50), st.none() | st.integers(0, 1 << 50))
 def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member: int | None) -> None:
-    index = parse_index(encode_index(start, lengths, member=member))
+    index = parse_index(encode_index(start, pack_lengths(lengths), member=member))
     assert len(index) == len(lengths)
     assert index.sizes.tolist() == [length + 16 for length in lengths]
     assert index.offsets.tolist() == [start + sum(lengths[:i]) + 16 * i for i in range(len(lengths))]
     if lengths:
         assert (index.members is None) == (member is None)
-    assert index.encode() == encode_index(start, lengths, member=member)
+    assert index.encode() == encode_index(start, pack_lengths(lengths), member=member)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.frames import encode_frames
+from asyncrec._sampling.random_access import range_reader
 from asyncrec.errors import CorruptRecordError, DatasetError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
@@ -157,13 +158,25 @@ async def test_gzip_members_that_cut_records_are_read_across_them() -> None:
         assert await dataset.get_many(range(999, -1, -1)) == RECORDS[::-1]
 
 
+async def test_a_record_of_a_member_that_was_decompressed_is_had_without_a_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = MemoryStorage()
+    records = await written(storage, compression="GZIP")
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert await dataset.get(7) == records[7]
+        monkeypatch.setattr(range_reader, "in_thread", None)
+        assert [await dataset.get(number) for number in (0, 8, 129)] == [records[number] for number in (0, 8, 129)]
+        assert await dataset.get_many([3, 90, 3]) == [records[3], records[90], records[3]]
+
+
 async def test_a_large_gzip_member_is_read_in_bounded_memory() -> None:
     storage = MemoryStorage()
     records = [bytes([number]) * (1 << 20) for number in range(40)]
     await storage.put("one.tfrecord", gzip.compress(b"".join(encode_frames(records)), 1))
     async with asyncrec.open_dataset("one", storage=storage) as dataset:
         assert await dataset.get_many([39, 3, 20]) == [records[39], records[3], records[20]]
-        assert dataset._reader._members.weight == 0, "more than is kept"
+        assert dataset.lookup.reader._members.weight == 0, "more than is kept"
 
 
 async def test_without_a_manifest_shards_are_those_of_the_pattern_in_the_order_of_their_names() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,7 +30,7 @@ async def test_others_have_their_turn_after_half_a_millisecond_or_one_slow_recor
     async def turn() -> None:
         since.append(0)
 
-    monkeypatch.setattr(deserializer, "perf_counter", lambda: now)
+    monkeypatch.setattr(deserializer, "time", SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(deserializer, "checkpoint", turn)
     records = [b"%d" % number for number in range(2000)]
     examples, error = await Deserializer(slow, 1, str).run(TracedRecords(records))
@@ -53,7 +54,7 @@ async def test_a_function_that_gets_slow_is_given_fewer_records_at_once(monkeypa
     async def turn() -> None:
         turns.append(len(calls))
 
-    monkeypatch.setattr(deserializer, "perf_counter", lambda: now)
+    monkeypatch.setattr(deserializer, "time", SimpleNamespace(perf_counter=lambda: now))
     monkeypatch.setattr(deserializer, "checkpoint", turn)
     made = Deserializer(function, 1, str)
     await made.run(TracedRecords([b"x"] * 500))

@@ -6,10 +6,12 @@ away, as the system does when it is killed. (Real kills: `test_torture`.)
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -427,6 +429,25 @@ class TestDead:
         assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
         assert await unowned(storage) == []
 
+    async def test_what_another_commits_of_it_while_recover_does_is_in_its_last_segment_too(
+        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A request of the dead writer's that comes late, or another recovery: the last segment stands for all."""
+        with dying_at(monkeypatch, "commit"), suppress(Killed, anyio.ClosedResourceError):
+            await write(storage, "dead", writer_id="dead")
+        commit = ManifestWriter.commit
+
+        async def second(manifest: ManifestWriter, entry: asyncrec.ShardEntry) -> None:
+            other = copy.copy(manifest)
+            other.entries = []
+            await commit(other, replace(entry, committed=manifest.clock.now()))
+            await commit(manifest, entry)
+
+        with monkeypatch.context() as patches:
+            patches.setattr(ManifestWriter, "commit", second)
+            await asyncrec.recover("pages", storage=storage)
+        assert await stored(storage) == sorted(records("dead"))
+
     async def test_an_index_whose_shard_a_writer_given_up_is_just_publishing_is_removed_only_behind_a_fence(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -530,10 +551,10 @@ class TestNames:
     async def test_a_name_that_looks_like_a_files_is_recovered_like_any_other(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with killed(monkeypatch, name="train.tfrecord", storage=LocalStorage(tmp_path)) as writer:
+        async with killed(monkeypatch, name="train.tfrec", storage=LocalStorage(tmp_path)) as writer:
             await writer.write_many(records("a"))
             assert await writer.flush() == "spooled"
-        assert (await asyncrec.recover("train.tfrecord", storage=LocalStorage(tmp_path))).records == 10
+        assert (await asyncrec.recover("train.tfrec", storage=LocalStorage(tmp_path))).records == 10
         assert not list(tmp_path.rglob("*.partial"))
 
     @pytest.mark.parametrize("options", [{"metadata": {"a": "\ud800"}}, {"metadata": {"a": "x" * (17 << 20)}}])
@@ -766,7 +787,7 @@ async def test_one_job_that_cannot_be_finished_does_not_keep_recover_from_the_ot
 ) -> None:
     storage = LocalStorage(tmp_path)
     for name in "abc":
-        async with killed(monkeypatch, storage=storage, writer_id=name) as writer:
+        async with killed(monkeypatch, storage=storage, writer_id=name, recover=False) as writer:
             await writer.write_many(records(name))
             assert await writer.flush() == "spooled"
     blocked = tmp_path / "pages-b-000000.tfrecord"

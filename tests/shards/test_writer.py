@@ -452,6 +452,34 @@ class TestPlacementAndIdentity:
         content = await storage.get("_keys/pages-w-000000.tfrecord.keys")
         assert content == bytes(48) + key_digest("url") + bytes(16) + key_digest(b"large") + bytes(32)
 
+    async def test_keys_of_every_kind_and_length_have_the_digests_they_have_one_by_one(self) -> None:
+        from asyncrec._shards.writing.keys import key_digest
+
+        storage = MemoryStorage()
+        mutable = bytearray(b"https://example.invalid/changed later")
+        zeros, long = bytes(16), "a long one" * 1000
+        keys = [
+            mutable,
+            None,
+            memoryview(b"view"),
+            zeros,
+            bytearray(zeros),
+            long,
+            "\ud800",
+            b"",
+            *map(str, range(2000)),
+        ]
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+            for key in keys:
+                await writer.write(b"x", key=key)  # type: ignore[arg-type]  # what it takes beyond its types
+            mutable[:] = b""
+            with pytest.raises(TypeError):
+                await writer.write(b"x", key=7)  # type: ignore[arg-type]  # the mistake
+            assert (writer.last_ticket, writer.stats().records) == (len(keys), len(keys))
+        content = await storage.get("_keys/pages-w-000000.tfrecord.keys")
+        keys[0] = b"https://example.invalid/changed later"
+        assert content == b"".join(bytes(16) if key is None else key_digest(key) for key in keys)
+
     async def test_without_keys_there_is_no_file_of_them(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("pages", storage=storage, index=False) as writer:

@@ -12,6 +12,9 @@ from typing import Any
 
 __all__ = ["Book", "Record", "Run", "identity"]
 
+# A record may have to wait, in calls of a slow disk, for shards of those before it.
+_BEHIND = 60.0
+
 _MARK = re.compile(rb"<<(\d+)>>")
 
 
@@ -21,6 +24,7 @@ class Record:
 
     Attributes:
         state: ``"offered"`` until the call ended; then ``"taken"``, ``"refused"`` or ``"dropped"`` (its key was known).
+        taken: the time at which the call returned.
         spooled, committed: the time at which this was promised.
         reached: it stood whole in a journal on a disk when its process was killed, and no power cut came since.
     """
@@ -32,6 +36,7 @@ class Record:
     data: bytes
     state: str = "offered"
     ticket: int = 0
+    taken: float = 0.0
     spooled: float | None = None
     committed: float | None = None
     reached: bool = False
@@ -73,6 +78,23 @@ class Run:
     records: list[Record] = field(default_factory=list)
     tickets: set[int] = field(default_factory=set)
     spec: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def flush_seconds(self) -> float | None:
+        """After so many seconds a kill takes nothing of what was written."""
+        options = self.spec.get("options", {})
+        lasts = self.kind == "rolling" and not self.replaces and (self.target.startswith("/") or "spool" in options)
+        if not lasts or options.get("on_error") == "discard":
+            return None
+        seconds = options.get("flush_seconds", 5.0)
+        return None if seconds is None else float(seconds)
+
+    def promise_what_is_old(self, now: float) -> None:
+        """The writer goes, and was never asked: but the disk answered all the time, and has what is old enough."""
+        if self.flush_seconds is not None and self.writer:
+            for record in self.records:
+                if record.state == "taken" and record.taken <= now - self.flush_seconds - _BEHIND:
+                    record.spooled = record.spooled or now
 
     @property
     def last_ticket(self) -> int:

@@ -60,6 +60,8 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
                 actions.append(["bad"])
             elif chance < 0.985:
                 actions.append(["fail"])
+        if rng.random() < 0.25:
+            actions.append(["sleep", 1000.0])  # nothing more comes, and the writer is open
         tasks.append(actions)
     return tasks
 
@@ -80,6 +82,10 @@ def _writer(
             if rng.random() < 0.45:
                 options[option] = rng.choice(values)
         options["open_shards"] = rng.choice((1, 1, 2, 4))
+        if rng.random() < 0.6:
+            options["flush_seconds"] = rng.choice((None, 0.1, 1.0, 40.0))
+        if rng.random() < 0.2:
+            options["recover"] = False
     keys = rng.choice(("none", "all", "late", "late"))
     if rng.random() < 0.2:
         options["index"] = False
@@ -89,6 +95,8 @@ def _writer(
         options["on_error"] = rng.choice(("commit", "discard"))
     if rng.random() < 0.2:
         options["exit_timeout"] = rng.choice((0.0, 1.0, 100.0))
+    # Not every two seconds: a world of hours would do little else.
+    options["status_seconds"] = rng.choice((None, 30.0, 300.0)) if rng.random() < 0.6 else None
     if rng.random() < 0.3:
         options["memory_limit"] = rng.choice(
             (20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20)

@@ -5,11 +5,13 @@ Each is a context manager. They show that the simulation finds what it says it l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
+from asyncrec._records.writing import flush_timer
 from asyncrec._records.writing import memory_budget as budget
 from asyncrec._shards.commit import manifest_writer
 from asyncrec._shards.journal import journal
@@ -109,6 +111,12 @@ def a_flush_is_acknowledged_before_the_disk_has_it() -> Iterator[None]:
         return sum(len(buffer) for buffer in tail)
 
     with mock.patch.object(local_sink.LocalSink, "flush", flush):
+        yield
+
+
+@mutant
+def nothing_is_flushed_unasked() -> Iterator[None]:
+    with mock.patch.object(flush_timer.FlushTimer, "due", return_value=math.inf):
         yield
 
 

@@ -19,6 +19,7 @@ KNOWN_HOLES: frozenset[str] = frozenset()
 
 Plan = dict[str, Any]
 
+_WHEN = ("call", "call", "step", "step", "time")
 _HOWS = ("anyio", "asyncio")
 
 
@@ -62,6 +63,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "asyncrec.storage._local.storage:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage._local.sink:_LEAST_CHUNK": 64,
             "asyncrec._shards.spool.uploader:_STEP": rng.choice((100, 256 << 10)),
+            "asyncrec._shards.writing.telling:_STORE_SECONDS": rng.choice((0.5, 30.0)),
             "asyncrec._records.writing.inbox:_TOGETHER_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage._local.sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
             "asyncrec._records.reading.reader:INFLATE_BYTES": rng.choice((1000, 4 << 20)),
@@ -87,7 +89,10 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
             faults.append(_takes_back(rng, number))
             continue
         if chance < 0.45:
-            faults.append({"kind": "kill", "process": number, "by": rng.choice(("call", "step")), **_moment(drawing)})
+            kill = {"kind": "kill", "process": number, "by": rng.choice(_WHEN), **_moment(drawing)}
+            if kill["by"] == "time":
+                kill["at"] = rng.choice((1.0, 80.0, 400.0, 900.0))
+            faults.append(kill)
         elif chance < 0.6:
             how = rng.choice(_HOWS if drawing.may("native cancellation of commits") else _HOWS[:1])
             cancel = {"kind": "cancel", "process": number, "how": how, **_moment(drawing)}

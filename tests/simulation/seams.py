@@ -189,6 +189,7 @@ _OTHERS: dict[str, tuple[Any, Any]] = {
     "Path": (pathlib.Path, _Path),
     "to_thread": (anyio.to_thread, _Around(anyio.to_thread, run_sync=_run_sync)),
     "run_sync": (anyio.to_thread.run_sync, _run_sync),
+    "perf_counter": (real_time.perf_counter, _clock),
 }
 
 
@@ -215,8 +216,6 @@ def patched() -> Iterator[None]:
     from asyncrec._concurrency import tasks
     from asyncrec._shards.ownership import liveness as life
     from asyncrec.storage import _retry as retry
-    from asyncrec.storage._local import disk as local_disk
-    from asyncrec.storage._local import storage as local
 
     undo: list[tuple[Any, str, Any]] = []
 
@@ -241,22 +240,12 @@ def patched() -> Iterator[None]:
 
     put(tasks.TaskScope, "__init__", make_known_scope)
     asyncrec.storage.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
-    # Their defaults were bound when they were defined.
-    storage: Any = local.LocalStorage.__init__
-    disk: Any = local_disk.Disk.__init__
-    opening: Any = local_disk.open_own
-    opening.__kwdefaults__["system"] = _os
-    storage.__kwdefaults__["system"] = _os
-    disk.__defaults__ = (_os,)
     gc.collect()
     gc.freeze()  # each world collects what it leaves: without what was there before, that is quick
     try:
         yield
     finally:
         gc.unfreeze()
-        storage.__kwdefaults__["system"] = os
-        opening.__kwdefaults__["system"] = os
-        disk.__defaults__ = (os,)
         for target, name, value in reversed(undo):
             if value is undo:
                 delattr(target, name)
@@ -270,7 +259,7 @@ class _Jitter(random.Random):
 
 
 @contextmanager
-def knobs(values: dict[str, int]) -> Iterator[None]:
+def knobs(values: dict[str, float]) -> Iterator[None]:
     """Constants that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
     undo = []
     for place, value in values.items():

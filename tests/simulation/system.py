@@ -159,6 +159,9 @@ class System:
             done += len(part)
         return len(block)
 
+    def posix_fadvise(self, fd: int, position: int, size: int, advice: int) -> None:
+        self._file(fd, "posix_fadvise")
+
     def lseek(self, fd: int, position: int, how: int = os.SEEK_SET) -> int:
         _, file = self._file(fd, "lseek")
         base = {os.SEEK_SET: 0, os.SEEK_CUR: file.position, os.SEEK_END: len(file.node.data)}[how]
@@ -282,6 +285,8 @@ class System:
     def open_stream(self, path: Any, mode: str = "r", *_: Any, **__: Any) -> Any:
         """The built-in ``open``."""
         text = os.fsdecode(path)
+        if text == "/proc/swaps":
+            return io.StringIO("Filename Type Size Used Priority\n")
         if text == "/proc/self/mountinfo":
             process = PROCESS.get()
             machine = process.machine if process is not None else None

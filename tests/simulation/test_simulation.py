@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import os
+import random
+import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from . import book, contents, judgement, mutants, plan, playing, run, seams, sources
+from asyncrec.stats import writer_totals
+
+from . import book, contents, judgement, mutants, plan, playing, run, seams, sources, world
 from .shrink import promise_of, shrink
 
 # One minute of a processor in all, shared out over the workers that run tests at a time.
@@ -61,6 +70,28 @@ def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> 
         assert done.stdout.split() == here
 
 
+def test_nothing_of_a_world_is_left_when_it_is_over(worlds: None) -> None:
+    """Else each collects all those before it, and they are counted among the writers of the process."""
+    before = writer_totals().writers
+    assert sum(playing.run_plan(plan.draw(seed)).kills for seed in range(20)) > 5
+    assert not [each for each in gc.get_objects() if isinstance(each, world.World)]
+    assert writer_totals().writers == before
+
+
+def test_nothing_comes_from_outside_a_world_but_by_its_seams(worlds: None) -> None:
+    """A function that a module took by its name would be the real one: a clock, a disk, a random number."""
+    outside = (fcntl, os, random, secrets, shutil, tempfile, time)
+    real = [getattr(module, name) for module in outside for name in getattr(module, "__all__", vars(module))]
+    known = {id(value) for value in real if callable(value) and not isinstance(value, type)} - {id(os.fspath)}
+    found = [
+        f"{module.__name__}.{name}"
+        for module in seams.modules()
+        for name in vars(module)
+        if id(vars(module)[name]) in known
+    ]
+    assert found == []
+
+
 def test_another_seed_is_another_world(worlds: None) -> None:
     assert len({playing.run_plan(plan.draw(seed)).digest for seed in range(20)}) == 20
 
@@ -75,6 +106,7 @@ def test_another_seed_is_another_world(worlds: None) -> None:
         ("a flush does not fsync", "crawl", 400),
         ("folders are not fsynced", "crawl", 400),
         ("the note is not kept", "crawl", 100),
+        ("nothing is flushed unasked", "crawl", 300),
         ("room is not given back", "crawl", 20),
     ],
 )

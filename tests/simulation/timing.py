@@ -24,9 +24,13 @@ _HEADER = re.compile(r"/\.[0-9a-f]{16}\.partial$")
 class Timing:
     """The faults that are still to strike, of one world."""
 
-    def __init__(self, strike: Callable[[Process, Fault], bool]) -> None:
-        """``strike`` says whether it could be done now."""
+    def __init__(
+        self, strike: Callable[[Process, Fault], bool], later: Callable[[float, Callable[[], None]], None]
+    ) -> None:
+        """``strike`` says whether it could be done now; ``later`` calls something after so many seconds."""
         self._strike = strike
+        self._later = later
+        self._over = False
         self._waiting: dict[Process, list[Fault]] = {}  # for something that a process has not come to
         self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # by the step
 
@@ -55,7 +59,9 @@ class Timing:
 
     def arm(self, process: Process, fault: Fault) -> None:
         """Count from now on."""
-        if fault.get("by") == "call":
+        if fault.get("by") == "time":  # an idle process takes no steps
+            self._later(fault["at"], lambda: None if self._over else self._strike_now(process, fault))
+        elif fault.get("by") == "call":
             process.strike_at = process.calls + fault["at"]
         elif fault["kind"] in ("disk", "power") and not fault["at"]:
             self._strike(process, fault)  # the very call that it has come to
@@ -68,7 +74,11 @@ class Timing:
             if self._strike(process, each[1]):
                 self._armed[process].remove(each)
 
+    def _strike_now(self, process: Process, fault: Fault) -> None:
+        self._strike(process, fault)
+
     def end(self) -> None:
         """Faults have stopped."""
+        self._over = True
         self._waiting.clear()
         self._armed.clear()

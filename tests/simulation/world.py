@@ -56,7 +56,7 @@ class World:
         self._tmpfs = settings.get("memory", False) and not any(each["kind"] == "power" for each in plan["faults"])
         self.lives = Lives(self)
         self.striker = Striker(self)
-        self.timing = Timing(self.striker.strike)
+        self.timing = Timing(self.striker.strike, self._later)
         self.loop.on_step = self.striker.step
         self.bucket.on_publish = self.timing.publishes
         for machine in self.machines.values():
@@ -120,6 +120,9 @@ class World:
         for fault in self.plan["faults"]:
             if fault["kind"] == "full":
                 self.machines[fault["machine"]].spare = fault["spare"]
+
+    def _later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.loop.call_later(seconds, callback, context=self.loop.nobody)  # type: ignore[attr-defined]
 
     def _enter(self, number: int, part: dict[str, Any]) -> None:
         async def main(process: Process) -> None:

@@ -138,7 +138,7 @@ async def _write(
     elif ticket in run.tickets:
         record.state = "dropped"
     else:
-        _taken(run, record, ticket)
+        _taken(world, run, record, ticket)
 
 
 def process_lives(run: Run) -> bool:
@@ -153,9 +153,9 @@ def _known(world: Any, record: Record) -> bool:
     return any(other.key == record.key and other is not record for other in world.book.records)
 
 
-def _taken(run: Run, record: Record, ticket: int) -> None:
+def _taken(world: Any, run: Run, record: Record, ticket: int) -> None:
     run.tickets.add(ticket)
-    record.state, record.ticket = "taken", ticket
+    record.state, record.ticket, record.taken = "taken", ticket, world.loop.now
 
 
 async def _write_many(
@@ -170,7 +170,7 @@ async def _write_many(
     if done:
         # Others may have written in between, where it waited: tickets grow in any case.
         for number, record in enumerate(records):
-            _taken(run, record, (last or 0) - count + 1 + number)
+            _taken(world, run, record, (last or 0) - count + 1 + number)
 
 
 class Limited:
@@ -231,7 +231,7 @@ async def _act_on_file(world: Any, run: Run, writer: Any, task: int, actions: li
                     record.state = "refused"
                 raise
             if taken:
-                _taken(run, record, len(run.tickets) + 1)
+                _taken(world, run, record, len(run.tickets) + 1)
             else:
                 record.state = "refused"
         elif what == "flush":
@@ -270,7 +270,7 @@ async def split(world: Any, process: Any, spec: dict[str, Any]) -> None:
         )
         run.opened = world.loop.now
         for number, record in enumerate(records):
-            _taken(run, record, number + 1)
+            _taken(world, run, record, number + 1)
         run.leaving = world.loop.now
         world.timing.comes_to(process, "leaving")
         await writer.create_records()

@@ -148,8 +148,11 @@ async def test_an_error_in_the_body_leaves_as_itself(found: Found) -> None:
     [
         ("s3://bucket/x", "pip install asyncrec-s3"),
         ("gs://bucket/x", "pip install asyncrec-gcs"),
+        ("az://bucket/x", "pip install asyncrec-azure"),
+        ("https://host/x", "pip install asyncrec-http"),
+        ("hf://datasets/x", "pip install asyncrec-fsspec"),
         ("file+aiofiles:///x", "pip install asyncrec-aiofiles"),
-        ("az://bucket/x", "no plugin for it is known"),
+        ("azure://bucket/x", "no plugin for it is known"),
         ("what://bucket/x", "install the plugin that brings it"),
     ],
 )

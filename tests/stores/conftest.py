@@ -6,6 +6,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         if name.startswith(("AWS_", "GOOGLE_", "CLOUDSDK_")) or name in ("S3_ENDPOINT", "STORAGE_EMULATOR_HOST"):
             monkeypatch.delenv(name)
     monkeypatch.setattr("asyncrec.storage._retry._jitter", _NoJitter())
+    stack = ExitStack()
     prefix = f"{request.param}-{random.Random().randrange(1 << 40):x}"
     if request.param == "s3":
         store: Store = request.getfixturevalue("s3_store")
@@ -45,9 +47,11 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         monkeypatch.setattr("asyncrec_gcs.session._STALLED", 0.5)
         server: FakeGcs = request.getfixturevalue("gcs_server")
         server.reset()
+        stack.enter_context(server.listening())
         place = GcsPlace(server, prefix)
     place.calm()
-    yield place
+    with stack:
+        yield place
     place.calm()
 
 

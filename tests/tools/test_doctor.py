@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 from tool_data import names
@@ -30,7 +31,7 @@ def failed(report: tools.DoctorReport) -> Sequence[str]:
 async def test_a_store_that_does_all_is_well(storage: Storage) -> None:
     report = await tools.doctor("somewhere", storage=storage)
     assert report.ok, report.to_json()
-    assert len(report.checks) == 13
+    assert len(report.checks) == 14
     assert await names(storage) == []
 
 
@@ -109,3 +110,12 @@ async def test_whatever_fails_is_in_the_report(storage: Storage) -> None:
         assert report.path == "x"
         for key in await names(storage):  # what could not be deleted, as it was told
             await storage.delete(key)
+
+
+async def test_it_says_what_a_kill_takes_where_no_disk_is_under_a_writer(tmp_path: Path) -> None:
+    told = {check.name: check for check in (await tools.doctor("x", storage=MemoryStorage())).checks}["kill -9"]
+    assert told.ok is None
+    assert "since the last committed shard" in told.detail
+    assert "spool=" in told.detail
+    told = {check.name: check for check in (await tools.doctor(tmp_path)).checks}["kill -9"]
+    assert "the last 5 seconds (flush_seconds), and no more" in told.detail

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+from typing import Any
 
 import pytest
 from tool_data import change, write_pages
@@ -25,7 +26,7 @@ async def all_of(storage: Storage, path: str, *conditions: str) -> list[tools.Fo
 async def test_they_come_in_order_with_their_places(storage: Storage) -> None:
     await write_pages(storage, compression="GZIP")
     found = await all_of(storage, "pages")
-    assert [each.number for each in found] == [*range(10)] * 3
+    assert [each.number for each in found] == [*range(30)]
     assert [each.path for each in found[::10]] == [
         shard.path for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards
     ]
@@ -35,9 +36,9 @@ async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
     threads = set()
 
     class Watched(tools.Where):
-        def holds(self, record: bytes) -> bool:
+        def holds_for(self, features: Any) -> bool:
             threads.add(threading.get_ident())
-            return super().holds(record)
+            return super().holds_for(features)
 
     await write_pages(storage)
     async with tools.open_records("pages", where=[Watched("label", "1")], storage=storage) as stream:
@@ -55,14 +56,56 @@ async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
         (["emb=3"], 1),
         (["emb=3.0", "label=0"], 1),
         (["emb=3", "label=1"], 0),
-        (["label=x"], 0),
-        (["nobody=1"], 0),
-        (["nobody!=1"], 30),
+        (["label<2"], 20),
+        (["label <= 0"], 10),
+        (["label>0.5", "emb>=10"], 14),
+        (["label in 0,2"], 20),
+        (["emb in 3, 4.0"], 2),
+        (["text contains 7"], 3),
+        (["text in text 7,text 8"], 2),
+        (["text>text 8"], 1),
+        (["label<99999999999999999999"], 30),
+        (["emb<1e39"], 30),
     ],
 )
-async def test_conditions_choose(storage: Storage, conditions: list[str], count: int) -> None:
-    await write_pages(storage)
+@pytest.mark.parametrize("schema", [True, False])
+async def test_conditions_choose(storage: Storage, conditions: list[str], count: int, schema: bool) -> None:
+    await write_pages(storage, **({} if schema else {"schema": None}))
     assert len(await all_of(storage, "pages", *conditions)) == count
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("label=x", "the feature 'label' holds whole numbers, and 'x' is none"),
+        ("label=1.5", "the feature 'label' holds whole numbers, and '1.5' is none"),
+        ("label in 1,x", "the feature 'label' holds whole numbers, and 'x' is none"),
+        ("emb>x", "the feature 'emb' holds numbers, and 'x' is none"),
+        ("label contains 1", "'contains' looks for text within text"),
+        ("nobody=1", "no feature 'nobody'; there are emb, label, text"),
+        ("nobody!=1", "no feature 'nobody'; there are emb, label, text"),
+    ],
+)
+@pytest.mark.parametrize("schema", [True, False])
+async def test_a_name_or_a_value_that_cannot_be_is_an_error(
+    storage: Storage, condition: str, said: str, schema: bool
+) -> None:
+    await write_pages(storage, **({} if schema else {"schema": None}))
+    with pytest.raises(ValueError, match=said):
+        await all_of(storage, "pages", condition)
+
+
+async def test_records_that_are_no_examples_are_not_looked_through_to_the_end(storage: Storage) -> None:
+    await asyncrec.write_records("x.tfrecord", [b"%d" % n for n in range(5)], storage=storage)
+    with pytest.raises(ValueError, match=r"x\.tfrecord: the first 5 records are no Examples"):
+        await all_of(storage, "x.tfrecord", "label=1")
+
+
+async def test_a_record_without_the_feature_is_no_error_where_others_have_it(storage: Storage) -> None:
+    records = [asyncrec.encode_example({"a": 1}), asyncrec.encode_example({"b": 2})]
+    await asyncrec.write_records("x.tfrecord", records, storage=storage)
+    assert [each.number for each in await all_of(storage, "x.tfrecord", "b=2")] == [1]
+    assert [each.number for each in await all_of(storage, "x.tfrecord", "b!=2")] == [0]
 
 
 @pytest.mark.parametrize("text", ["label", "=3", ""])
@@ -75,8 +118,8 @@ async def test_one_record_by_number_or_key(storage: Storage) -> None:
     await write_pages(storage)
     await asyncrec.write_records("x.tfrecord", [b"%d" % n for n in range(5)], storage=storage)
     found = await tools.get_record("pages", record=13, storage=storage)
-    assert (found.number, b"text 13" in found.data) == (3, True)
-    assert (await tools.get_record("pages", record=-1, storage=storage)).number == 9
+    assert (found.number, b"text 13" in found.data) == (13, True)
+    assert (await tools.get_record("pages", record=-1, storage=storage)).number == 29
     assert b"text 4" in (await tools.get_record("pages", key="key 4", storage=storage)).data
     assert (await tools.get_record("x.tfrecord", record=3, storage=storage)).data == b"3"
     assert (await tools.get_record("x.tfrecord", record=-5, storage=storage)).data == b"0"

@@ -10,7 +10,7 @@ from tool_data import SCHEMA, change, data_names, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import FormatError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
@@ -216,5 +216,5 @@ async def test_options_that_contradict_each_other_are_refused(storage: Storage) 
         await tools.reshard("pages", "x", num_shards=2, max_shard_bytes=5, storage=storage, target_storage=storage)
     with pytest.raises(ValueError, match="at least 1"):
         await tools.reshard("pages", "x", num_shards=0, storage=storage, target_storage=storage)
-    with pytest.raises(DatasetError, match="nobody"):
+    with pytest.raises(ValueError, match="no feature 'nobody'; there are emb, label, text"):
         await tools.reshard("pages", "x", group_by="nobody", storage=storage, target_storage=storage)

@@ -13,7 +13,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._arguments import Size
+from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.writing.open import open_sharded_writer
@@ -100,8 +101,8 @@ async def open_splits(
     plans: Sequence[SplitPlan],
     *,
     path: str,
-    max_shard_bytes: int | None,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size | None,
+    compression: Compression = "",
     encoding: str = "utf-8",
     csv: bool = True,
 ) -> AsyncIterator[list[SplitWriter]]:

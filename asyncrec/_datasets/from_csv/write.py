@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
@@ -25,7 +26,7 @@ from asyncrec._datasets.from_csv.example_maker import Made, Origin, make
 from asyncrec._datasets.from_csv.partition import deal, weights_of
 from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
 from asyncrec._datasets.progress import Progress
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
@@ -72,8 +73,8 @@ async def write_splits_from_csv(
     ratios: float | Sequence[float] = 0.8,
     seed: int = 0,
     stratify_by: int | Callable[[list[str]], Hashable] | None = None,
-    max_shard_bytes: int = _MAX_SHARD_BYTES,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size = _MAX_SHARD_BYTES,
+    compression: Compression = "",
     concurrency: int = _CONCURRENCY,
     encoding: str = "utf-8",
     progress: bool | None = None,
@@ -81,35 +82,42 @@ async def write_splits_from_csv(
     storage_options: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> WrittenSplits:
-    """Make an example of every row of a CSV file, and write them as splits; see the module for the files.
+    """Make an example of every row of a CSV file, and write them as train, eval and test splits.
+
+    Each split is a data set in a folder of its own, ``<save_directory_path>/train`` and so on, with a file
+    ``examples.csv`` that lists its examples. All splits are committed when everything is written, and replace those
+    that were there.
 
     For each row ``from_csv_row``, ``load``, ``to_csv_row`` and ``split`` are called, then ``encode`` and ``release`` of
-    each part, each with ``kwargs`` where it takes any. Those that are ``async`` are awaited; all others run in worker
-    threads, ``concurrency`` examples at a time, and so must not share what is not made for threads. Records are in the
-    order that ``seed`` gives, whatever takes how long. An example is released as soon as its record is made.
+    each part; each gets ``kwargs`` if it accepts any. Async methods are awaited. All others run in worker threads,
+    ``concurrency`` examples at a time, so what they share must be safe for threads. The order of the records depends
+    only on ``seed``. An example is released as soon as its record is made.
 
     Args:
         save_directory_path: a folder, or a URL of any installed backend.
         example_class: a `DeclaredExample`.
-        examples_list_filepath: the CSV file, local or a URL; without a header. It is held in memory.
-        ratios: 0.8 of the rows to train, the rest to eval; or two ratios; or three, for train, eval and test.
-        seed: of the shuffle. The same rows and seed give the same splits in the same order.
+        examples_list_filepath: the CSV file, local or a URL, without a header. It is held in memory.
+        ratios: the share of the rows for train, with the rest for eval (0.8 by default); or two ratios; or three, for
+            train, eval and test.
+        seed: the seed of the shuffle. The same rows and seed give the same splits in the same order.
         stratify_by: a column, counted from 0, or a function of the row: each split gets its share of every value.
-        max_shard_bytes: of a shard's file; 1 MB, as in TFRecorder. Only a single record that is larger exceeds it, or,
-            with compression, by what 1 MiB of records compresses to.
-        compression: of the shards.
-        concurrency: examples in work, and so in memory, at once.
-        encoding: of the CSV file, and of ``examples.csv``.
-        progress: a bar: `None` shows one on a terminal where rich is installed.
-        storage: an open `Storage`, used and not closed; both paths are then keys in it.
-        storage_options: for the backend, when it is opened here; for the CSV file too, where its scheme is the same.
+        max_shard_bytes: the size of a shard's file; 1 MB, as in TFRecorder. Only a single larger record exceeds it, or,
+            with compression, what 1 MiB of records compresses to.
+        compression: the compression of the shards.
+        concurrency: how many examples are processed, and so in memory, at once.
+        encoding: the encoding of the CSV file and of ``examples.csv``.
+        progress: show a progress bar; `None` shows one on a terminal if rich is installed.
+        storage: an open `Storage`; it is used, and not closed. Both paths are then keys in it.
+        storage_options: options for the backend, if this call opens the storage; also for the CSV file, if its scheme
+            is the same.
         kwargs: for the methods of ``example_class``.
 
     Raises:
-        DatasetError: a row of which a method raises (chained; file, line and row are named), a file of another
-            encoding, no rows, or none for a split; or a split of an earlier partition, which would stay beside these.
-        StorageError: a store failed. Nothing is changed, unless a note says otherwise.
-        ValueError: ratios that do not sum to 1, or another option out of range.
+        DatasetError: a method raised (chained; the message names the file, the line and the row); or the file has
+            another encoding or no rows, or there are none for a split; or a split of an earlier run would stay beside
+            these.
+        StorageError: a store failed. Nothing was changed, unless a note says otherwise.
+        ValueError: ratios that do not sum to 1, or another option that is out of range.
         TypeError: ``example_class`` declares no field.
     """
     weights = weights_of(ratios)
@@ -146,8 +154,8 @@ async def write_folds(
     save_directory_path: Path,
     folds: Mapping[str, Sequence[DeclaredExample]],
     *,
-    max_shard_bytes: int = _MAX_SHARD_BYTES,
-    compression: str | int | CompressionOptions | None = "",
+    max_shard_bytes: Size = _MAX_SHARD_BYTES,
+    compression: Compression = "",
     concurrency: int = _CONCURRENCY,
     encoding: str = "utf-8",
     progress: bool | None = None,
@@ -190,8 +198,8 @@ class _Writing(NamedTuple):
     """Where splits are written, and how."""
 
     path: Path
-    max_shard_bytes: int
-    compression: str | int | CompressionOptions | None
+    max_shard_bytes: Size
+    compression: Compression
     encoding: str
     storage: Storage | None
     storage_options: dict[str, Any] | None
@@ -283,7 +291,7 @@ async def _write(
                         await open_[job[0]].take(made.records, made.csv)
                         return
                     ignored += 1
-                    _log.info("%s: left out: %s", job[1].where(), made.ignored)
+                    _log.info("%s: left out: %s", job[1].where(), made.ignored, extra={"path": job[1].where()})
 
                 jobs = ((name, origin) for name, origins in splits.items() for origin in origins)
                 await ordered_map(jobs, work, use, concurrency=making.concurrency)

@@ -16,7 +16,7 @@ from asyncrec._datasets.from_generator.shard_count import shard_count
 from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.progress import Progress
 from asyncrec._datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.manifest.splits import parse_split
 from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, write_ordered
@@ -42,7 +42,7 @@ class SplitTarget:
 
     path: str | os.PathLike[str]
     split: str
-    compression: str | int | CompressionOptions | None = ""
+    compression: Compression = ""
     num_shards: int | None = None
     progress: bool | None = None
     storage: Storage | None = None
@@ -91,7 +91,7 @@ class SplitTarget:
     async def _write(self, folder: Storage, name: str, shuffler: HashShuffler, description: Description) -> ShardInfo:
         schema = description.schema()
         manifest = await load_manifest(folder, name, path=str(self))
-        listed = {entry.path for entry in manifest.shards} if manifest else set()
+        listed = set(manifest.shards.paths()) if manifest else set()
         # datum's own, in no manifest: what is deleted in the end must be a shard of this split, whatever the file says.
         its_own = re.compile(re.escape(name) + r"-\d{5,}-of-\d{5,}\.tfrecord")
         stale = [file for file in (await read_shard_info(folder)).get(name, ()) if its_own.fullmatch(file)]
@@ -120,5 +120,11 @@ class SplitTarget:
                 try:
                     await folder.delete(key)
                 except Exception as error:
-                    _log.warning("%s/%s was replaced, and could not be removed: %s", folder.root, key, error)
+                    _log.warning(
+                        "%s/%s was replaced, and could not be removed: %s",
+                        folder.root,
+                        key,
+                        error,
+                        extra={"path": f"{folder.root}/{key}"},
+                    )
         return shard_info

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.description import Description
 from asyncrec._datasets.from_generator.example_sink import ExampleSink
@@ -16,7 +17,7 @@ from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT, HashShuffle
 from asyncrec._datasets.from_generator.source import Examples, Serializer, run
 from asyncrec._datasets.progress import Progress
 from asyncrec._datasets.sidecars import ShardInfo
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import Compression
 from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example._codec import encode_example
 from asyncrec.storage._base import Storage
@@ -25,45 +26,46 @@ __all__ = ["DatasetWriter"]
 
 
 class DatasetWriter:
-    """Makes one split of a data set.
+    """A writer of one split of a data set, from a generator of examples.
 
         writer = asyncrec.DatasetWriter(generator, None, "data/cats", "train", 1000)
         await writer.create_records()
 
-    The records are written in the order of their keys' hashes: the same order, and the same bytes, in whatever order
-    the generator yields them, and whatever the number of shards. They are named
-    ``{split}-{i:05d}-of-{k:05d}.tfrecord``, with an index each. Beside them stand a manifest with the schema of all
-    examples (``asyncrec.read_manifest("data/cats/train")``), and datum's ``shard_info.json`` and
+    Records are written in the order of the hashes of their keys: the same order and the same bytes, in whatever order
+    the generator yields them, and whatever the number of shards. The shards are called
+    ``{split}-{i:05d}-of-{k:05d}.tfrecord``, and each has an index. The folder also holds a manifest with the schema of
+    all examples (``asyncrec.read_manifest("data/cats/train")``), and datum's ``shard_info.json`` and
     ``datum_to_type_and_shape_mapping.json`` for all splits of the folder.
 
-    A split written again is replaced when the new one is complete; any failure before leaves the old one whole. Nothing
-    is visible of a split that fails.
+    A split that is written again is replaced when the new one is complete; a failure before that leaves the old one
+    intact. Nothing of a split that fails is visible.
 
     Args:
-        generator: called with ``gen_kwargs`` and ``split``; gives pairs ``(key, features)``, by iteration or
-            asynchronous iteration. A synchronous one runs in one worker thread. Keys are str, bytes or numbers, one
-            example's own; ``features`` is a dict, which may hold dicts.
-        serializer: makes bytes of the features; may be asynchronous. `None`: an Example, of the features flattened
-            (``{"a": {"b": 1}}`` is ``a/b``), with the files' bytes for text that ends in .png, .jpg or .jpeg.
-            `asyncrec.encode_example` makes an Example of the features as they are.
-        path: the folder, local or a URL of any backend; ``""`` is the one at hand. With ``storage``, a prefix in it.
-        split: its name.
+        generator: called with ``gen_kwargs`` and ``split``; it yields pairs ``(key, features)``, and may be an async
+            generator. A synchronous one runs in one worker thread. A key is a str, bytes or a number, and no two
+            examples have the same; ``features`` is a dict, which may hold dicts.
+        serializer: a function from the features to bytes; may be async. `None` makes an Example of the flattened
+            features (``{"a": {"b": 1}}`` becomes ``a/b``), and replaces text that ends in .png, .jpg or .jpeg by the
+            bytes of that file. `asyncrec.encode_example` makes an Example of the features unchanged.
+        path: the folder, local or a URL of any backend; ``""`` is the current one. With ``storage``, a prefix in it.
+        split: the name of the split.
         total_examples: for the progress bar; `None` if it is not known.
-        sparse_features: arrays whose shapes differ; each with two axes or more gets ``<name>_shape`` beside it.
+        sparse_features: arrays whose shapes differ; the shape of each with two or more dimensions is stored as
+            ``<name>_shape``.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
-        num_shards: as many; otherwise by size, each between 64 MiB and 1 GiB.
-        on_duplicate: a key that comes twice raises, or the ``"first"`` or the ``"last"`` example that has it is kept
-            (by the order in which they come; then that order matters).
-        memory_limit: bytes of records held to be shuffled; beyond it they are spilled to disk. 64 MiB.
-        temporary_folder: where they are spilled to; the system's unless given. It needs room for all records.
-        progress: show a bar; `None` does where rich is installed and stderr is a terminal.
-        storage: an open `Storage`, used and not closed; ``path`` is then a prefix in it, and may be empty.
-        storage_options: for the backend, when it is opened here.
-        gen_kwargs: for the generator. One whose keyword has the name of an option above is given with
-            ``functools.partial(generator, compression=...)``.
+        num_shards: the number of shards; by default it follows from the size, with 64 MiB to 1 GiB for each.
+        on_duplicate: what happens when a key comes twice: an error, or the ``"first"`` or ``"last"`` example with it is
+            kept (then the order in which they come matters).
+        memory_limit: how many bytes of records are held in memory; more are written to disk. 64 MiB.
+        temporary_folder: where that is; the system's by default. It needs room for all records.
+        progress: show a progress bar; `None` shows one if rich is installed and stderr is a terminal.
+        storage: an open `Storage`; it is used, and not closed. ``path`` is then a prefix in it, and may be empty.
+        storage_options: options for the backend, if the writer opens the storage.
+        gen_kwargs: for the generator. If a keyword has the name of an option above, pass ``functools.partial(generator,
+            compression=...)`` instead.
 
     Raises:
-        ValueError: an option, or the split's name, is not what it may be.
+        ValueError: an option, or the name of the split, is not valid.
     """
 
     def __init__(
@@ -75,10 +77,10 @@ class DatasetWriter:
         total_examples: int | None = None,
         sparse_features: Sequence[str] | None = None,
         *,
-        compression: str | int | CompressionOptions | None = "",
+        compression: Compression = "",
         num_shards: int | None = None,
         on_duplicate: OnDuplicate = "raise",
-        memory_limit: int = MEMORY_LIMIT,
+        memory_limit: Size = MEMORY_LIMIT,
         temporary_folder: str | os.PathLike[str] | None = None,
         progress: bool | None = None,
         storage: Storage | None = None,
@@ -98,7 +100,7 @@ class DatasetWriter:
         self._make_shuffler = partial(
             HashShuffler,
             split,
-            memory_limit=memory_limit,
+            memory_limit=byte_count(memory_limit, "memory_limit"),
             temporary_folder=temporary_folder,
             on_duplicate=on_duplicate,
         )
@@ -108,7 +110,7 @@ class DatasetWriter:
 
     @property
     def current_examples(self) -> int:
-        """Taken from the generator so far."""
+        """How many examples were taken from the generator so far."""
         return 0 if self._sink is None else self._sink.taken
 
     async def create_records(self) -> None:
@@ -118,21 +120,22 @@ class DatasetWriter:
 
         Raises:
             DuplicateKeyError, SchemaError, DatasetError, StorageError: see `cache_records` and `flush_records`.
-            Exception: whatever the generator or the serializer raises, with a note that tells the example.
+            Exception: whatever the generator or the serializer raises, with a note that names the example.
         """
         await self.cache_records()
         await self.flush()
 
     async def cache_records(self) -> None:
-        """Run the generator, and keep its records: in memory, and beyond ``memory_limit`` in the temporary folder.
+        """Run the generator, and hold its records in memory, or beyond ``memory_limit`` in the temporary folder.
 
-        Run again, it starts anew. After an exception, cancellation included, nothing is kept.
+        A second call starts again. After an exception or a cancellation, nothing is held.
 
         Raises:
-            DuplicateKeyError: a key came twice. Told here where it can be seen, else by `flush_records`.
-            SchemaError: a value that no feature holds, or examples that contradict each other.
-            DatasetError: the generator gave no example.
-            TypeError: it gave something else than pairs of a key and a dict, or the serializer no bytes.
+            DuplicateKeyError: a key came twice. If this cannot be seen here, `flush_records` raises it.
+            SchemaError: a value that no feature can hold, or examples that contradict each other.
+            DatasetError: the generator yielded no example.
+            TypeError: it yielded something other than pairs of a key and a dict, or the serializer did not return
+                bytes.
             StorageError: the temporary folder is full.
         """
         await self._drop()
@@ -167,15 +170,15 @@ class DatasetWriter:
         await self.flush_records()
 
     async def flush_records(self) -> tuple[ShardInfo, int]:
-        """Write the records that `cache_records` kept, make them the split, and give up what was kept.
+        """Write the records that `cache_records` held, make them the split, and release them.
 
         Returns:
             ``{split: {file name: records}}``, and the bytes of all records.
 
         Raises:
-            RuntimeError: nothing is kept; call `cache_records` first.
-            DuplicateKeyError: a key came twice, as only sorting shows.
-            StorageError: a store failed. The split that was there is whole, unless the error's notes say otherwise.
+            RuntimeError: no records are held; call `cache_records` first.
+            DuplicateKeyError: a key came twice, which only sorting has shown.
+            StorageError: a store failed. The existing split is intact, unless the error's notes say otherwise.
         """
         shuffler = self._shuffler
         if not shuffler.added:

@@ -13,6 +13,7 @@ from asyncrec._concurrency.forks import on_fork
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._datasets.description import FeatureTable, schema_of_table
 from asyncrec._datasets.sidecars import merged_tables, read_shard_info, read_table
+from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.manifest.manifest import Manifest
@@ -53,16 +54,14 @@ class Found:
 
 
 class SplitReader:
-    """The records of parts of splits, made by `open_split`.
+    """The records of parts of splits, opened by `open_split`. It is read once, by one task; ``len`` is their number.
 
-    A single pass; used by one task. ``len`` is the number of records it gives.
-
-    ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` lists of records
-    as they are stored.
+    ``async for features in reader`` gives the decoded features of each record; ``reader.batches()`` gives lists of
+    records as they are stored.
 
     Attributes:
         split: what is read.
-        schema: of the records; `None` where nothing says.
+        schema: the schema of the records; `None` if nothing says it.
     """
 
     def __init__(self, split: Split, schema: Schema | None, records: int, received: Handover[list[bytes]]) -> None:
@@ -94,7 +93,7 @@ class SplitReader:
         return self.schema.decode(record)
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """The records as they are stored, in lists as they come. No list is empty."""
+        """Iterate over the records as they are stored, in non-empty lists."""
         return Batches(self._next_batch)
 
     async def _next_batch(self) -> list[bytes]:
@@ -112,22 +111,22 @@ async def open_split(
 ) -> AsyncIterator[SplitReader]:
     """Read a split, or parts of several: ``async with open_split("data/cats", "train[:80%]+extra") as reader: ...``.
 
-    The records come in the order in which they are stored; the next are read while the last are worked on. Their number
-    is known from the manifest, or from ``shard_info.json`` where datum wrote the split; their schema likewise. A part
-    that begins within a shard is found by the shard's index, where it has one.
+    Records come in the order in which they are stored, and are read ahead. Their number and their schema are known from
+    the manifest, or from the files that datum wrote. A part that begins within a shard is found through the index of
+    the shard, if it has one.
 
     Args:
         path: the folder of the splits; with ``storage``, a prefix in it.
-        split: see `parse_split`. Splits of different schemas are merged, where that can be.
-        storage: an open `Storage`, used and not closed.
-        storage_options: for the backend, when it is opened here.
+        split: see `parse_split`. If the schemas of the splits differ, they are merged if possible.
+        storage: an open `Storage`; it is used, and not closed.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ValueError: ``split`` is none, there is no such split (the message says which there are), or a bound is beyond
-            it.
+        ValueError: ``split`` cannot be parsed, there is no such split (the message lists those that exist), or a bound
+            is outside it.
         SchemaError: the schemas of the splits contradict each other.
-        CorruptRecordError, TruncatedError, StorageError: while reading, after every record before was given.
-        DatasetError: while reading: a shard has fewer records than the data set says.
+        CorruptRecordError, TruncatedError, StorageError: while reading, after every record before was returned.
+        DatasetError: while reading, a shard has fewer records than the data set says.
     """
     wanted = parse_split(split) if isinstance(split, str) else split
     async with open_folder(path, storage, storage_options) as folder:
@@ -165,6 +164,13 @@ async def open_folder(
         yield folder_at(store, prefix)
 
 
+def _slices(manifest: Manifest) -> list[Slice]:
+    return [
+        Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records, s.bytes)
+        for s in manifest.shards
+    ]
+
+
 async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     shards: dict[str, list[Slice]] = {}
     schemas: list[Schema | None] = []
@@ -174,10 +180,7 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     for name in split.names:
         manifest: Manifest | None = await load_manifest(folder, name, path=f"{display_path}/{name}")
         if manifest is not None:
-            shards[name] = [
-                Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records, s.bytes)
-                for s in manifest.shards
-            ]
+            shards[name] = await in_thread(_slices, manifest)
             schemas.append(None if manifest.schema is None else Schema.from_json(manifest.schema))
             tables.append(manifest.metadata.get("features") or {})
             continue
@@ -238,7 +241,9 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
             if len(index) > skip:
                 offset, skip = _start(index, skip)
     missing = each.take
-    async with open_reader(each.key, storage=folder, compression=each.compression, start_offset=offset) as records:
+    async with open_reader(
+        each.key, storage=folder, compression=parse_reading_compression(each.compression), start_offset=offset
+    ) as records:
         async for batch in records.batches():
             kept = batch[skip : skip + missing]
             skip = max(skip - len(batch), 0)

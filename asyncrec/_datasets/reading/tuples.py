@@ -44,7 +44,7 @@ async def get_tfrecord_filepaths(
     async with open_folder(text, storage, storage_options) as folder:
         manifests = list((await load_manifests(folder)).values())
         if manifests:
-            keys = [shard.path for manifest in manifests for shard in manifest.shards]
+            keys = [path for manifest in manifests for path in manifest.shards.paths()]
         else:
             keys = [
                 info.key
@@ -187,7 +187,7 @@ async def stored_schema(paths: list[str], storage: Storage | None, storage_optio
         if parent + slash not in listed:
             async with open_folder(parent + slash, storage, storage_options) as folder:
                 manifests = list((await load_manifests(folder)).values())
-            listed[parent + slash] = {shard.path: manifest for manifest in manifests for shard in manifest.shards}
+            listed[parent + slash] = {path: manifest for manifest in manifests for path in manifest.shards.paths()}
         manifest = listed[parent + slash].get(name)
         if manifest is None or manifest.schema is None:
             raise DatasetError(

@@ -13,18 +13,26 @@ from __future__ import annotations
 from asyncrec._framing.compression.compressor import Compressor, make_compressor
 from asyncrec._framing.compression.decompressor import Decompressor
 from asyncrec._framing.compression.options import (
+    Compression,
     CompressionOptions,
     CompressionType,
+    ReadingCompression,
+    ReadingType,
     detect_compression,
     parse_compression,
+    parse_reading_compression,
 )
 
 __all__ = [
+    "Compression",
     "CompressionOptions",
     "CompressionType",
     "Compressor",
     "Decompressor",
+    "ReadingCompression",
+    "ReadingType",
     "detect_compression",
     "make_compressor",
     "parse_compression",
+    "parse_reading_compression",
 ]

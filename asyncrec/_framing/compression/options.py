@@ -5,14 +5,27 @@ from __future__ import annotations
 import operator
 import zlib
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from asyncrec._framing.crc import masked_crc32c
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["GZIP_CONTAINER", "CompressionOptions", "CompressionType", "detect_compression", "parse_compression"]
+__all__ = [
+    "GZIP_CONTAINER",
+    "Compression",
+    "CompressionOptions",
+    "CompressionType",
+    "ReadingCompression",
+    "ReadingType",
+    "detect_compression",
+    "parse_compression",
+    "parse_reading_compression",
+]
 
 CompressionType = Literal["", "GZIP", "ZLIB"]
+ReadingType = Literal["auto", "", "GZIP", "ZLIB"]
+# What a checker lets through; `parse_compression` takes any case.
+_Names = Literal["", "none", "GZIP", "gzip", "ZLIB", "zlib"]
 
 # Added to the window bits, it asks zlib for the GZIP container.
 GZIP_CONTAINER = 16
@@ -22,21 +35,21 @@ _TYPES = ("", "ZLIB", "GZIP")  # in the order of TensorFlow's TFRecordCompressio
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompressionOptions:
-    """Options that say how to compress. Only ``type`` matters to readers; the rest weighs time against size.
+    """How to compress. Readers only need to know ``type``; the other options trade time for size.
 
     Attributes:
         type: ``""`` (none), ``"GZIP"`` or ``"ZLIB"``.
-        level: 0 (stored) to 9. `None`, or -1 as zlib has it, is isal's level 2. 1 to 3 are isal's; the others zlib's.
-        window_bits: 9 to 15, the base-two logarithm of the window; `None` is 15.
-        mem_level: 1 to 9, zlib's memory for the compressor's state; `None` is isal's own, and 9 with zlib, as in
+        level: 0 (stored) to 9. `None` and -1 mean isal's level 2. Levels 1 to 3 are isal's; the others zlib's.
+        window_bits: 9 to 15, the base-two logarithm of the window; `None` means 15.
+        mem_level: 1 to 9, zlib's memory for the compressor's state; `None` means isal's own, and 9 with zlib, as in
             TensorFlow.
-        strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. To give ``mem_level`` or ``strategy`` is to ask
-            for zlib.
-        member_bytes: GZIP only: a member that has had so much input is ended before the next record. 4 MiB costs
-            nothing measurable in size, and is little to decompress for one record.
+        strategy: 0 to 4, zlib's ``Z_DEFAULT_STRATEGY`` to ``Z_FIXED``. Setting ``mem_level`` or ``strategy`` selects
+            zlib.
+        member_bytes: GZIP only: once a member has taken this much input, it ends before the next record. The default, 4
+            MiB, costs nothing measurable in size, and is little to decompress for one record.
 
     Raises:
-        ValueError: a value out of its range, or one that has no meaning without compression.
+        ValueError: a value is out of range, or has no meaning without compression.
     """
 
     type: CompressionType = ""
@@ -63,11 +76,19 @@ class CompressionOptions:
             raise ArgumentValueError(f"member_bytes={self.member_bytes!r}: a member holds at least one byte")
 
 
+Compression: TypeAlias = _Names | int | CompressionOptions | None
+"""What a user may give as ``compression=`` to a writer."""
+
+ReadingCompression: TypeAlias = Compression | Literal["auto"]
+"""What a user may give as ``compression=`` to a reader; ``"auto"`` looks."""
+
+
 def parse_compression(value: object) -> CompressionOptions:
     """Make options of what a user passed as ``compression=`` to a writer.
 
-    Accepts ``""``, `None`, ``"GZIP"``, ``"ZLIB"``; 0 (none), 1 (ZLIB), 2 (GZIP) and enums of them, as
-    TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its ``TFRecordOptions``.
+    Accepts ``""``, ``"none"``, `None`, ``"GZIP"``, ``"ZLIB"``, in any case; 0 (none), 1 (ZLIB), 2 (GZIP) and enums
+    of them, as TensorFlow's ``TFRecordCompressionType``; `CompressionOptions`; and an object shaped like its
+    ``TFRecordOptions``.
 
     Raises:
         ValueError: not a compression, ``"auto"``, which is for reading alone, or an option that has no meaning here.
@@ -78,6 +99,15 @@ def parse_compression(value: object) -> CompressionOptions:
     if hasattr(value, "compression_type"):
         return _from_tensorflow(value)
     return CompressionOptions(type=_type_of(value))
+
+
+def parse_reading_compression(value: object) -> ReadingType:
+    """Make what readers take of what a user or a manifest gave as ``compression=``; ``"auto"`` stays.
+
+    Raises:
+        ValueError, TypeError: as `parse_compression`.
+    """
+    return "auto" if value == "auto" else parse_compression(value).type
 
 
 def detect_compression(head: bytes) -> CompressionType:
@@ -103,9 +133,10 @@ def _type_of(value: object) -> CompressionType:
         return ""
     value = getattr(value, "value", value)  # of an enum
     if isinstance(value, str):
-        if value not in _TYPES:
+        named = "" if value.upper() == "NONE" else value.upper()
+        if named not in _TYPES:
             raise ArgumentValueError(_not_a_type(value))
-        return cast(CompressionType, value)
+        return cast(CompressionType, named)
     try:
         number = operator.index(cast(Any, value))
     except TypeError:

@@ -97,7 +97,12 @@ class ObjectRecords:
                 self._note_the_rest(error)
                 return []
             if self._reading_again is not None:
-                _log.warning("%s: damaged on its way, and whole when read again: %s", self.path, self._reading_again)
+                _log.warning(
+                    "%s: damaged on its way, and whole when read again: %s",
+                    self.path,
+                    self._reading_again,
+                    extra={"path": self.path},
+                )
                 self._reading_again = None
                 self.rereads += 1
             self._ended = not records

@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import anyio
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
-from asyncrec._framing.compression import CompressionOptions, CompressionType, parse_compression
+from asyncrec._framing.compression import CompressionType, ReadingCompression, parse_reading_compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import Position, RecordBatch
@@ -32,11 +33,11 @@ __all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_read
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """Counts of what a `RecordReader` did so far.
+    """What one `RecordReader` has done so far.
 
-    ``bytes`` are of frames, decompressed. ``retries`` counts connections that had to be made again; ``rereads``
-    ranges that came damaged, and whole when they were read once more. ``lost_ranges`` and ``lost_bytes`` count what
-    `RecordReader.damage` lists, without its limit; what is ambiguous is not lost.
+    ``bytes`` are those of frames, decompressed. ``retries`` counts connections that were reopened; ``rereads`` counts
+    ranges that arrived damaged and were intact when read again. ``lost_ranges`` and ``lost_bytes`` count what
+    `RecordReader.damage` lists, but without its limit, and without ranges that are only ambiguous.
     """
 
     records: int
@@ -49,13 +50,13 @@ class ReaderStats:
 
 
 class RecordReader:
-    """A file or object that is being read, made by `open_reader`. A single pass; used by one task.
+    """A file or object that is being read, opened by `open_reader`. It is read once, by one task.
 
-    ``async for record in reader`` gives records; ``async for records in reader.batches()`` gives lists of them, which
-    is the fast way for small records. Each goes on where the other stopped.
+    ``async for record in reader`` gives single records; ``async for records in reader.batches()`` gives lists of them,
+    which is the fast way for small records. Each continues where the other stopped.
 
     Attributes:
-        path: what is read, as it was asked for.
+        path: what is read, as the caller gave it.
     """
 
     def __init__(self, records: ObjectRecords, stack: AsyncExitStack) -> None:
@@ -86,26 +87,27 @@ class RecordReader:
         raise StopAsyncIteration
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """The records in lists as they come: some hundred KiB each, a large record alone. No list is empty."""
+        """Iterate over the records in non-empty lists of some hundred KiB; a large record is alone in its list."""
         return Batches(self._batch)
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """The records, each decoded: by the schema, or without one as `decode_example` does.
+        """Iterate over the decoded records: decoded by ``schema``, or without one as `decode_example` does.
 
-        Raises DecodeError or SchemaError for a record that does not decode, and goes on behind it.
+        Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues with the next
+        record.
         """
         return Examples(self.path, self, schema)
 
     @property
     def compression(self) -> CompressionType:
-        """How the file is compressed, as it was found, or told."""
+        """How the file is compressed, as it was detected or given."""
         return self._object.compression
 
     @property
     def damage(self) -> list[Damage]:
-        """What was skipped so far, in order: ranges that touch are one, and the first 1,000 are listed.
+        """What was skipped so far, in order. Adjacent ranges are merged, and only the first 1,000 are listed.
 
-        With ``on_corrupt="stop"`` the rest of the file, once its damage was met.
+        With ``on_corrupt="stop"`` it is the rest of the file, once damage was found.
         """
         return list(self._object.damage.listed)
 
@@ -124,7 +126,7 @@ class RecordReader:
 
     @property
     def info(self) -> ObjectInfo:
-        """What the store says of the version that is read."""
+        """What the store says of the version that is being read."""
         return self._object.source.info
 
     async def next_batch(self) -> RecordBatch | None:
@@ -171,42 +173,45 @@ class RecordReader:
 async def open_reader(
     path: str | PathLike[str],
     *,
-    compression: str | int | CompressionOptions | None = "auto",
+    compression: ReadingCompression = "auto",
     verify: bool = True,
     on_corrupt: OnCorrupt = "raise",
-    max_record_bytes: int = MAX_RECORD_BYTES,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     start_offset: int = 0,
-    chunk_size: int = CHUNK_SIZE,
+    chunk_size: Size = CHUNK_SIZE,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[RecordReader]:
-    """Read the records of one file or object, from the version of it that is there now.
+    """Read the records of one file or object: ``async with open_reader(path) as reader: ...``.
+
+    It reads the version of the object that exists when it is opened. If a connection breaks, it reconnects to the same
+    version and continues where it was. You may exit the context before the end.
 
     Args:
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.
-        compression: ``"auto"`` (the default) looks at the first bytes; else ``""``, ``"GZIP"``, ``"ZLIB"``.
-        verify: check every payload's checksum. Lengths are checked always: they are what finds the next record.
-        on_corrupt: what damage does. ``"raise"`` (the default): an error. ``"skip"``: every record that is whole is
-            given out, wherever it stands, and `RecordReader.damage` lists what was lost; a file without damage is read
-            as fast as otherwise. ``"stop"``: the file ends there.
-        max_record_bytes: a longer record is an error before anything is allocated for it; 256 MiB unless raised.
-        start_offset: begin at this byte of the object: where a record begins, or in a GZIP file a member.
-        chunk_size: bytes of one read.
-        storage: an open `Storage`, used and not closed.
-        storage_options: for the backend, when it is opened here.
-
-    Leaving early is clean. A connection that breaks is made again where it broke, to the same version.
+        compression: ``"auto"`` (the default) detects it from the first bytes; otherwise ``""``, ``"GZIP"`` or
+            ``"ZLIB"``.
+        verify: check the checksum of each record's data. Lengths are always checked, because they locate the next
+            record.
+        on_corrupt: what to do about damage. ``"raise"`` (the default) raises an error. ``"skip"`` returns every intact
+            record, wherever it is in the file, and `RecordReader.damage` lists what was lost; an intact file is read as
+            fast as without it. ``"stop"`` treats the damage as the end of the file.
+        max_record_bytes: a longer record is an error, before any memory is allocated for it; 256 MiB by default.
+        start_offset: start at this byte of the object, where a record begins, or in a GZIP file a member.
+        chunk_size: the number of bytes of one read.
+        storage: an open `Storage`; it is used, and not closed.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening.
         ObjectChangedError: the object was replaced while it was being read.
         CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, while reading, with path,
-            record and offset, after every record before it was given out; of a compressed file, all but those that
-            were decompressed together with what is damaged, 256 KiB or so.
+            record and offset. Every record before it was returned; of a compressed file, all but those that were
+            decompressed together with the damage, about 256 KiB.
     """
-    kind: Literal["auto", "", "GZIP", "ZLIB"] = "auto"
-    if compression != "auto":
-        kind = parse_compression(compression).type
+    kind = parse_reading_compression(compression)
+    max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
+    chunk_size = byte_count(chunk_size, "chunk_size")
     if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:
         raise ArgumentValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
     if on_corrupt not in ("raise", "skip", "stop"):
@@ -273,11 +278,11 @@ async def read_records(
     path: str | PathLike[str],
     limit: int | None = None,
     *,
-    compression: str | int | CompressionOptions | None = "auto",
+    compression: ReadingCompression = "auto",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[bytes]:
-    """Read all records, or the first ``limit``, in memory: for a notebook. See `open_reader`.
+    """Read all records, or the first ``limit``, into a list. For notebooks; see `open_reader`.
 
     Raises:
         ValueError: ``limit`` is below 0.

@@ -46,8 +46,20 @@ class Levels:
 
     @property
     def oldest_uncommitted(self) -> float | None:
-        """When the oldest record that is not committed was taken, or `None`."""
-        return self._uncommitted[0][1] if self._uncommitted else None
+        """When the oldest record that is not committed was taken, or `None`. It may be asked on any thread."""
+        return _oldest(self._uncommitted)
+
+    @property
+    def oldest_unspooled(self) -> float | None:
+        """When the oldest record that is not spooled was taken, or `None`. It may be asked on any thread."""
+        return _oldest(self._unspooled)
+
+
+def _oldest(tickets: deque[tuple[int, float]]) -> float | None:
+    try:
+        return tickets[0][1]
+    except IndexError:  # also when the last one was forgotten just now, by another thread
+        return None
 
 
 def _forget(tickets: deque[tuple[int, float]], last: int) -> None:

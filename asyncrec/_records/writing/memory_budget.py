@@ -25,6 +25,9 @@ from asyncrec.errors import ArgumentValueError
 
 __all__ = ["ByteBudget"]
 
+# A chunk below this costs a disk as many hops to threads as copying it; a limit that may grow leaves room for it.
+_SHARE = 256 << 10
+
 
 class ByteBudget:
     """A number of bytes that may be held at once, with a queue of those who wait for room.
@@ -36,7 +39,7 @@ class ByteBudget:
     what they have (`when_starving`).
 
     Attributes:
-        limit: how many bytes that is.
+        limit: how many bytes that is. It grows with the chunks that are reserved to four times as much, up to ``most``.
         share: what a chunk of each object that may be open should take at the most, a quarter of the limit in all.
         used: bytes held now, without what is reserved.
         under_way: how many of them are on their way to a store.
@@ -45,11 +48,13 @@ class ByteBudget:
         seconds_waited: how long all callers together have waited.
     """
 
-    def __init__(self, limit: int, *, objects: int = 1) -> None:
+    def __init__(self, limit: int, *, objects: int = 1, most: int = 0) -> None:
+        """``most`` is what the limit may grow to; without it, it stays what it is."""
         if limit <= 0:
             raise ArgumentValueError(f"a memory limit of {limit} bytes holds nothing")
         self.limit = limit
-        self.share = limit // (4 * objects)
+        self.share = max(limit // (4 * objects), min(_SHARE, most // (4 * objects)))
+        self._most = most
         self.used = 0
         self.under_way = 0
         self.reserved = 0
@@ -72,17 +77,21 @@ class ByteBudget:
         Raises:
             ValueError: more than three quarters of the limit would be set aside, so that records could not flow.
         """
-        _refuse_reserved(self.reserved + size, self.limit)
-        self.reserved += size
-        self._set_bound()
+        _refuse_reserved(self.reserved + size, self._limit_with(self.reserved + size))
+        self.account(size, chunk=True)
 
     def refuse_beyond(self, objects: int) -> None:
         """Raise what `reserve` would in the end, if each of so many objects reserved what the first one has."""
-        _refuse_reserved(self.reserved * objects, self.limit)
+        _refuse_reserved(self.reserved * objects, self._limit_with(self.reserved * objects))
 
-    def account(self, change: int) -> None:
-        """Note that so many bytes more, or less, are held beside the records. They are there already."""
+    def account(self, change: int, *, chunk: bool = False) -> None:
+        """Note that so many bytes more, or less, are held beside the records. They are there already.
+
+        For a ``chunk`` the limit grows.
+        """
         self.reserved += change
+        if chunk:
+            self.limit = self._limit_with(self.reserved)
         self._wake()
 
     def let_others_run(self) -> None:
@@ -140,6 +149,11 @@ class ByteBudget:
         self.give(size)
 
     @property
+    def callers_waiting(self) -> int:
+        """How many callers wait for room."""
+        return len(self._waiting)
+
+    @property
     def starving(self) -> bool:
         """Whether callers wait, and nothing is under way that would end that."""
         return bool(self._waiting) and not self.under_way
@@ -159,6 +173,9 @@ class ByteBudget:
         """Let everybody in, now and from now on: the writer failed or closed, and will tell each of them."""
         self._released = True
         self._wake()
+
+    def _limit_with(self, reserved: int) -> int:
+        return max(self.limit, min(self._most, 4 * reserved))
 
     def _fits(self, size: int) -> bool:
         if self.paused and not self._released:

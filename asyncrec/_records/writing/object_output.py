@@ -127,10 +127,9 @@ class ObjectOutput:
         return pieces, starts
 
     async def _write_keys(self, batch: WriteBatch) -> None:
-        if self._keys is None and batch.keys is not None and self._open_keys is not None:
+        if self._keys is None and batch.digests is not None and self._open_keys is not None:
             # The records before the first key have none.
             self._keys = await self._open_keys(KEY_BYTES * self.records)
         if self._keys is not None:
-            keys = bytes(KEY_BYTES * len(batch.lengths)) if batch.keys is None else b"".join(batch.keys)
-            await self._keys.write([keys])
-        self.records += len(batch.lengths)
+            await self._keys.write([bytes(KEY_BYTES * batch.count) if batch.digests is None else batch.digests])
+        self.records += batch.count

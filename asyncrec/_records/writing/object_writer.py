@@ -13,6 +13,7 @@ from typing import Protocol
 
 import anyio
 
+from asyncrec._records.writing.flush_timer import FlushTimer
 from asyncrec._records.writing.inbox import EndObject, FlushRequest
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
@@ -69,6 +70,7 @@ class ObjectWriter:
         self._inbox = queue.inbox
         self._levels = queue.levels
         self._quota = queue.quota
+        self._timer = FlushTimer(queue.levels, queue.flush_seconds)
         self._budget = budget
         self._durable_flush = durable_flush
         self._eager = eager
@@ -150,6 +152,8 @@ class ObjectWriter:
                     if self._quota.is_reached(output.size) or anyio.current_time() >= deadline:
                         self._queue.count_again()
                         return last_ticket
+                    if not inbox.closed and anyio.current_time() >= self._timer.due():
+                        self._flush_unasked()
                 elif (head := inbox.head) is None:
                     if inbox.closed:
                         return last_ticket
@@ -193,6 +197,15 @@ class ObjectWriter:
         self._sidecar_bytes = sidecar_bytes
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for more; at the deadline the object is ended."""
-        if not await self._inbox.wait(deadline):
+        """Wait for more; at the deadline the object is ended, and what is due until then is flushed."""
+        due = self._timer.due()
+        if await self._inbox.wait(min(deadline, due)):
+            return
+        if deadline <= due:
             self._queue.end_object()
+        else:
+            self._flush_unasked()
+
+    def _flush_unasked(self) -> None:
+        """Have everything flushed that was taken until now. What fails is told to whoever calls next."""
+        self._timer.asked(self._queue.flush())

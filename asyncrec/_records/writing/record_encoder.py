@@ -2,22 +2,22 @@
 
 Values by name are held against the schema, and encoded; bytes are looked at as ``validate`` says. So a record that does
 not fit is refused where it is written, and takes no room, key or ticket.
+
+`asyncrec.example` is imported where there is a schema: who writes bytes does not wait for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from asyncrec._concurrency.turns import Turns
 from asyncrec._records.record_size import LARGE_EXAMPLE, LARGE_RECORD, as_record, buffer_size
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, ExampleError, SchemaError
-from asyncrec.example._codec import encode_example
-from asyncrec.example._encoding import is_large
-from asyncrec.example._entries import Entry
-from asyncrec.example._kinds import FixedLen
-from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
+
+if TYPE_CHECKING:
+    from asyncrec.example._schema import Schema
 
 __all__ = ["GivenSchema", "HasJson", "RecordEncoder", "Record", "Validate", "encoder_of", "schema_of"]
 
@@ -52,8 +52,12 @@ class RecordEncoder:
     def __init__(
         self, path: str, schema: Schema | None, *, validate: Validate = "none", key_feature: str | None = None
     ) -> None:
+        from asyncrec.example._codec import encode_example
+        from asyncrec.example._encoding import is_large
+
         self.schema = schema
         self.key_feature = key_feature
+        self._is_large: Callable[[Mapping[str, Any]], bool] = is_large
         self._path = path
         self._validate = validate
         self._seen = 0
@@ -72,7 +76,7 @@ class RecordEncoder:
         if isinstance(record, Mapping):
             if self.key_feature is not None:
                 record, key = self._with_key(record, key)
-            return await self._turns.call(is_large(record), self._encoded, record), key
+            return await self._turns.call(self._is_large(record), self._encoded, record), key
         data = record if type(record) is bytes else await as_record(record)
         if self._looks_at():
             key = await self._turns.call(len(data) > LARGE_EXAMPLE, self._looked_at, data, key)
@@ -164,7 +168,12 @@ def schema_of(given: GivenSchema) -> Schema | None:
     Raises:
         SchemaError: it is none.
     """
-    if given is None or isinstance(given, Schema):
+    if given is None:
+        return None
+    from asyncrec.example._entries import Entry
+    from asyncrec.example._schema import Schema
+
+    if isinstance(given, Schema):
         return given
     if not isinstance(given, Mapping):
         return Schema.from_json(given.to_json())
@@ -187,6 +196,8 @@ def encoder_of(
     if validate not in ("sample", "all", "none"):
         raise ArgumentValueError(f"validate is 'sample', 'all' or 'none', not {validate!r}")
     if key_feature is not None:
+        from asyncrec.example._kinds import FixedLen
+
         entry = schema.features.get(key_feature) if schema is not None else None
         if not isinstance(entry, FixedLen) or entry.shape != () or entry.dtype not in ("str", "bytes"):
             raise ArgumentValueError(

@@ -6,17 +6,16 @@ on the producer's side, while the store is busy with the one before. Its bounds 
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, cast
 
 from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
-from asyncrec._records.record_size import LARGE_RECORD, buffer_size, framed_size
+from asyncrec._records.record_size import LARGE_RECORD, buffer_size, fitting, lengths_of, pack_lengths
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.storage._base import Buffer
 
-__all__ = ["BATCH_BYTES", "BATCH_RECORDS", "KEY_BYTES", "WriteBatch", "batched"]
+__all__ = ["BATCH_BYTES", "BATCH_RECORDS", "KEY_BYTES", "JoinDigests", "Key", "WriteBatch", "batched"]
 
 # 1,024 records of 128 bytes take about 0.2 ms to frame, 512 KiB of larger ones less.
 BATCH_RECORDS = 1024
@@ -24,6 +23,11 @@ BATCH_BYTES = 512 << 10
 
 # One digest per record in a ``.keys`` file.
 KEY_BYTES = 16
+
+# What a batch has for a record with a key: the key where keys are hashed together when the batch is sealed, and there a
+# bytearray is a digest already; otherwise the digest.
+Key = str | bytes | bytearray
+JoinDigests = Callable[[list[Any]], bytes]
 
 
 class WriteBatch:
@@ -35,12 +39,14 @@ class WriteBatch:
         time: when the first record was taken, by the event loop's clock.
         size: how many bytes the frames of the records take.
         records: the records, until the batch is sealed; then empty.
-        keys: one digest per record, or `None` when none has a key.
+        keys: what `seal` makes digests of, for each record, or `None` when none has a key; then empty.
+        count: how many records it has, once it is sealed.
         frames: what `seal` made of the records; together ``size`` bytes.
-        lengths: how long each record is, in order, once the batch is sealed.
+        lengths: how long each record is, in order, as `pack_lengths` writes it.
+        digests: those of the keys, one after another, or `None` when no record has a key.
     """
 
-    __slots__ = ("first", "frames", "keys", "last", "lengths", "records", "size", "time")
+    __slots__ = ("count", "digests", "first", "frames", "keys", "last", "lengths", "records", "size", "time")
 
     def __init__(self, first: int, time: float) -> None:
         self.first = first
@@ -48,30 +54,33 @@ class WriteBatch:
         self.time = time
         self.size = 0
         self.records: list[bytes] = []
-        self.keys: list[bytes] | None = None
+        self.keys: list[Key] | None = None
+        self.count = 0
         self.frames: Sequence[Buffer] = ()
-        self.lengths: Sequence[int] = ()
+        self.lengths = b""
+        self.digests: bytes | None = None
 
     @classmethod
-    def of_records(cls, records: list[bytes], size: int, keys: list[bytes] | None = None) -> WriteBatch:
+    def of_records(cls, records: list[bytes], size: int, digests: Sequence[bytes] | None = None) -> WriteBatch:
         """Make a sealed batch of records that nobody waits for; ``size`` is that of their frames."""
         batch = cls(0, 0.0)
         batch.records = records
         batch.size = size
-        batch.keys = keys
         batch.seal()
+        batch.digests = None if digests is None else b"".join(digests)
         return batch
 
     @classmethod
     def of_large(
-        cls, record: bytes, frames: Sequence[Buffer], *, ticket: int, time: float, key: bytes | None = None
+        cls, record: bytes, frames: Sequence[Buffer], *, ticket: int, time: float, digest: bytes | None = None
     ) -> WriteBatch:
         """Make a sealed batch of one record whose frame was made in a worker thread."""
         batch = cls(ticket, time)
         batch.size = len(record) + FRAME_OVERHEAD
-        batch.keys = None if key is None else [key]
+        batch.count = 1
+        batch.digests = digest
         batch.frames = frames
-        batch.lengths = (len(record),)
+        batch.lengths = pack_lengths((len(record),))
         return batch
 
     @property
@@ -79,11 +88,15 @@ class WriteBatch:
         """Whether the batch has reached one of its bounds."""
         return self.size >= BATCH_BYTES or len(self.records) >= BATCH_RECORDS
 
-    def seal(self) -> None:
+    def seal(self, join_digests: JoinDigests = b"".join) -> None:
         """Frame the records: at most BATCH_RECORDS of them, and BATCH_BYTES and one record of LARGE_RECORD."""
-        self.lengths = list(map(len, self.records))
+        self.count = len(self.records)
+        self.lengths = lengths_of(self.records)
         self.frames = encode_frames(self.records)
         self.records = []
+        if self.keys is not None:
+            self.digests = join_digests(self.keys)
+            self.keys = []
 
 
 def batched(records: Iterable[Buffer | Mapping[str, Any]]) -> Iterator[tuple[list[bytes], int] | Buffer]:
@@ -96,27 +109,14 @@ def batched(records: Iterable[Buffer | Mapping[str, Any]]) -> Iterator[tuple[lis
         raise ArgumentTypeError(f"records are many, and a {type(records).__name__} is one: use write, or give a list")
     source = iter(records)
     while batch := list(islice(source, BATCH_RECORDS)):
-        if set(map(type, batch)) == {bytes}:
-            lengths = list(map(len, batch))
-            size = framed_size(lengths)
-            if size <= BATCH_BYTES:
-                yield cast("list[bytes]", batch), size
-                continue
-            if max(lengths) <= LARGE_RECORD:
-                yield from _cut_bytes(cast("list[bytes]", batch), lengths)
-                continue
-        yield from _cut_any(cast("list[Buffer]", batch))  # what is none is refused there
-
-
-def _cut_bytes(batch: list[bytes], lengths: list[int]) -> Iterator[tuple[list[bytes], int]]:
-    """Cut records that are all bytes, without a step per record."""
-    ends = list(accumulate(lengths))
-    start = before = 0
-    while start < len(batch):
-        # At least one record, whatever its size.
-        stop = max(start + 1, bisect_right(ends, before + BATCH_BYTES, start))
-        yield batch[start:stop], ends[stop - 1] - before + FRAME_OVERHEAD * (stop - start)
-        start, before = stop, ends[stop - 1]
+        begin = 0
+        while begin < len(batch):
+            end, size = fitting(batch, begin, BATCH_BYTES, LARGE_RECORD)
+            if end == begin:  # the next is large, or not bytes; what is none is refused there
+                yield from _cut_any(cast("list[Buffer]", batch[begin:]))
+                break
+            yield cast("list[bytes]", batch[begin:end]), size
+            begin = end
 
 
 def _cut_any(batch: list[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:

@@ -16,11 +16,11 @@ from asyncrec._records.writing.inbox import END_OBJECT, FlushRequest, Inbox
 from asyncrec._records.writing.levels import Levels
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits, ObjectQuota
-from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, KEY_BYTES, WriteBatch
+from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, KEY_BYTES, JoinDigests, Key, WriteBatch
 
 __all__ = ["WriteQueue", "copy_for_reraise"]
 
-_NO_KEY = bytes(KEY_BYTES)
+_NO_DIGEST = bytearray(KEY_BYTES)  # a digest already, wherever keys are hashed together
 
 
 def copy_for_reraise(error: BaseException) -> BaseException:
@@ -45,15 +45,31 @@ class WriteQueue:
         inbox: what the owner takes from.
         levels: the first tickets that have not reached each level.
         quota: when an object is full.
+        flush_seconds: after so many seconds the owner flushes what was taken, unasked; `None`: never.
     """
 
-    def __init__(self, path: str, budget: ByteBudget, *, limits: ObjectLimits, compressed: bool) -> None:
-        """``path`` is what is written, for errors; ``compressed`` whether its bytes are known only afterwards."""
+    def __init__(
+        self,
+        path: str,
+        budget: ByteBudget,
+        *,
+        limits: ObjectLimits,
+        compressed: bool,
+        flush_seconds: float | None = None,
+        join_digests: JoinDigests = b"".join,
+    ) -> None:
+        """``path`` is what is written, for errors; ``compressed`` whether its bytes are known only afterwards.
+
+        ``join_digests`` makes digests of the keys that records come with; without it they come with their digests.
+        """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
         self.quota = ObjectQuota(limits, compressed=compressed)
+        self.flush_seconds = flush_seconds
+        self._timed = limits.seconds is not None or flush_seconds is not None
         self._counted = self.quota.counted
         self._budget = budget
+        self._join_digests = join_digests
         self._pending: WriteBatch | None = None
         self._records = 0
         self._bytes = 0
@@ -61,7 +77,7 @@ class WriteQueue:
 
     # -- for producers ------------------------------------------------------------------------------------------------
 
-    def append(self, record: bytes, ticket: int, key: bytes | None = None) -> None:
+    def append(self, record: bytes, ticket: int, key: Key | None = None) -> None:
         """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size."""
         size = len(record) + FRAME_OVERHEAD
         batch = self._pending
@@ -70,8 +86,8 @@ class WriteQueue:
         records = batch.records
         if key is not None or batch.keys is not None:
             if batch.keys is None:
-                batch.keys = [_NO_KEY] * len(records)
-            batch.keys.append(_NO_KEY if key is None else key)
+                batch.keys = [_NO_DIGEST] * len(records)
+            batch.keys.append(_NO_DIGEST if key is None else key)
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
@@ -91,7 +107,7 @@ class WriteQueue:
         batch = self._batch_for(size, len(records), first)
         batch.records += records
         if batch.keys is not None:
-            batch.keys += [_NO_KEY] * len(records)
+            batch.keys += [_NO_DIGEST] * len(records)
         batch.size += size
         batch.last = first + (len(records) - 1) * step
         if batch.full or (self._budget.bound < 0 and self._budget.starving):
@@ -100,9 +116,9 @@ class WriteQueue:
     def append_sealed(self, batch: WriteBatch) -> None:
         """Take a batch that is sealed already."""
         self.seal()
-        if self._counted and not self.quota.take(batch.size, len(batch.lengths)):
+        if self._counted and not self.quota.take(batch.size, batch.count):
             self.end_object()
-            self.quota.take(batch.size, len(batch.lengths))
+            self.quota.take(batch.size, batch.count)
         self.levels.taken(batch.first, batch.time)
         self._hand_over(batch)
 
@@ -110,7 +126,7 @@ class WriteQueue:
         """Hand the pending records to the owner."""
         if self._pending is not None:
             batch, self._pending = self._pending, None
-            batch.seal()
+            batch.seal(self._join_digests)
             self._hand_over(batch)
             self._budget.let_others_run()
 
@@ -160,7 +176,7 @@ class WriteQueue:
         if waiting is not None:
             pending = self._pending
             size = sum(batch.size for batch in waiting) + (pending.size if pending else 0)
-            records = sum(len(batch.lengths) for batch in waiting) + (len(pending.records) if pending else 0)
+            records = sum(batch.count for batch in waiting) + (len(pending.records) if pending else 0)
             self.quota.restart(size, records)
 
     def end(self, error: BaseException | None) -> None:
@@ -184,11 +200,11 @@ class WriteQueue:
         if batch is None:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
             self.levels.taken(ticket, batch.time)
-            if self.quota.limits.seconds is not None:
+            if self._timed:
                 self.inbox.wake()  # an idle owner must know since when
         return batch
 
     def _hand_over(self, batch: WriteBatch) -> None:
-        self._records += len(batch.lengths)
+        self._records += batch.count
         self._bytes += batch.size
         self.inbox.put(batch)

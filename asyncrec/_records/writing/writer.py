@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import LARGE_RECORD, as_record
 from asyncrec._records.writing.append import open_append_sink
@@ -28,20 +28,21 @@ from asyncrec._records.writing.record_encoder import GivenSchema, Record, Record
 from asyncrec._records.writing.single_object import SingleObject
 from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec.errors import ArgumentValueError
-from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer, ObjectInfo, Storage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 
+if TYPE_CHECKING:
+    from asyncrec.example._schema import Schema
+
 __all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_examples", "write_records"]
 
 Level = Literal["buffered", "spooled", "committed"]
-Compression = str | int | CompressionOptions | None
 
 
 @dataclass(frozen=True, slots=True)
 class WriterStats:
-    """Counts of what one `RecordWriter` did so far. Bytes are of frames, before compression; seconds add up."""
+    """What one `RecordWriter` has done so far. Bytes are those of frames, before compression; seconds add up."""
 
     records: int
     bytes: int
@@ -52,10 +53,10 @@ class WriterStats:
 
 
 class RecordWriter:
-    """A file or object that is being written, made by `open_writer`. Any number of tasks may use it.
+    """A file or object that is being written, opened by `open_writer`. Any number of tasks may use it.
 
     Attributes:
-        path: what is written, as it was asked for.
+        path: what is written, as the caller gave it.
     """
 
     def __init__(self, target: SingleObject, encoder: RecordEncoder | None = None) -> None:
@@ -69,24 +70,24 @@ class RecordWriter:
 
     @property
     def published(self) -> ObjectInfo | None:
-        """What the store has, once the context exited cleanly."""
+        """What the store says of the object, once the context has exited cleanly."""
         return self._target.published
 
     @property
     def schema(self) -> Schema | None:
-        """What its records are held against."""
+        """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
     async def write(self, record: Record) -> None:
-        """Take one record; where the writer has a schema, as a mapping of names to values, or as bytes.
+        """Write one record: bytes, or, if the writer has a schema, also a mapping of names to values.
 
-        It is copied unless it is `bytes`, so the buffer is the caller's again when this returns. Waits while the
-        store is behind. Cancelled, the record was not taken.
+        Anything but `bytes` is copied, so you may reuse the buffer when this returns. It waits while the store is
+        behind. If it is cancelled, the record was not written.
 
         Raises:
-            SchemaError: the values are not what the schema says; nothing was taken.
-            TypeError: it is neither bytes, bytearray nor memoryview, nor a mapping for a writer with a schema.
-            ClosedResourceError: the context was left.
+            SchemaError: the values do not fit the schema; nothing was written.
+            TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
+            ClosedResourceError: the context has exited.
             OSError: the store failed; every later call raises it again, chained.
         """
         if type(record) is not bytes or self._encoder is not None:
@@ -105,7 +106,7 @@ class RecordWriter:
         self._queue.append(record, self._ticket)
 
     async def write_many(self, records: Iterable[Record]) -> None:
-        """Take many records, in order: about twice as fast as one by one. Cancelled, a prefix of them was taken."""
+        """Write many records, in order; about twice as fast as one by one. If cancelled, it wrote the first ones."""
         if self._encoder is not None:
             await self._encoder.take_many(records, self._write_batches)
         else:
@@ -123,10 +124,12 @@ class RecordWriter:
             self._queue.append_many(batch, size, first)
 
     async def flush(self, *, require: Level = "buffered") -> Level:
-        """Hand everything taken so far to the store, and make it durable where the store can.
+        """Pass everything written so far to the store, and make it durable if the store can do that.
 
-        Returns the level reached: ``"spooled"`` for a local file, which is now on disk and survives this process
-        (unfinished, under a hidden name, until the context exits; with ``mode="a"`` in place), else ``"buffered"``.
+        Returns:
+            The level reached. ``"spooled"`` for a local file: the records are on disk and survive the end of this
+                process, in a hidden, unfinished file until the context exits (with ``mode="a"`` in the file itself).
+                Otherwise ``"buffered"``.
 
         Raises:
             ValueError: ``require`` is a level that this writer cannot reach.
@@ -174,25 +177,25 @@ async def open_writer(
 ) -> AsyncIterator[RecordWriter]:
     """Write records to one file or object: ``async with open_writer(path) as writer: await writer.write(b"...")``.
 
+    If the block raises an exception or is cancelled, nothing appears under ``path``, and an existing object stays as it
+    was. Only records for which a local ``flush`` had returned are kept, in ``.<name>.<id>.partial`` beside it.
+
     Args:
         path: a local path, or a URL of any installed backend; with ``storage``, a key in it.
-        compression: ``""`` (the default: what every reader takes), ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
-        mode: ``"w"`` replaces an object that is there, when the new one is complete; ``"x"`` raises ObjectExistsError
-            instead; ``"a"`` continues a local file in place, after cutting off a torn last record, and is visible as
-            it grows.
-        schema: a `Schema`; then ``write`` takes mappings of names to values too, and holds each against it. It is not
-            kept: a file has no place for it, a data set has (`open_sharded_writer`).
-        validate: which of the records given as bytes are held against the schema: ``"sample"`` (the first hundred, and
-            one of a hundred behind them), ``"all"`` or ``"none"``.
-        storage: an open `Storage`, used and not closed.
-        storage_options: for the backend, when it is opened here.
-
-    On an exception, cancellation included, nothing appears under ``path`` and what was there stays. Only what a local
-    ``flush`` acknowledged is kept, in ``.<name>.<id>.partial`` beside it.
+        compression: ``""`` (the default, which every reader can read), ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
+        mode: ``"w"`` replaces an existing object when the new one is complete; ``"x"`` raises ObjectExistsError
+            instead; ``"a"`` appends to a local file in place, which others can read as it grows, and first cuts off a
+            torn last record.
+        schema: a `Schema`; ``write`` then also accepts mappings of names to values, and checks them. The schema is not
+            stored in the file; a data set stores it (`open_sharded_writer`).
+        validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
+            then every hundredth), ``"all"`` or ``"none"``.
+        storage: an open `Storage`; it is used, and not closed.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectExistsError: with ``mode="x"``, on opening or on leaving.
-        ValueError: a mode, or a combination, that does not exist.
+        ObjectExistsError: with ``mode="x"``, when the context is entered or exits.
+        ValueError: a mode, or a combination of options, that does not exist.
     """
     options = parse_compression(compression)
     if mode not in ("w", "x", "a"):
@@ -224,7 +227,7 @@ async def write_records(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
-    """Write all the records to one object and say what the store has: for a notebook. See `open_writer`."""
+    """Write all the records to one object, and return what the store says of it. For notebooks; see `open_writer`."""
     async with open_writer(
         path, compression=compression, mode=mode, storage=storage, storage_options=storage_options
     ) as writer:
@@ -243,9 +246,9 @@ async def write_examples(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
-    """Write an example of each of the rows to one object, and say what the store has: for a notebook.
+    """Write each row as an Example to one object, and return what the store says of it. For notebooks.
 
-    A row is a mapping of names to values; with ``schema`` it is held against that, without one it is encoded as
+    A row is a mapping of names to values. With a ``schema`` it is checked against that; without one it is encoded as
     `encode_example` does. See `open_writer`.
     """
     encoder = RecordEncoder(redact(str(path)), schema_of(schema))

@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
+from asyncrec.storage._url import join
 
 __all__ = ["ClassColumn", "class_column"]
 
@@ -94,19 +96,33 @@ async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
     except ObjectNotFoundError:
         return None
     except ValueError as error:
-        _log.warning("%s: not a column of classes: %s; it is made anew", key, error)
+        _log.warning(
+            "%s: not a column of classes: %s; it is made anew",
+            key,
+            error,
+            extra={"path": join(dataset.folder.root, key)},
+        )
         return None
 
 
 async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
     content = await in_thread(_encode, column)
     if len(content) > _most_bytes(len(dataset)):
-        _log.info("%s: the column of classes is kept in memory only: its labels are long", key)
+        _log.info(
+            "%s: the column of classes is kept in memory only: its labels are long",
+            key,
+            extra={"path": join(dataset.folder.root, key)},
+        )
         return
     try:
         await dataset.folder.put(key, content)
     except StorageError as error:
-        _log.info("%s: the column of classes is kept in memory only: %s", key, error)
+        _log.info(
+            "%s: the column of classes is kept in memory only: %s",
+            key,
+            error,
+            extra={"path": join(dataset.folder.root, key)},
+        )
 
 
 async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
@@ -123,7 +139,9 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         entry = dataset.manifest.shards[shard]
         parts[shard] = []
         count = 0
-        async with open_reader(entry.path, compression=entry.compression, storage=dataset.folder) as reader:
+        async with open_reader(
+            entry.path, compression=parse_reading_compression(entry.compression), storage=dataset.folder
+        ) as reader:
             async for records in reader.batches():
                 try:
                     parts[shard].append(await in_thread(code, records))

@@ -29,7 +29,7 @@ _READ_RECORDS = 1024
 
 
 class ClassBalancedSampler:
-    """Batches of ``classes_per_batch`` distinct classes, ``per_class`` records of each; they come for ever.
+    """Batches of ``classes_per_batch`` distinct classes, with ``per_class`` records of each; they never end.
 
     ::
 
@@ -37,19 +37,19 @@ class ClassBalancedSampler:
             async for records in sampler:  # 32 records: two of one class, two of the next, ...
                 ...
 
-    Every class comes equally often, however many records it has, and within a class every record does. A class with
-    fewer than ``per_class`` records gives some of them more than once in a batch.
+    All classes come equally often, however many records they have, and so do all records within a class. If a class has
+    fewer than ``per_class`` records, some of them come more than once in a batch.
 
-    An async context: entering reads the class of every record, unless the column of them is there already (see
-    `asyncrec._sampling.balanced_sampler.class_column`). Used by one task.
+    It is an async context manager, used by one task. Entering it reads the class of every record, unless an earlier
+    sampler has stored the classes.
 
     Args:
-        class_feature: the feature that says the class: one value of int64, float32 or bytes.
+        class_feature: the feature that holds the class: one value of int64, float32 or bytes.
         class_fn: or a function from a record to its class, anything hashable; called in worker threads.
         worker: ``(i, n)``: worker i of n takes the batches whose number is i modulo n.
 
     Attributes:
-        classes: the label of each class, sorted; once entered.
+        classes: the label of each class, sorted; available once entered.
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
@@ -67,6 +67,10 @@ class ClassBalancedSampler:
         seed: int = 0,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(
+                f"ClassBalancedSampler takes a Dataset, which asyncrec.open_dataset gives, not {type(dataset).__name__}"
+            )
         if (class_feature is None) == (class_fn is None):
             raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
         if min(classes_per_batch, per_class) < 1:
@@ -124,15 +128,15 @@ class ClassBalancedSampler:
         return self._ahead.items.popleft()
 
     def state_dict(self) -> dict[str, Any]:
-        """How many batches all workers have had, as of the last one given out; JSON. Any number of workers goes on."""
+        """Return how many batches all workers have had, as JSON. It may be loaded with any number of workers."""
         position = self._position + self._given * self._workers
         return ordered_state(_KIND, self._identity, position=position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there. Before iterating.
+        """Continue from this state. Call it before iterating.
 
         Raises:
-            ValueError: the state is of another data set, other classes or batches, or a later version.
+            ValueError: the state is of another data set, of other classes or batches, or of a later version.
             RuntimeError: something was given out already.
         """
         if self._ahead.begun:

@@ -47,10 +47,11 @@ class StreamStats:
 
 
 class ShuffledStream:
-    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. For one task.
+    """A stream of a data set's records in shuffled order, made by `Dataset.shuffled`. One task uses it.
 
     ``async for records in stream.batches(n)`` gives lists of ``n`` records (the last of an epoch may be shorter);
-    ``async for record in stream`` single ones. Each goes on where the other stopped. Batches do not span epochs.
+    ``async for record in stream`` gives single records. Each continues where the other stopped. Batches do not span
+    epochs.
     """
 
     def __init__(
@@ -103,29 +104,29 @@ class ShuffledStream:
                 return only
 
     def batches(self, batch_size: int) -> AsyncIterator[list[bytes]]:
-        """Lists of ``batch_size`` records.
+        """Iterate over lists of ``batch_size`` records.
 
-        With several workers all of them must use the same size: batches are what is dealt. After a change of size the
-        batches are counted anew from where the stream stands.
+        All workers must use the same size, because whole batches are divided among them. If the size changes, batches
+        are counted anew from the current position.
         """
         if batch_size < 1:
             raise ArgumentValueError(f"batch_size={batch_size}: at least 1")
         return Batches(partial(self._take, batch_size))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands, as of the last batch given out; JSON, a few hundred bytes.
+        """Return the position after the last batch given out, as JSON of a few hundred bytes.
 
-        It is the same for all workers after equally many batches, and may be loaded with another number of them, and
-        another size of batches.
+        It is the same for all workers after equally many batches. It may be loaded with another number of workers, and
+        with another batch size.
         """
         epoch, position = self._batches.place
         return ordered_state(_KIND, self._order.identity, epoch=epoch, position=position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there. Before iterating.
+        """Continue from this state. Call it before iterating.
 
         Raises:
-            ValueError: the state is of another snapshot of the data set, another order, or a later version.
+            ValueError: the state is of another snapshot of the data set, of another order, or of a later version.
             RuntimeError: something was given out already.
         """
         if self._given or self._batches.batch_size:
@@ -135,7 +136,7 @@ class ShuffledStream:
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """With ``on_corrupt="skip"``: the records left out so far, also of those read ahead; at most 1,000."""
+        """With ``on_corrupt="skip"``: the first 1,000 records left out so far, including those read ahead."""
         return self._damage.listed()
 
     def stats(self) -> StreamStats:

@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import Any, Literal, NamedTuple
 
 from asyncrec._concurrency.map import concurrently
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
@@ -253,7 +253,3 @@ async def inputs_at(
             if shared and its_key == key:
                 opened[root] = store
         yield ShardInputs(inputs, compression, on_corrupt)
-
-
-def parse_reading_compression(value: str | int | CompressionOptions | None) -> Compression:
-    return "auto" if value == "auto" else parse_compression(value).type

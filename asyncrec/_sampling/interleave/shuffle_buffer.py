@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec.errors import ArgumentValueError
 
 __all__ = ["ShuffleBuffer"]
@@ -25,14 +26,14 @@ _DRAWS_PER_SEED = 4096
 
 
 class ShuffleBuffer(Generic[T]):
-    """A reservoir of at most ``buffer_size`` items, and of ``max_bytes`` where that is given.
+    """A reservoir of at most ``buffer_size`` items, and of ``max_bytes`` if given, that gives them out in random order.
 
     Args:
-        buffer_size: items held; 1 keeps the order.
+        buffer_size: how many items it holds; 1 keeps the order.
         seed: an integer. Equal seeds and equal items give equal orders.
-        max_bytes: a second bound, by what ``size_of`` says of the items; an item larger than all of it is held alone.
-        fill: with `False` items go out while it fills, one for every two that come in: sooner, and less well mixed.
-        size_of: the bytes of an item; `len` unless told.
+        max_bytes: a second limit, on the sum of ``size_of`` over the items; an item larger than that is held alone.
+        fill: `False` gives out items while it fills, one for every two that come in: sooner, and less well mixed.
+        size_of: a function that returns the bytes of an item; `len` by default.
 
     Raises:
         ValueError: ``buffer_size`` or ``max_bytes`` is below 1.
@@ -43,10 +44,12 @@ class ShuffleBuffer(Generic[T]):
         buffer_size: int,
         seed: int,
         *,
-        max_bytes: int | None = None,
+        max_bytes: Size | None = None,
         fill: bool = True,
         size_of: Callable[[T], int] = len,  # type: ignore[assignment]  # of bytes; other items need their own
     ) -> None:
+        if max_bytes is not None:
+            max_bytes = byte_count(max_bytes, "max_bytes")
         if buffer_size < 1 or (max_bytes is not None and max_bytes < 1):
             raise ArgumentValueError(f"buffer_size={buffer_size} and max_bytes={max_bytes}: both are at least 1")
         self._buffer_size = buffer_size
@@ -65,14 +68,14 @@ class ShuffleBuffer(Generic[T]):
 
     @property
     def items(self) -> tuple[T, ...]:
-        """What it holds, in the order that `load_state_dict` wants."""
+        """The items it holds, in the order that `load_state_dict` expects."""
         return tuple(self._items)
 
     def push(self, item: T) -> T | None:
-        """Take one; give one out, or `None` while it fills.
+        """Add one item; return one, or `None` while the buffer fills.
 
-        With ``max_bytes``, one large item may weigh more than the one it drives out: `push_many` gives out as many as
-        the bound asks for.
+        With ``max_bytes``, one large item may outweigh the one it displaces; `push_many` returns as many as the limit
+        requires.
         """
         items = self._items
         if self._max_bytes is None:
@@ -91,7 +94,7 @@ class ShuffleBuffer(Generic[T]):
         return None if self._owed else self.pop()
 
     def push_many(self, items: Iterable[T]) -> list[T]:
-        """Take all; give out as many as the bounds ask for."""
+        """Add all items; return as many as the limits require."""
         given: list[T] = []
         for item in items:
             out = self.push(item)
@@ -102,10 +105,10 @@ class ShuffleBuffer(Generic[T]):
         return given
 
     def pop(self) -> T:
-        """One at random.
+        """Remove one item at random, and return it.
 
         Raises:
-            IndexError: it is empty.
+            IndexError: the buffer is empty.
         """
         if not self._items:
             raise IndexError("the shuffle buffer is empty")
@@ -118,16 +121,16 @@ class ShuffleBuffer(Generic[T]):
         return last
 
     def drain(self) -> Iterator[T]:
-        """What is left, in random order."""
+        """Yield all remaining items in random order, and remove them."""
         while self._items:
             yield self.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        """The generator's state, without the items: their owner knows where they came from. See `items`."""
+        """Return the generator's state without the items: their owner knows where they came from. See `items`."""
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
-        """Go on as the buffer that gave this state and held these items.
+        """Continue as the buffer that gave this state and held these items.
 
         Raises:
             ValueError: a state of another version, or more items than there is room for.

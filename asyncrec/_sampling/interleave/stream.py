@@ -12,10 +12,11 @@ from typing import Any
 
 import anyio
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import ReadingCompression
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
@@ -52,10 +53,10 @@ class InterleaveStats:
 
 
 class InterleaveStream:
-    """A stream of the records of many shards, made by `interleave`. It is a single pass; used by one task.
+    """A stream of the records of many shards, made by `interleave`. It is read once, by one task.
 
-    ``async for record in stream`` gives records; ``async for records in stream.batches(1024)`` gives lists of them,
-    the fast way. Each goes on where the other stopped. Cancelled while waiting, nothing is lost.
+    ``async for record in stream`` gives single records; ``async for records in stream.batches(1024)`` gives lists of
+    them, which is the fast way. Each continues where the other stopped. A cancelled read loses nothing.
     """
 
     def __init__(self, single_pass: SinglePass, inputs: ShardInputs, identity: str, parameters: dict[str, Any]) -> None:
@@ -89,7 +90,7 @@ class InterleaveStream:
         return record
 
     def batches(self, size: int) -> AsyncIterator[list[bytes]]:
-        """Lists of ``size`` records; only the last, or the one before an error, is shorter.
+        """Iterate over lists of ``size`` records; only the last one, or the one before an error, is shorter.
 
         Raises:
             ValueError: ``size`` is below 1.
@@ -99,9 +100,9 @@ class InterleaveStream:
         return Batches(partial(self._next_batch, size))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream stands now: JSON, for `load_state_dict` of a stream over the same shards.
+        """Return the current position as JSON, for `load_state_dict` of a stream over the same shards.
 
-        One position for each open shard and each record in the shuffle buffer, never records.
+        It has one position for each open shard and for each record in the shuffle buffer, never records.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -121,11 +122,13 @@ class InterleaveStream:
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where the state was taken, before anything is read. Records of a shuffle buffer are read again.
+        """Continue from where the state was taken. Call it before reading.
+
+        The records of a shuffle buffer are read again.
 
         Raises:
-            ValueError: it is of another stream: other shards, other parameters. That a shard was replaced since is
-                seen when reading begins, and is a DatasetError then.
+            ValueError: the state is of another stream: other shards, or other parameters. If a shard was replaced
+                since, this is noticed when reading begins, and raises DatasetError then.
             RuntimeError: reading has begun.
         """
         if self._begun:
@@ -134,7 +137,7 @@ class InterleaveStream:
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, also of what was read ahead."""
+        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, including what was read ahead."""
         return self._inputs.damage
 
     def stats(self) -> InterleaveStats:
@@ -176,43 +179,44 @@ async def interleave(
     block_length: int = 1,
     parallelism: int = 0,
     deterministic: bool = True,
-    compression: str | int | CompressionOptions | None = "auto",
+    compression: ReadingCompression = "auto",
     on_corrupt: OnCorrupt = "raise",
     shuffle_buffer: int = 0,
     seed: int | None = None,
     worker: tuple[int, int] = (0, 1),
     prefetch: int = PREFETCH,
-    memory_limit: int = MEMORY_LIMIT,
+    memory_limit: Size = MEMORY_LIMIT,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[InterleaveStream]:
     """The records of ``paths``, interleaved exactly as ``tf.data.Dataset.interleave`` does.
 
-    Args:
-        paths: shards, in the order they are opened: see `list_shards`.
-        cycle_length: shards open at once.
-        block_length: records taken from one before the next has its turn.
-        parallelism: reads under way at once, by tasks, each shard read by one of them. 0, the default: none, shards are
-            read as their records are asked for, which is the fastest for local files.
-        deterministic: `False` passes over a shard that has nothing ready (only with ``parallelism``). The order then
-            depends on timing, and there is no state.
-        compression: as for `open_reader`; ``"auto"`` looks at each shard.
-        on_corrupt: what damage does, as for `open_reader`: ``"raise"`` (the default); ``"skip"``, all that is whole is
-            given out; ``"stop"``, the shard ends there. `InterleaveStream.damage` lists what was lost, with its paths.
-        shuffle_buffer: records of a `ShuffleBuffer` behind the interleaving; 0, the default: none.
-        seed: of that; `None` draws one, which the state holds.
-        worker: ``(i, n)``: read only every n-th of ``paths``, from the i-th on: the share of one of n workers.
-        prefetch: record batches waiting for each shard of a pool.
-        memory_limit: bytes for the record batches of all open shards, 64 MiB unless told; each gets an equal share, of
-            64 KiB at least.
+    You may leave the stream before its end.
 
-    Leaving early is clean.
+    Args:
+        paths: shards, in the order in which they are opened; see `list_shards`.
+        cycle_length: how many shards are open at once.
+        block_length: how many records are taken from one shard before it is the next one's turn.
+        parallelism: how many shards are read at once, each by a task of its own. With 0, the default, shards are read
+            when their records are needed, which is fastest for local files.
+        deterministic: `False` skips a shard that has no records ready (only with ``parallelism``). The order then
+            depends on timing, and there is no state.
+        compression: as for `open_reader`; ``"auto"`` detects it for each shard.
+        on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
+            returns every intact record; ``"stop"`` ends the shard there. `InterleaveStream.damage` lists what was lost.
+        shuffle_buffer: the size of a `ShuffleBuffer` behind the interleaving; 0, the default, means none.
+        seed: the seed of that buffer; `None` chooses one, which the state holds.
+        worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th: the share of one of n workers.
+        prefetch: how many record batches are read ahead for each shard, with ``parallelism``.
+        memory_limit: how many bytes the record batches of all open shards may take, 64 MiB by default; each shard gets
+            an equal share, of at least 64 KiB.
 
     Raises:
-        ValueError: no paths, fewer paths than workers, or a number out of its range.
+        ValueError: there are no paths, or fewer paths than workers, or a number is out of range.
         ObjectNotFoundError, FormatError, StorageError: while reading, after the records that came before; it names the
             shard.
     """
+    memory_limit = byte_count(memory_limit, "memory_limit")
     plan = InterleavePlan(
         cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer
     )

@@ -240,6 +240,7 @@ class BatchBuilder:
                 classes,
                 plan.per_class,
                 queues.waiting,
+                extra={"classes": classes, "waiting": queues.waiting},
             )
         return False
 

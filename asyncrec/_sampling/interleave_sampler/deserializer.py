@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import isawaitable
-from time import perf_counter
 from typing import Any
 
 import anyio
@@ -93,13 +93,13 @@ class Deserializer:
         return examples
 
     async def _inline(self, records: Sequence[bytes], examples: list[Any]) -> None:
-        began = now = perf_counter()
+        began = now = time.perf_counter()
         done = len(examples)
         while done < len(records):
             some = records[done : done + self._at_once]
             examples += self._apply(some, done)
             done += len(some)
-            before, now = now, perf_counter()
+            before, now = now, time.perf_counter()
             took = now - before
             if took > _SECONDS_AT_ONCE / 2:
                 self._at_once = max(1, int(len(some) * _SECONDS_AT_ONCE / 2 / took))
@@ -107,7 +107,7 @@ class Deserializer:
                 self._at_once = min(2 * self._at_once, _AT_ONCE)
             if now - began > _SECONDS_AT_ONCE:
                 await checkpoint()
-                began = now = perf_counter()
+                began = now = time.perf_counter()
 
     async def _side_by_side(self, records: Sequence[bytes], examples: list[Any]) -> None:
         done = len(examples)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from time import perf_counter
 from typing import Any
 
 import anyio
@@ -140,9 +140,9 @@ class Prefetcher:
                 if snapshot is not None and since >= builder.snapshot_cost:
                     snapshot = builder.snapshot()
                     made = since = 0
-                began = perf_counter()
+                began = time.perf_counter()
                 batches = await builder.next_batches(min(room, together))
-                together = 2 * together if perf_counter() - began < _SECONDS_TOGETHER / 2 else -(-together // 2)
+                together = 2 * together if time.perf_counter() - began < _SECONDS_TOGETHER / 2 else -(-together // 2)
                 together = min(together, self._size)
                 if not batches:
                     break

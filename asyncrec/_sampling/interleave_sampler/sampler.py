@@ -19,7 +19,7 @@ import anyio
 
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._framing.compression import ReadingCompression
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
@@ -65,7 +65,7 @@ class SamplerStats:
 
 
 class InterleaveSampler:
-    """An async context manager that iterates over batches: lists of what ``deserialization_fn`` gives.
+    """An async context manager that iterates over batches: lists of what ``deserialization_fn`` returns.
 
     ::
 
@@ -73,47 +73,48 @@ class InterleaveSampler:
             async for examples in sampler:
                 ...
 
+    You may leave the context before the end.
+
     Args:
         shard_path: the folder of the shards. Names that begin with ``_`` or ``.`` are never shards.
-        deserialization_fn: bytes -> example; sync or async.
-        example_per_class: records taken from a shard before the next has its turn; with ``class_fn``, examples of each
-            class in a batch.
-        batch_size: examples in a batch; with ``class_fn`` ``batch_size // example_per_class`` classes, exactly.
-        shards_per_cycle: shards open at once; `None` for all.
+        deserialization_fn: a function from bytes to an example; may be async.
+        example_per_class: how many records are taken from a shard before it is the next one's turn; with ``class_fn``,
+            how many examples of each class a batch has.
+        batch_size: examples in a batch; with ``class_fn``, exactly ``batch_size // example_per_class`` classes.
+        shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
-        parallelism: reads under way at once (with ``async_cycle``), threads or coroutines that deserialise at once.
+        parallelism: how many reads run at once (with ``async_cycle``), and how many threads or coroutines deserialise.
             `None`: ``batch_size // example_per_class`` reads with ``async_cycle``; one deserialisation.
-        async_cycle: fetch the cycle's shards at the same time, by a pool of tasks. Off by default, because local files
-            are read fastest by one task; for a store far away, turn it on.
-        prefetch_size: batches made ahead, by a task. 0: none, and no task.
+        async_cycle: fetch the shards of a cycle at the same time, with a pool of tasks. Off by default, because local
+            files are read fastest by one task; turn it on for a remote store.
+        prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
         shard_suffix: a pattern for the names of the shards.
-        num_repeat: passes over the shards; -1, the default: for ever. Batches run on into the next pass.
-        seed: of the order of the shards, a fresh one for each pass. `None` draws one; `state_dict` holds it.
+        num_repeat: how often the shards are read; -1, the default, means for ever. Batches continue into the next pass.
+        seed: the seed for the order of the shards, which differs in each pass. `None` chooses one; `state_dict` holds
+            it.
         deterministic: with ``async_cycle``, `False` takes what is ready first; then there is no state.
-        class_fn: example -> its class, anything hashable. Each batch then holds exactly ``batch_size //
-            example_per_class`` distinct classes, ``example_per_class`` of each, one class after the other. Classes need
-            not be known beforehand. Which of the examples come is not promised: see ``class_buffer``.
-        class_buffer: examples that wait for their class to be complete; 4,096 or 16 batches unless told. When it is
-            full, the class with the most gives up its oldest, counted in `stats`.
-        shuffle_buffer: records of a `ShuffleBuffer` between reading and deserialising; 0: none.
-        drop_remainder: leave out a last batch that is short. (With ``class_fn`` see ``on_exhausted``.)
-        worker: ``(i, n)``: only every n-th of the shards, sorted by name, from the i-th on: the share of one of n
-            workers.
-        on_exhausted: with ``class_fn``, when the last pass is over, or a whole pass gave no batch because too few
-            classes came: ``"stop"`` ends; ``"short"`` gives what is complete, in batches of fewer classes; ``"repeat"``
-            reads on, for one more pass at most, until one more batch is complete.
-        on_corrupt: what damage does, as for `open_reader`: ``"raise"`` (the default); ``"skip"``, all that is whole is
-            given out; ``"stop"``, the shard ends there. `damage` lists what was lost, with its paths.
-        storage, storage_options: as everywhere; with ``storage`` the folder is a key in it.
-
-    Leaving early is clean.
+        class_fn: a function from an example to its class, anything hashable. Each batch then has exactly ``batch_size
+            // example_per_class`` distinct classes, and ``example_per_class`` examples of each, one class after the
+            other. Classes need not be known beforehand. Not every example is necessarily used: see ``class_buffer``.
+        class_buffer: how many examples may wait until there are enough of their class; 4,096 or 16 batches by default.
+            When it is full, the class with the most examples loses its oldest, which `stats` counts.
+        shuffle_buffer: the size of a `ShuffleBuffer` between reading and deserialising; 0 means none.
+        drop_remainder: leave out a short last batch. (With ``class_fn`` see ``on_exhausted``.)
+        worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th: the share of one
+            of n workers.
+        on_exhausted: with ``class_fn``, what happens after the last pass, or when a whole pass gave no batch because it
+            had too few classes: ``"stop"`` ends; ``"short"`` gives the complete classes, in batches of fewer classes;
+            ``"repeat"`` reads on, for at most one more pass, until one more batch is complete.
+        on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
+            returns every intact record; ``"stop"`` ends the shard there. `damage` lists what was lost.
+        storage, storage_options: as for `open_reader`; with ``storage`` the folder is a key in it.
 
     Raises:
-        ValueError: numbers that cannot be, or fewer shards than workers. At once, or on entering.
+        ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
-        DecodeError: ``deserialization_fn`` or ``class_fn`` raised; says for which record.
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised; the message says for which record.
         DatasetError: no shard has a record, or ``"repeat"`` found too few classes.
-        FormatError, StorageError: while iterating, as `open_reader`, after the batches before.
+        FormatError, StorageError: while iterating, as for `open_reader`, after the batches before.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class InterleaveSampler:
         example_per_class: int = 2,
         batch_size: int = 32,
         shards_per_cycle: int | None = None,
-        compression: str | int | CompressionOptions | None = "auto",
+        compression: ReadingCompression = "auto",
         parallelism: int | None = None,
         async_cycle: bool = False,
         prefetch_size: int = 10,
@@ -239,10 +240,10 @@ class InterleaveSampler:
         return prefetch.take()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands behind the last batch given out: JSON, for a sampler over the same shards.
+        """Return the position after the last batch given out, as JSON, for a sampler over the same shards.
 
-        Positions of the open shards, of the shuffle buffer and of the class buffer; never examples. What was made
-        ahead is not in it, and is made again.
+        It has the positions of the open shards, of the shuffle buffer and of the class buffer, never examples. Batches
+        that were prepared ahead are not in it, and are made again.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -251,10 +252,10 @@ class InterleaveSampler:
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind the batch after which the state was taken. What the buffers held is read again.
+        """Continue after the batch at which the state was taken. What the buffers held is read again.
 
         Raises:
-            ValueError: it is of other shards, other parameters, or another seed than was given.
+            ValueError: the state is of other shards, other parameters, or another seed than was given.
             DatasetError: a shard was replaced since the state was taken.
             RuntimeError: iterating has begun.
         """
@@ -269,7 +270,7 @@ class InterleaveSampler:
 
     @property
     def damage(self) -> list[ShardDamage]:
-        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, also of what was read ahead."""
+        """With ``on_corrupt="skip"`` or ``"stop"``: what was skipped so far, including what was read ahead."""
         return self._inputs.damage
 
     def stats(self) -> SamplerStats:

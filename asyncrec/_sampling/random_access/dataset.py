@@ -12,8 +12,10 @@ from os import PathLike
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeVar
 
 import numpy as np
+from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.reading.examples import Examples
@@ -25,9 +27,10 @@ from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
-from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
+from asyncrec._sampling.random_access.lookup import RecordLookup
+from asyncrec._sampling.random_access.range_reader import RangeRead
 from asyncrec._sampling.random_access.record_blocks import record_blocks
-from asyncrec._sampling.random_access.record_numbers import distinct_numbers, numbers_of
+from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._sampling.random_access.scan_manifest import scan_manifest
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest
@@ -42,9 +45,7 @@ __all__ = ["Dataset", "RecordLocation", "open_dataset"]
 
 T = TypeVar("T")
 
-# Sorting fewer numbers costs less than a hop to a thread.
-_FEW = 1000
-# At once in one call, of shards and of reads in each; what is really read at once is `RangeReader`'s to bound.
+# Indexes read at once.
 _TASKS = 16
 # Of all cached shards: what fits beside other things on the disk of a machine that trains.
 _CACHE_BYTES = 64 << 30
@@ -64,16 +65,14 @@ class RecordLocation(NamedTuple):
 
 
 class Dataset:
-    """A data set whose records are read by number or by key; made by `open_dataset`.
-
-    Used by any number of tasks at once.
+    """A data set whose records are read by number or by key, opened by `open_dataset`. Any number of tasks may use it.
 
     ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
     gives all records in order.
 
     Attributes:
-        manifest: the snapshot it shows. Where the data set has none, one made of what was found.
-        cache: where shards are kept, when there is a cache; its ``downloads`` counts.
+        manifest: the snapshot that is read. If the data set has no manifest, one made from the shards that were found.
+        cache: the cache of shards, if there is one; its ``downloads`` counts what was fetched.
     """
 
     def __init__(self, folder: Storage, name: str, manifest: Manifest, cache: ShardCache | None) -> None:
@@ -85,8 +84,8 @@ class Dataset:
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(manifest.shards.counts)])
         self._files = ShardFiles(folder, manifest.shards, cache)
         self._indexes = Indexes(folder, self._files)
-        self._reader = RangeReader(self._files)
-        self._keys = KeyIndex(folder, manifest.shards, self._starts)
+        self.lookup = RecordLookup(self._files, self._indexes, self._starts)
+        self.keys = KeyIndex(folder, manifest.shards, self._starts)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -97,7 +96,7 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """What the manifest says of the features; `None` when no writer said."""
+        """The schema in the manifest; `None` if no writer gave one."""
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
 
     def __aiter__(self) -> RecordsInOrder:
@@ -106,50 +105,56 @@ class Dataset:
         return RecordsInOrder(len(self), step, self.get_many)
 
     def batches(self) -> AsyncIterator[list[bytes]]:
-        """All records in order, in lists as they are read, the fast way. No list is empty."""
+        """Iterate over all records in order, in non-empty lists as they are read, which is the fast way."""
         return aiter(self).batches()
 
     def examples(self, schema: Schema | None = None) -> AsyncIterator[dict[str, Any]]:
-        """All records in order, each decoded: by ``schema``, else the manifest's, else as `decode_example` does.
+        """Iterate over all records in order, decoded by ``schema``, the manifest's, or else as `decode_example` does.
 
-        Raises DecodeError or SchemaError for a record that does not decode, and goes on behind it.
+        Raises DecodeError or SchemaError for a record that cannot be decoded; the next step continues with the next
+        record.
         """
         return Examples(self.manifest.path, aiter(self), self.schema if schema is None else schema)
 
     async def get(self, index: SupportsIndex) -> bytes:
-        """One record.
+        """Read one record.
 
         Raises:
             IndexError: there is no such record.
-            FormatError: it is damaged; path, record in the shard and offset are said.
-            ObjectNotFoundError, ObjectChangedError: its shard is gone, or another one by now.
+            FormatError: it is damaged; the message has the path, the record in the shard, and the offset.
+            ObjectNotFoundError, ObjectChangedError: its shard is gone, or was replaced.
         """
-        (record,) = await self.get_many([index])
+        await checkpoint()
+        record = self.lookup.one(index, waits=False)
+        if record is None:
+            (record,) = await self.get_many([index])
         return record
 
-    async def get_many(self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]]) -> list[bytes]:
-        """Records, in the order asked for; a number that comes twice gives its record twice.
+    async def get_many(self, indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]]) -> list[bytes]:
+        """Read records, and return them in the order asked for; a number may come more than once.
 
-        They are read in the order in which they stand, nearby ones together, several reads at once. All of them are
-        in memory in the end: ask for as many as fit.
+        ``indices`` are numbers, or a slice: ``slice(-100, None)`` for the last hundred.
+
+        They are read in the order in which they are stored, neighbours together, with several reads at once. In the end
+        all of them are in memory, so ask for only as many as fit.
 
         Raises:
             IndexError: there is no such record; nothing was read.
             Others: as `get`; the first error ends it.
         """
-        return await self._many(indices, self._reader.records)
+        return await self._many(indices, self.lookup.reader.records)
 
     async def get_whole(
         self, indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]], damage: DamageByShard
     ) -> list[bytes | None]:
-        """As `get_many`, but `None` for each that is damaged, which is then listed in ``damage``.
+        """Like `get_many`, but with `None` for each damaged record, which is then listed in ``damage``.
 
         Raises:
             CorruptRecordError: a shard does not agree with its index.
         """
 
         async def whole(part: RangeRead) -> list[bytes | None]:
-            records, lost = await self._reader.whole(part)
+            records, lost = await self.lookup.reader.whole(part)
             damage.add(self._files.display_path(part.shard), lost)
             return records
 
@@ -157,37 +162,17 @@ class Dataset:
 
     async def _many(
         self,
-        indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]],
+        indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]],
         records_of: Callable[[RangeRead], Awaitable[list[T]]],
     ) -> list[T]:
         wanted = numbers_of(indices, len(self), path=self.manifest.path)
-        if not len(wanted):
-            return []
-        few = len(wanted) <= _FEW
-        distinct, inverse = distinct_numbers(wanted) if few else await in_thread(distinct_numbers, wanted)
-        found: list[Any] = [None] * len(distinct)
-        shards = np.searchsorted(self._starts, distinct, side="right") - 1
-        used, firsts = np.unique(shards, return_index=True)
-        lasts = [*firsts[1:].tolist(), len(distinct)]
-
-        async def read_shard(part: tuple[int, int, int]) -> None:
-            shard, first, last = part
-            index = await self._indexes.get(shard)
-            reads = self._reader.reads(shard, index, distinct[first:last] - self._starts[shard])
-
-            async def read(part: RangeRead) -> None:
-                records = await records_of(part)
-                found[first + part.first : first + part.first + len(records)] = records
-
-            await concurrently(read, reads, tasks=_TASKS)
-
-        await concurrently(read_shard, zip(used.tolist(), firsts.tolist(), lasts, strict=True), tasks=_TASKS)
-        return found if inverse is None else list(map(found.__getitem__, inverse.tolist()))
+        await checkpoint()
+        return await self.lookup.many(wanted, records_of)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
-        """The record that was written with this ``key``; of several, the one that stands first.
+        """Read the record that was written with this ``key``; if there are several, the first one.
 
-        The first call reads the keys of all shards, 16 bytes a record, and keeps them sorted in memory: 24 bytes.
+        The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes.
 
         Raises:
             KeyError: no record has this key, or the shards were written without keys.
@@ -195,11 +180,11 @@ class Dataset:
         return await self.get(await self.find(key))
 
     async def find(self, key: str | bytes) -> int:
-        """The number of the record that was written with this ``key``. As `get_by_key`, without reading the record."""
-        return await self._keys.find(key)
+        """Return the number of the record with this ``key``. Like `get_by_key`, but it does not read the record."""
+        return await self.keys.find(key)
 
     async def locate(self, index: SupportsIndex) -> RecordLocation:
-        """Where a record stands: shard, offset, size and member.
+        """Return where a record is stored: its shard, offset, size and member.
 
         Raises:
             IndexError: there is no such record.
@@ -223,7 +208,7 @@ class Dataset:
         num_repeat: int = 1,
         mode: Mode = "block",
         buffer_size: int = BUFFER_SIZE,
-        buffer_bytes: int = BUFFER_BYTES,
+        buffer_bytes: Size = BUFFER_BYTES,
         block_records: int | None = None,
         cycle_length: int = 16,
         block_length: int = 16,
@@ -231,7 +216,7 @@ class Dataset:
         uneven: Literal["drop", "pad"] = "drop",
         on_corrupt: Literal["raise", "skip"] = "raise",
     ) -> ShuffledStream:
-        """All records in an order that depends on the snapshot, the seed and the epoch, and on nothing else.
+        """All records in an order that depends only on the snapshot, the seed and the epoch.
 
         ::
 
@@ -241,30 +226,31 @@ class Dataset:
 
         Args:
             seed: any int.
-            epoch: the first one; each has an order of its own.
+            epoch: the first epoch; each has an order of its own.
             num_repeat: how many epochs; -1 for ever.
-            mode: ``"block"``: runs of neighbouring records (of GZIP whole members) permuted over the whole set, then
-                shuffled in windows of ``buffer_size``; it reads in large pieces. ``"buffer"``: shards in a seeded
-                order, interleaved, then shuffled in windows: for many shards that are each in no order.
-                ``"global"``: any record anywhere, each order as likely as another; the most reads.
-            buffer_size: records shuffled together, and held; up to twice as many are in memory, for those that come
-                next are read ahead.
-            buffer_bytes: lowers ``buffer_size`` where records are so large, on average, that this would be exceeded.
-            block_records: of a run, in ``"block"``; by default what has about 256 KiB, but at most a 128th of the
-                buffer, so that neighbours in a batch seldom come from one run.
-            cycle_length, block_length: in ``"buffer"``, as for `asyncrec.interleave`.
-            worker: ``(i, n)``: of n workers that take the batches in turn this is number i. All must use the same batch
-                size. Together they give every record once (with ``uneven="drop"`` all but the last few batches).
-            uneven: when the last batches are not one for each worker: ``"drop"`` leaves them out, ``"pad"`` gives
-                batches from the beginning of the same epoch again. Every worker gets equally many either way.
-
-            on_corrupt: a damaged record is an error, or left out: its batch is shorter by it, empty if it was the only
-                one, and `ShuffledStream.damage` lists it. Which batches come, and what a state says, stays the same.
+            mode: ``"block"`` permutes runs of neighbouring records (in GZIP shards, whole members) over the whole data
+                set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves
+                the shards in a seeded order, then shuffles in windows; for many shards, each in no particular order.
+                ``"global"`` makes every order equally likely, and reads the most.
+            buffer_size: how many records are shuffled together. Up to twice as many are in memory, because the next
+                ones are read ahead.
+            buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
+            block_records: the length of a run in ``"block"``; by default about 256 KiB of records, but at most 1/128 of
+                the buffer, so that a batch seldom has neighbours from one run.
+            cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
+            worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
+                batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).
+            uneven: what happens when there is no last batch for every worker: ``"drop"`` leaves the last batches out,
+                ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either way.
+            on_corrupt: ``"raise"`` raises an error for a damaged record; ``"skip"`` leaves it out, so its batch is
+                shorter or even empty, and `ShuffledStream.damage` lists it. The batches and the state stay the same
+                otherwise.
 
         Raises:
-            ValueError: an argument out of its range.
+            ValueError: an argument is out of range.
         """
-        plan = ShufflePlan(seed, mode, buffer_size, buffer_bytes, block_records, cycle_length, block_length)
+        held = byte_count(buffer_bytes, "buffer_bytes")
+        plan = ShufflePlan(seed, mode, buffer_size, held, block_records, cycle_length, block_length)
         return ShuffledStream(
             self, plan, epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven, on_corrupt=on_corrupt
         )
@@ -301,32 +287,32 @@ async def open_dataset(
     path: str | PathLike[str] | Manifest,
     *,
     cache: str | PathLike[str] | None = None,
-    cache_bytes: int = _CACHE_BYTES,
+    cache_bytes: Size = _CACHE_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[Dataset]:
     """Read any record of a data set: ``async with open_dataset("s3://crawl/2026/pages") as dataset: ...``.
 
     Args:
-        path: the data set's folder and name; or a `Manifest`, for a snapshot that is not the last; or a checkpoint
-            (`asyncrec.tools.compact`), for a store that cannot list; or, where there is no manifest, what the shards'
-            names begin with, or a pattern. Without a manifest shards are counted on opening: by their indexes, and
-            those that have none by reading them through.
-        cache: a local folder in which whole shards are kept once something of them was read, verified, for all
-            processes of this machine: for a store that is far away, and read more than once.
-        cache_bytes: of all shards in it; 64 GiB. The ones not used for longest make room.
-        storage: an open `Storage`, used and not closed.
-        storage_options: for the backend, when it is opened here.
+        path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
+            (`asyncrec.tools.compact`), for a store that cannot list. If there is no manifest: the beginning of the
+            shards' names, or a pattern. The records are then counted on opening, from the indexes of the shards, or by
+            reading a shard that has none.
+        cache: a local folder, shared by all processes of this machine, that keeps and verifies each shard from which
+            something was read. For a remote store that is read more than once.
+        cache_bytes: how many bytes all cached shards may take; 64 GiB. The least recently used ones are removed.
+        storage: an open `Storage`; it is used, and not closed.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
         ObjectNotFoundError: there is neither a manifest nor a shard.
         ManifestError: the manifest cannot be read.
-        FormatError: without a manifest, when a shard that has no index is damaged.
+        FormatError: there is no manifest, and a shard without an index is damaged.
     """
     given = path if isinstance(path, Manifest) else None
     where: str | PathLike[str] = path.path if isinstance(path, Manifest) else path
     where, checkpoint = (None if given else split_checkpoint_path(str(where))) or (where, None)
-    shard_cache = None if cache is None else ShardCache(cache, cache_bytes)
+    shard_cache = None if cache is None else ShardCache(cache, byte_count(cache_bytes, "cache_bytes"))
     if shard_cache is not None:
         await shard_cache.trim()
     opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)
@@ -339,4 +325,8 @@ async def open_dataset(
             manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:
             manifest = await scan_manifest(folder, name, path=display_path)
-        yield Dataset(folder, name, manifest, shard_cache)
+        dataset = Dataset(folder, name, manifest, shard_cache)
+        try:
+            yield dataset
+        finally:
+            await dataset.lookup.close()

@@ -124,6 +124,7 @@ class ShardCache:
             join(storage.root, key),
             found,
             "another" if expected is None else f"{expected:08x}",
+            extra={"path": join(storage.root, key), "copy": path},
         )
         await in_thread(_remove, path)
         return True

@@ -5,6 +5,7 @@ Where records stand is known from an index, so damage to one says nothing of its
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Literal
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from asyncrec._framing.compression import Decompressor
 from asyncrec._framing.damage import Damage, DamageReason
 from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec._native import native
 from asyncrec.errors import (
     CorruptRecordError,
     DisagreesWithIndexError,
@@ -23,7 +25,7 @@ from asyncrec.errors import (
     TruncatedError,
 )
 
-__all__ = ["FrameExtractor", "RangeInflater", "join_ranges"]
+__all__ = ["FrameExtractor", "RangeInflater", "cut_exactly", "join_ranges"]
 
 Indices = NDArray[np.int64]
 
@@ -41,6 +43,16 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
             fits = int(np.searchsorted(ends[first:last], begins[first] + most, side="right"))
             yield first, first + max(1, fits)
             first += max(1, fits)
+
+
+def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
+    """The records of frames that stand one after another; `None` unless all are whole, good and of these lengths."""
+    records: list[bytes] = []
+    if native is not None:
+        native.cut_frames(frames, 0, sys.maxsize, True, records)
+    else:
+        records = FrameDecoder(max_record_bytes=max(lengths)).feed(frames)
+    return records if list(map(len, records)) == lengths else None
 
 
 class FrameExtractor:
@@ -67,14 +79,12 @@ class FrameExtractor:
 
     def of_pieces(self, pieces: list[bytes]) -> list[bytes]:
         """The records of these frames, which are all that was wanted, in order."""
-        # One decoder for all of them: it checks many small records at once in a third of the time.
+        # All of them at once: many small records are checked in a third of the time.
         frames = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        decoder = FrameDecoder(max_record_bytes=int(self._sizes.max()))
-        records = decoder.feed(frames)
-        lengths = np.fromiter(map(len, records), np.int64, len(records))
-        if decoder.error is None and np.array_equal(lengths + FRAME_OVERHEAD, self._sizes):
-            return records
-        raise self._explain(frames)
+        records = cut_exactly(frames, (self._sizes - FRAME_OVERHEAD).tolist())
+        if records is None:
+            raise self._explain(frames)
+        return records
 
     def whole_of(self, pieces: Sequence[bytes]) -> tuple[list[bytes | None], list[Damage]]:
         """The records one by one: `None` for each that is damaged or missing, and the damage.

@@ -23,12 +23,13 @@ from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["Indexes", "make_index"]
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# All indexes held: 24 bytes a record, so those of some three million.
+# All indexes held: 16 bytes a record, or 24 where they are compressed, so those of some four million.
 _HELD_BYTES = 64 << 20
 # A line has three numbers of at most 20 digits. Where the count is not known, a frame has 16 bytes at least; of
 # compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
@@ -45,7 +46,11 @@ class Indexes:
     def __init__(self, folder: Storage, files: ShardFiles) -> None:
         self._folder = folder
         self._files = files
-        self._cache: AsyncLRUCache[int, RecordIndex] = AsyncLRUCache(_HELD_BYTES, lambda index: 24 * len(index) + 1000)
+        self._cache: AsyncLRUCache[int, RecordIndex] = AsyncLRUCache(_HELD_BYTES, _weight)
+
+    def held(self, shard: int) -> RecordIndex | None:
+        """The index of one shard if it is in memory. From any thread."""
+        return self._cache.held(shard)
 
     async def get(self, shard: int) -> RecordIndex:
         """The index of one shard.
@@ -71,6 +76,11 @@ class Indexes:
         return await self._cache.get(shard, make)
 
 
+def _weight(index: RecordIndex) -> int:
+    members = 0 if index.members is None else index.members.nbytes
+    return index.offsets.nbytes + index.sizes.nbytes + members + 1000
+
+
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
     """The index beside a shard; `None` where there is none, or another's."""
     sidecar = entry.index
@@ -78,22 +88,42 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
     try:
         most = entry.records if count_known else entry.bytes // _LEAST_FRAME
         text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
-        if sidecar is not None and sidecar.crc32c not in (None, await in_thread(crc32c, text)):
-            raise DatasetError("its checksum is not the manifest's")
-        index = await in_thread(parse_index, text)
+        index, problem = await in_thread(_parsed, text, entry, count_known)
     except ObjectNotFoundError:
-        _log.info("%s: no index; the shard is read through to make one", entry.path)
+        _log.info(
+            "%s: no index; the shard is read through to make one",
+            entry.path,
+            extra={"path": join(folder.root, entry.path)},
+        )
         return None
     except ValueError as error:  # FormatError is one
-        _log.warning("%s: %s; the shard is read through instead", key, error)
+        _log.warning(
+            "%s: %s; the shard is read through instead", key, error, extra={"path": join(folder.root, entry.path)}
+        )
         return None
-    problem = _misfit(index, entry, count_known=count_known)
     if problem:
-        _log.warning("%s: %s; it belongs to another version of the shard, which is read through instead", key, problem)
+        _log.warning(
+            "%s: %s; it belongs to another version of the shard, which is read through instead",
+            key,
+            problem,
+            extra={"path": join(folder.root, entry.path)},
+        )
         return None
     if entry.compression == "ZLIB":
         return _as_one_member(index)
     return index
+
+
+def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIndex, str]:
+    """The index, and what contradicts the shard. In a thread, for it may be long.
+
+    Raises:
+        ValueError: it is none, or another one than the manifest's.
+    """
+    if entry.index is not None and entry.index.crc32c not in (None, crc32c(text)):
+        raise DatasetError("its checksum is not the manifest's")
+    index = parse_index(text)
+    return index, _misfit(index, entry, count_known=count_known)
 
 
 def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:

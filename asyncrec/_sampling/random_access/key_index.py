@@ -14,7 +14,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.writing.keys import key_digest
+from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage
 
@@ -38,19 +38,30 @@ class KeyIndex:
             KeyError: there is none.
             DatasetError: a file of keys does not fit its shard.
         """
-        async with self._reading:
-            if self._columns is None:
-                self._columns = await self._read()
+        if self._columns is None:
+            async with self._reading:
+                if self._columns is None:
+                    self._columns = await self._read()
+        return self.look_up(key)
+
+    @property
+    def are_read(self) -> bool:
+        """Whether `look_up` may be called."""
+        return self._columns is not None
+
+    def look_up(self, key: str | bytes) -> int:
+        """As `find`, where the keys were read before. From any thread."""
+        assert self._columns is not None, "asked for where they are read"
         digests, numbers = self._columns
         if not len(digests):
             raise RecordKeyError(
                 f"{key!r}: no record of this data set was written with a key (writer.write(..., key=))"
             )
         # S16 compares without trailing zeros on both sides alike.
-        wanted = np.frombuffer(key_digest(key), dtype="S16")[0]
+        wanted = np.frombuffer(digest_of(key), dtype="S16")[0]
         at = int(np.searchsorted(digests, wanted))
         if at == len(digests) or digests[at] != wanted:
-            raise RecordKeyError(key)
+            raise RecordKeyError(f"{key!r}: no record has this key")
         return int(numbers[at])
 
     async def _read(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:

@@ -1,6 +1,6 @@
 """`RangeReader` reads chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
 
-An uncompressed shard is read in ranges: records with less than 512 KiB between them share one, up to a bound. Of a
+An uncompressed shard is read in ranges: records with little between them share one, up to a bound. Of a
 compressed one, members are decompressed in a worker thread from their beginning; small ones are kept for a while, so
 that neighbours come cheap. A file that is one large member (as TensorFlow writes them) is decompressed from its start
 up to the last record wanted each time: correct, in bounded memory, and slow; asyncrec writes members of 4 MiB.
@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
-from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, join_ranges
+from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, cut_exactly, join_ranges
+from asyncrec._sampling.random_access.read_cost import ReadCost
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
@@ -33,7 +35,7 @@ __all__ = ["RangeRead", "RangeReader"]
 Indices = NDArray[np.int64]
 
 # Bytes read for nothing rather than in a read of their own: what comes in the time that a read takes to begin. Of a
-# store that is some 20 ms, of a file 0.3 ms (opening, closing, hops to threads), and both are worth about as much.
+# file that is 0.3 ms (opening, closing, hops to threads); of a store it is measured.
 _GAP = 512 << 10
 # One read at most. Of a store, so large that a request's own cost does not count; of a file less, since a thread that
 # cuts more at once makes the event loop wait longer for the interpreter.
@@ -52,7 +54,7 @@ _FEW_RUNS = 8
 
 
 class RangeRead:
-    """One read of a shard.
+    """One read of a shard, or all that is wanted of it.
 
     Attributes:
         within: the numbers of the wanted records in the shard, ascending and distinct.
@@ -75,20 +77,37 @@ class RangeReader:
         self._files = files
         self._members: AsyncLRUCache[tuple[int, int], bytes] = AsyncLRUCache(_CACHED_BYTES, len)
         self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
+        # With a cache on the disk the store is read in whole shards.
+        self._cost = ReadCost() if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
 
-    def reads(self, shard: int, index: RecordIndex, within: Indices) -> Iterator[RangeRead]:
-        """The reads that give these records, ascending and distinct."""
+    def reads(self, whole: RangeRead) -> Iterator[RangeRead]:
+        """The reads that give what is wanted of one shard."""
+        index, within = whole.index, whole.within
         if index.members is not None:
             cuts = np.flatnonzero(np.diff(index.members[within])) + 1
             parts: Iterable[tuple[int, int]] = pairwise([0, *cuts.tolist(), len(within)])
         else:
             begins = index.offsets[within]
-            parts = join_ranges(begins, begins + index.sizes[within], gap=_GAP, most=self._most_read)
+            parts = join_ranges(begins, begins + index.sizes[within], gap=self._gap, most=self._most_read)
         for first, last in parts:
-            yield RangeRead(shard, index, within[first:last], first)
+            yield RangeRead(whole.shard, index, within[first:last], whole.first + first)
+
+    @property
+    def _gap(self) -> int:
+        return _GAP if self._cost is None else self._cost.gap
+
+    def at_hand(self, shard: int, index: RecordIndex, within: int) -> bytes | None:
+        """A record of a member that is in memory, decompressed, if it is whole. Waits for nothing."""
+        assert index.members is not None, "asked for where there are members"
+        member = self._members.held((shard, index.members.item(within)))
+        size, begin = index.sizes.item(within), index.offsets.item(within)
+        if member is None or size > _CUT_ON_LOOP:
+            return None
+        records = cut_exactly(member[begin : begin + size], [size - FRAME_OVERHEAD])
+        return None if records is None else records[0]
 
     async def records(self, read: RangeRead) -> list[bytes]:
         """The records of one read, in its order.
@@ -143,7 +162,10 @@ class RangeReader:
         begins = read.index.offsets[read.within]
         sizes = read.index.sizes[read.within]
         start, end = int(begins[0]), int(begins[-1] + sizes[-1])
+        began = anyio.current_time()
         data = await self._files.read(read.shard, start, end)
+        if self._cost is not None:
+            self._cost.took(len(data), anyio.current_time() - began)
         extractor = FrameExtractor(self._files.display_path(read.shard), read.within, begins, sizes)
         if len(data) <= _CUT_ON_LOOP and len(read.within) <= _FEW_RUNS:
             return extractor.of(data, start)
@@ -166,6 +188,8 @@ class RangeReader:
 
             data = await self._members.get(key, make)
             try:
+                if int(sizes.sum()) <= _CUT_ON_LOOP and len(within) <= _FEW_RUNS:
+                    return extractor.of(data, 0)
                 return await in_thread(extractor.of, data, 0, limiter=self._extracting)
             except FormatError:
                 self._members.forget(key)

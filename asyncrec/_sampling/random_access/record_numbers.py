@@ -18,22 +18,28 @@ _FAR = 1 << 62
 
 
 def numbers_of(
-    indices: Iterable[SupportsIndex] | NDArray[np.integer[Any]], count: int, *, path: str
+    indices: Iterable[SupportsIndex] | slice | NDArray[np.integer[Any]], count: int, *, path: str
 ) -> NDArray[np.int64]:
     """The numbers of these of ``count`` records; negative ones are counted from the end, as in a list.
+
+    A slice gives what it would of a list: nothing is outside.
 
     Raises:
         IndexError: there is no such record; ``path`` is for the message.
         TypeError: something else than whole numbers.
     """
+    if isinstance(indices, slice):
+        return np.arange(*indices.indices(count), dtype=np.int64)
     if isinstance(indices, np.ndarray):
         if indices.dtype.kind not in "iu" or indices.ndim != 1:
             raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
         wanted = indices.astype(np.int64)
     else:
-        numbers = [operator.index(number) for number in indices]
-        # What int64 does not hold is outside, too.
-        wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
+        numbers = list(map(operator.index, indices))
+        try:
+            wanted = np.array(numbers, np.int64)
+        except OverflowError:  # what int64 does not hold is outside, too
+            wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
     outside = (wanted < -count) | (wanted >= count)
     if outside.any():
         raise RecordIndexError(f"{path}: there is no record {wanted[outside.argmax()]}; it has {count:,} records")

@@ -29,12 +29,14 @@ class ShardFiles:
 
     Attributes:
         remote: whether a read of the store costs waiting.
+        cached: whether whole shards are kept in a local folder.
     """
 
     def __init__(self, folder: Storage, shards: Sequence[ShardEntry], cache: ShardCache | None) -> None:
         self.folder = folder
         self.shards = shards
         self.remote = folder.read_ahead > 0
+        self.cached = cache is not None
         self._cache = cache
         self._versions: dict[int, ObjectInfo] = {}
 
@@ -55,6 +57,10 @@ class ShardFiles:
             yield source
             # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
             self._versions.setdefault(shard, info or source.info)
+
+    def pin(self, shard: int, info: ObjectInfo) -> bool:
+        """Whether all reads are pinned to this version; they are from now on, if to none yet. From any thread."""
+        return info.size == self.shards[shard].bytes and self._versions.setdefault(shard, info).etag == info.etag
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""

@@ -72,7 +72,7 @@ async def fence(folder: Storage, header: JobHeader, sequence: int, *, by: str, s
     else:
         if await newest_checkpoint(folder, header.name) <= since:
             return True
-    own = (await load_history(folder, header.name)).added_by(header.writer)
+    own = await in_thread((await load_history(folder, header.name)).added_by, header.writer)
     return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for entry in own)
 
 

@@ -25,8 +25,7 @@ from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
     ListedManifest,
     list_manifest,
-    load_base,
-    merge_listed,
+    load_listed,
     pointed_checkpoint,
     read_checkpoint,
 )
@@ -37,7 +36,6 @@ from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.errors import (
     ArgumentValueError,
     IntegrityError,
-    ManifestError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -53,7 +51,6 @@ _log = logging.getLogger("asyncrec.shards")
 
 # A reader that has listed a segment reads it within seconds; one that was stopped for so long begins again.
 GRACE_SECONDS = 3600.0
-_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +95,18 @@ async def compact_manifest(
         raise ArgumentValueError(
             f"grace={grace}: at least {LEAST_GRACE:.0f} seconds, for who has just listed a segment"
         )
-    listed, base, history = await _load(folder, name)
-    if history.is_empty:
+    loaded = await load_listed(folder, name)
+    if loaded is None or loaded.history.is_empty:
         raise ObjectNotFoundError(f"{path}: no manifest; a data set's path is its folder and its name")
+    listed, base, history = loaded
     manifest = await merged(path, history)
-    new = sum(each not in base.covered for each in listed.segments)
+    new = await in_thread(lambda: sum(each not in base.covered for each in listed.segments))
     deleted: list[str] = []
     written = False
-    due = bool(new) or _may_delete(base, listed, grace)
+    due = bool(new) or await in_thread(_may_delete, base, listed, grace)
     if due and await _write(folder, name, history, manifest):
         written = True
-        deleted = await delete_covered(folder, name, base.checkpoint + 1, timedelta(seconds=grace))
+        deleted = await delete_covered(folder, name, history, timedelta(seconds=grace))
     if due:
         listed = await list_manifest(folder, name)
     checkpoint = None
@@ -125,19 +123,6 @@ async def compact_manifest(
         deleted=tuple(deleted),
         latest=latest_key(name) if latest and checkpoint is not None else None,
     )
-
-
-async def _load(folder: Storage, name: str) -> tuple[ListedManifest, History, History]:
-    """What is listed, what of it the newest checkpoint covers, and all of it."""
-    missing: ObjectNotFoundError | None = None
-    for _ in range(_ATTEMPTS):
-        listed = await list_manifest(folder, name)
-        try:
-            base = await load_base(folder, name, listed)
-            return listed, base, await merge_listed(folder, name, base, listed)
-        except ObjectNotFoundError as error:
-            missing = error
-    raise ManifestError(f"{folder.root}/{name}: its manifest changes while it is read: {missing}") from missing
 
 
 def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:

@@ -10,6 +10,9 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import (
     ListedManifest,
     list_manifest,
@@ -24,8 +27,12 @@ from asyncrec.storage._base import Storage
 __all__ = ["delete_covered"]
 
 
-async def delete_covered(folder: Storage, name: str, number: int, grace: timedelta) -> list[str]:
-    """Delete what was covered ``grace`` before the checkpoint ``number`` was made. Returns what was deleted."""
+async def delete_covered(folder: Storage, name: str, merged: History, grace: timedelta) -> list[str]:
+    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``. Returns what was deleted.
+
+    Nothing goes that this checkpoint does not cover itself.
+    """
+    number = merged.checkpoint + 1
     listed = await list_manifest(folder, name)
     if number not in listed.pointers:  # a list that is late
         return []
@@ -36,10 +43,14 @@ async def delete_covered(folder: Storage, name: str, number: int, grace: timedel
         if old:
             maker = await pointed_checkpoint(folder, name, listed, max(old))
             covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
-            keys += [manifest_prefix(name) + each for each in listed.segments if covered.may_go(each)]
+            keys += await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered)
         await for_each(folder.delete, keys)
         keys += await _delete_checkpoints(folder, name, listed, last)
     return keys
+
+
+def _may_go(prefix: str, listed: ListedManifest, long: CoveredNames, now: CoveredNames) -> list[str]:
+    return [prefix + each for each in listed.segments if long.may_go(each) and now.may_go(each)]
 
 
 async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest, last: datetime) -> list[str]:

@@ -12,6 +12,7 @@ import logging
 from asyncrec._shards.commit.deadline import Deadline
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError, UnsettledError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["create"]
 
@@ -54,7 +55,9 @@ async def create(
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            _log.warning("%s/%s: cannot be read back: %s", storage.root, key, error)
+            _log.warning(
+                "%s/%s: cannot be read back: %s", storage.root, key, error, extra={"path": join(storage.root, key)}
+            )
             raise _unsettled(storage, key, failure) from failure
         else:
             failure = failure if isinstance(failure, ObjectExistsError) else _taken(storage, key)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import anyio
+from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.clock import CommitClock
@@ -23,12 +24,17 @@ from asyncrec._shards.manifest.names import closing_segment_key, segment_key, se
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec.errors import ConflictError, ObjectExistsError, StorageError, UnsettledError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["ManifestWriter", "OnCommit"]
 
 OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
 _log = logging.getLogger("asyncrec.shards")
+
+
+# Entries that are noted, and told to the log, before others run: each takes two microseconds.
+_TOLD_AT_ONCE = 250
 
 
 class ManifestWriter:
@@ -39,7 +45,6 @@ class ManifestWriter:
         deadline: ends everything it still does; an exit that failed brings it forward.
         entries: everything that the writer committed.
         closed: whether its closing segment is there.
-        unsettled: whether a commit was answered by an error, and nobody could find out if it took effect.
     """
 
     def __init__(
@@ -54,16 +59,20 @@ class ManifestWriter:
         committed: Iterable[ShardEntry] = (),
         on_commit: OnCommit | None = None,
         promised: Callable[[], bool] = lambda: True,
+        recovered_by: str = "",
     ) -> None:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
-        ``promised`` tells whether `asyncrec.recover` is to finish what this could not.
+        ``promised`` tells whether `asyncrec.recover` is to finish what this could not. ``recovered_by`` names the
+        machine where another closes what the writer had left.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
         self.entries = list(committed)
+        self.records = sum(entry.records for entry in self.entries)
+        self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
-        self.unsettled = False
+        self._unsettled: set[str] = set()
         self._storage = storage
         self._name = name
         self._writer = writer
@@ -71,6 +80,12 @@ class ManifestWriter:
         self._metadata = metadata or {}
         self._on_commit = on_commit
         self._promised = promised
+        self._closes_with = {"recovered_by": recovered_by} if recovered_by else {}
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a commit was answered by an error, or not at all, and nobody has found out if it took effect."""
+        return bool(self._unsettled)
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set.
@@ -84,6 +99,11 @@ class ManifestWriter:
         await self._put(segment_key(self._name, self._writer, sequence_of(entry.path)), segment)
         await self._committed(entry)
 
+    def found(self, entries: Iterable[ShardEntry]) -> None:
+        """Note shards that another process has committed for this writer: its last segment stands for all."""
+        for entry in entries:
+            self._listed(entry)
+
     async def close(
         self, new: Iterable[ShardEntry] = (), *, remove: tuple[str, ...] = (), removal: int | None = None
     ) -> None:
@@ -95,7 +115,12 @@ class ManifestWriter:
         """
         new = tuple(new)
         segment = self._segment(
-            (*self.entries, *new), time=self.clock.now(), closed=True, remove=remove, removal=removal
+            (*self.entries, *new),
+            time=self.clock.now(),
+            closed=True,
+            remove=remove,
+            removal=removal,
+            extra=self._closes_with,
         )
         try:
             await self._put(closing_segment_key(self._name, self._writer), segment)
@@ -105,11 +130,14 @@ class ManifestWriter:
             if self.unsettled:  # asyncio's own cancellation, which goes through every shield
                 await self._settle(error)
                 self.closed = True
-                self.entries += new
+                for entry in new:
+                    self._listed(entry)
             raise
         self.closed = True
-        for entry in new:
+        for number, entry in enumerate(new, 1):
             await self._committed(entry)
+            if number % _TOLD_AT_ONCE == 0:
+                await cancel_shielded_checkpoint()
 
     async def _settle(self, error: BaseException) -> None:
         """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
@@ -128,7 +156,7 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled once more
                 raise error from None
-            self.unsettled = False
+            self._unsettled.clear()  # only what is all or nothing comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._storage.root}/{self._name}: nothing of {self._writer} is committed")
@@ -145,12 +173,13 @@ class ManifestWriter:
         try:
             await create(self._storage, key, content, deadline=self.deadline)
         except UnsettledError:
-            self.unsettled = True
+            self._unsettled.add(key)
             raise
         except anyio.get_cancelled_exc_class():
-            self.unsettled = True  # the request is on its way, and no answer of it will be heard
+            self._unsettled.add(key)  # the request is on its way, and no answer of it will be heard
             raise
         except ObjectExistsError as error:
+            self._unsettled.discard(key)  # nor can an earlier request create it any more
             closing = await load_closing(self._storage, self._name, self._writer)
             if closing is not None and closing.abandoned:
                 raise abandoned_error(self._storage, self._name, closing) from error
@@ -158,11 +187,30 @@ class ManifestWriter:
                 f"{self._storage.root}/{key}: {self._writer} has committed already, by another process; an id is used "
                 "once"
             ) from error
+        self._unsettled.discard(key)  # what an earlier attempt had not found out
 
     async def _committed(self, entry: ShardEntry) -> None:
-        self.entries.append(entry)
-        _log.info("%s/%s: committed %d records, %d bytes", self._storage.root, entry.path, entry.records, entry.bytes)
+        self._listed(entry)
+        _log.info(
+            "%s/%s: committed %d records, %d bytes",
+            self._storage.root,
+            entry.path,
+            entry.records,
+            entry.bytes,
+            extra={
+                "path": join(self._storage.root, self._name),
+                "writer": self._writer,
+                "shard": entry.path,
+                "records": entry.records,
+                "bytes": entry.bytes,
+            },
+        )
         if self._on_commit is not None:
             result = self._on_commit(entry)
             if inspect.isawaitable(result):
                 await result
+
+    def _listed(self, entry: ShardEntry) -> None:
+        self.entries.append(entry)
+        self.records += entry.records
+        self.bytes += entry.bytes

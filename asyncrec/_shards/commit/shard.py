@@ -142,6 +142,6 @@ def _framed(records: list[bytes], keys: list[bytes] | None) -> list[WriteBatch]:
         else:
             key = None if some_keys is None else some_keys[0]
             record = bytes(item)
-            batches.append(WriteBatch.of_large(record, encode_frames([record]), ticket=0, time=0.0, key=key))
+            batches.append(WriteBatch.of_large(record, encode_frames([record]), ticket=0, time=0.0, digest=key))
         at += count
     return batches

@@ -27,6 +27,7 @@ from asyncrec.errors import IntegrityError, ObjectExistsError, TransientStorageE
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._url import join
 
 __all__ = ["ShardPublisher"]
 
@@ -157,7 +158,13 @@ class ShardPublisher:
                 try:
                     fenced = await fence(self._store, self._header, sequence_of(shard.key), by="itself")
                 except Exception as error:
-                    _log.warning("%s/%s is damaged, and cannot be removed: %s", self._staging.root, shard.key, error)
+                    _log.warning(
+                        "%s/%s is damaged, and cannot be removed: %s",
+                        self._staging.root,
+                        shard.key,
+                        error,
+                        extra=self._fields(shard.key),
+                    )
         if fenced:
             await self._delete(self._staging, [[shard.key]])
         else:
@@ -176,9 +183,22 @@ class ShardPublisher:
                         await storage.delete(key)
                     except Exception as error:
                         self.published.add(key)
-                        _log.warning("%s/%s could not be removed and is in no manifest: %s", storage.root, key, error)
+                        _log.warning(
+                            "%s/%s could not be removed and is in no manifest: %s",
+                            storage.root,
+                            key,
+                            error,
+                            extra=self._fields(key),
+                        )
                         break
                     self.published.discard(key)
         if scope.cancelled_caught:
             self.published.add(key)
-            _log.warning("%s/%s could not be removed in time and is in no manifest", storage.root, key)
+            _log.warning(
+                "%s/%s could not be removed in time and is in no manifest", storage.root, key, extra=self._fields(key)
+            )
+
+    def _fields(self, key: str) -> dict[str, str]:
+        """What a line that is logged of an object has for machines."""
+        header = self._header
+        return {"path": join(self._store.root, header.name), "writer": header.writer, "shard": key}

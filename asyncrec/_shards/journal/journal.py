@@ -3,6 +3,7 @@
 A folder that is written to (a local data set's own, or a spool) holds, besides shards,
 
     .pages.<maker>.partial                                  the header of a job that has not ended well
+    .pages.<maker>~status.partial                           how it gets on (`_shards.journal.status`), perhaps
     .pages-<maker>-000003.tfrecord.<maker>.partial          a shard it has open: the journal of its records
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
@@ -23,6 +24,7 @@ from contextlib import suppress
 from typing import Any
 
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at
@@ -154,7 +156,10 @@ class Journal:
             self._lock.release()
 
     def remove(self) -> None:
-        """Remove the header; what was removed before it stays removed, even after a power cut."""
+        """Remove the status and the header; what was removed before stays removed, even after a power cut."""
+        status = status_path(self.folder, self.header)
+        with mapped_errors("deleting", status), suppress(FileNotFoundError):
+            self.folder.disk.system.unlink(status)
         path = header_path(self.folder, self.header)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
             sync_deletions(self.folder, self.header.name)
@@ -205,18 +210,24 @@ def has_header(folder: LocalStorage, name: str, writer: str) -> bool:
     return os.path.lexists(os.path.join(folder.folder, f".{name}.{writer}.partial"))
 
 
-def dead_jobs(folder: LocalStorage, own: JobHeader) -> list[JobHeader]:
-    """Find the other jobs on the same data set that died in this folder."""
-    dead = []
-    for path, header in find_job_headers(folder, own.name):
-        if header.writer == own.writer:
+def dead_jobs(folder: LocalStorage, own: str, name: str | None) -> tuple[dict[str, JobHeader], bool]:
+    """Find the jobs that died in this folder, by the paths of their headers, and whether there are others that live.
+
+    Those on the data set ``name``, or on any; but for ``own``, the writer that asks.
+    """
+    dead, living = {}, False
+    for path, header in find_job_headers(folder, name):
+        if header.writer == own:
             continue
-        with suppress(StorageError):  # it lives
+        try:
             journal = Journal.claim(folder, path)
-            if journal is not None:
-                dead.append(header)
-                journal.end(keep=True)
-    return dead
+        except StorageError:
+            living = True
+            continue
+        if journal is not None:
+            dead[path] = header
+            journal.end(keep=True)
+    return dead, living
 
 
 def remove_unnamed_headers(folder: LocalStorage) -> None:

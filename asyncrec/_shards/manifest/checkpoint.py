@@ -17,10 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from asyncrec._shards.manifest.checkpoint_blocks import (
     BLOCK_ROWS,
@@ -39,6 +36,9 @@ from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
 from asyncrec._shards.manifest.texts import TextColumn
 from asyncrec.errors import ManifestError
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 __all__ = ["CheckpointDecoder", "encode_checkpoint"]
 
 # Releases before checkpoints know segments of the versions 1 and 2.
@@ -46,7 +46,7 @@ VERSION = 3
 _FORMAT = 1
 _MOST_HEAD = 1 << 16
 _KINDS = ("covered", "writers", "values", "commits", "removed", "names", "shards", "end")
-_REMOVED = {"commit": np.uint32}
+_REMOVED = {"commit": "uint32"}
 
 
 def encode_checkpoint(history: History, *, name: str, number: int, time: str) -> Iterator[bytes]:

@@ -13,13 +13,15 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
+from asyncrec._numpy import np
 from asyncrec.errors import ManifestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["BLOCK_ROWS", "HEADER_BYTES", "Block", "decode_columns", "encode_block", "encode_columns", "parse_header"]
 

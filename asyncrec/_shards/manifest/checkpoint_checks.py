@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from operator import le
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, History
 from asyncrec._shards.manifest.shard_columns import BY_WRITER, COMPRESSIONS, PLAIN_WRITER, micros_of
 from asyncrec.errors import ManifestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["check_commits", "check_paths", "check_shards", "check_sorted"]
 

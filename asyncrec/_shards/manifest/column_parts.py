@@ -6,12 +6,13 @@ Small parts are joined some at a time: only large arrays go back to the system w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.texts import TextColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["ColumnParts"]
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns, format_micros
 from asyncrec._shards.manifest.texts import TextColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["ABANDONED", "CLOSED", "COMMITS", "History"]
 
@@ -26,14 +27,14 @@ CLOSED, ABANDONED = 1, 2
 _MADE_AT_ONCE = 256
 
 # The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1; no `removal` is -1.
-COMMITS: Final[Mapping[str, Any]] = {
-    "writer": np.uint32,
-    "time": np.int64,
-    "schema": np.int32,
-    "metadata": np.int32,
-    "extra": np.int32,
-    "removal": np.int64,
-    "flags": np.uint8,
+COMMITS: Final[Mapping[str, str]] = {
+    "writer": "uint32",
+    "time": "int64",
+    "schema": "int32",
+    "metadata": "int32",
+    "extra": "int32",
+    "removal": "int64",
+    "flags": "uint8",
 }
 
 
@@ -44,7 +45,7 @@ def _no_shards() -> ShardColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What was committed.
+    """What was committed. Made in a thread: it imports NumPy.
 
     Attributes:
         writers: ids, by number.

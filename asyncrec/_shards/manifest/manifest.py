@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, History
 from asyncrec._shards.manifest.merging import plus, shard_identity
 from asyncrec._shards.manifest.schemas import agreed
@@ -22,6 +20,9 @@ from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec._shards.manifest.shard_columns import format_micros, micros_of
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec.errors import ManifestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Manifest", "WriterState", "manifest_of", "merge_segments"]
 
@@ -33,6 +34,7 @@ class WriterState:
     Attributes:
         closed: it ended well; what it committed is all there is of it.
         abandoned: somebody gave it up; it can commit nothing more.
+        recovered: it had died, and what it left on its disk was committed for it.
     """
 
     id: str
@@ -41,21 +43,22 @@ class WriterState:
     shards: int
     records: int
     last_commit: str
+    recovered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A snapshot of a data set.
+    """A snapshot of a data set: which shards it consists of, and what is known of them.
 
     Attributes:
-        path: the data set, as it was asked for.
-        id: 32 hexadecimal digits; equal for equal shards, whoever lists them and whenever.
-        shards: in the order of their names; a `ShardEntry` is made when it is asked for.
-        schema: the features, as JSON, of the records of all writers that gave one; where these disagree, the latest.
-        metadata: all writers' together, the latest winning.
-        writers: by id.
-        removals: the highest place in the log of what removed or replaced that was taken and committed.
-        conflicts: what contradicts itself, in sentences; not fatal.
+        path: the data set, as the caller gave it.
+        id: 32 hexadecimal digits, which are equal for equal shards, whoever reads them and whenever.
+        shards: the shards, in the order of their names; a `ShardEntry` is made when it is asked for.
+        schema: the features of the records, as JSON; if writers gave different schemas, the latest.
+        metadata: that of all writers, merged; for equal names the latest counts.
+        writers: the writers, by id.
+        removals: the highest number, in the log of removals and replacements, that was taken and committed.
+        conflicts: sentences about contradictions in the manifest, none of which is fatal.
     """
 
     path: str
@@ -160,6 +163,9 @@ def _writers(history: History, shards: NDArray[np.int64], records: NDArray[np.in
     np.maximum.at(last, commits["writer"], commits["time"])
     flags = np.zeros(size, np.uint8)
     np.bitwise_or.at(flags, commits["writer"], commits["flags"])
+    by_others = [number for number, value in enumerate(history.values) if "recovered_by" in value]
+    recovered = np.zeros(size, np.bool_)
+    recovered[commits["writer"][np.isin(commits["extra"], by_others) & ((commits["flags"] & CLOSED) != 0)]] = True
     return {
         history.writers[number]: WriterState(
             id=history.writers[number],
@@ -168,6 +174,7 @@ def _writers(history: History, shards: NDArray[np.int64], records: NDArray[np.in
             shards=int(shards[number]),
             records=int(records[number]),
             last_commit=format_micros(int(last[number])),
+            recovered=bool(recovered[number]),
         )
         for number in sorted(np.unique(commits["writer"]).tolist(), key=history.writers.__getitem__)
     }

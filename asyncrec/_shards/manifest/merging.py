@@ -14,15 +14,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, COMMITS, History
 from asyncrec._shards.manifest.segment import Segment
 from asyncrec._shards.manifest.shard_columns import Added, ShardColumns, micros_of
 from asyncrec._shards.manifest.texts import TextColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["plus", "shard_identity"]
 

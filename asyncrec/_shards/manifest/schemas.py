@@ -7,10 +7,12 @@ for all records, also while writers with the earlier one are still at work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asyncrec.errors import SchemaError
-from asyncrec.example._schema import Schema
+
+if TYPE_CHECKING:
+    from asyncrec.example._schema import Schema
 
 __all__ = ["agreed", "refuse_incompatible"]
 
@@ -51,6 +53,8 @@ def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
 
 
 def _why_not(new: Json, old: Json) -> str | None:
+    from asyncrec.example._schema import Schema  # most data sets have one schema, or none
+
     try:
         return Schema.from_json(new).reads(Schema.from_json(old))
     except SchemaError as error:

@@ -71,7 +71,7 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """A shard, as the manifest has it. ``path`` is relative to the data set's folder."""
+    """What the manifest says of one shard. ``path`` is relative to the data set's folder."""
 
     path: str
     records: int

@@ -10,14 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.names import index_key, keys_key
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.texts import TextColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "BY_WRITER",
@@ -47,23 +48,23 @@ PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
 _NONE, _BY_SHARD, BY_WRITER = -1, -2, -3
 
 # The columns of numbers, and their types.
-NUMBERS: Final[Mapping[str, Any]] = {
-    "records": np.int64,
-    "bytes": np.int64,
-    "crc32c": np.uint32,
-    "index": np.int32,
-    "index_bytes": np.int64,
-    "index_crc32c": np.uint32,
-    "keys": np.int32,
-    "keys_bytes": np.int64,
-    "keys_crc32c": np.uint32,
-    "first": np.int64,
-    "last": np.int64,
-    "committed": np.int64,
-    "flags": np.uint16,
-    "extra": np.int32,
-    "commit": np.uint32,
-    "live": np.bool_,
+NUMBERS: Final[Mapping[str, str]] = {
+    "records": "int64",
+    "bytes": "int64",
+    "crc32c": "uint32",
+    "index": "int32",
+    "index_bytes": "int64",
+    "index_crc32c": "uint32",
+    "keys": "int32",
+    "keys_bytes": "int64",
+    "keys_crc32c": "uint32",
+    "first": "int64",
+    "last": "int64",
+    "committed": "int64",
+    "flags": "uint16",
+    "extra": "int32",
+    "commit": "uint32",
+    "live": "bool",
 }
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_columns import COMPRESSIONS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["ShardList"]
 

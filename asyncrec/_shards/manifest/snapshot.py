@@ -47,7 +47,7 @@ async def read_manifest(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Manifest:
-    """Read what the data set at ``path`` (folder and name, ``"s3://crawl/2026/pages"``) consists of.
+    """Read the manifest of the data set at ``path``, a folder and a name such as ``"s3://crawl/2026/pages"``.
 
     The path of a checkpoint (`asyncrec.tools.compact`) is taken, too: it holds a whole snapshot, and nothing is listed.
 
@@ -55,7 +55,7 @@ async def read_manifest(
 
     Raises:
         ObjectNotFoundError: there is no manifest.
-        ManifestError: a segment cannot be read, or no state of the data set has the id asked for.
+        ManifestError: a segment cannot be read, or the data set never had the state with this id.
     """
     where, checkpoint = split_checkpoint_path(str(path)) or (path, None)
     async with dataset_at(where, storage=storage, storage_options=storage_options) as (folder, name):

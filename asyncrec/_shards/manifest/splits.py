@@ -49,21 +49,20 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Parts to be read one after the other. ``str`` gives the text again."""
+    """Parts of splits that are read one after the other. ``str`` gives the text again."""
 
     parts: tuple[SplitPart, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The splits it takes records from, each once."""
+        """The splits that records are taken from, each once."""
         return tuple(dict.fromkeys(part.name for part in self.parts))
 
     def resolve(self, counts: Mapping[str, int]) -> list[tuple[str, int, int]]:
-        """``(split, start, stop)`` of each part, ``0 <= start <= stop <= counts[split]``, for splits of these sizes.
+        """Return ``(split, start, stop)`` of each part, ``0 <= start <= stop <= counts[split]``, for these counts.
 
         Raises:
-            ValueError: a split is not among ``counts``, a bound lies outside its split, or a part ends before it
-                begins.
+            ValueError: a split is not in ``counts``, a bound is outside its split, or a part ends before it begins.
         """
         return [_resolve(part, counts) for part in self.parts]
 
@@ -72,10 +71,10 @@ class Split:
 
 
 def parse_split(text: str) -> Split:
-    """Read the description of one or several parts of splits; see the module.
+    """Parse a description of parts of splits, such as ``train``, ``train[:80%]+extra[10:20]`` or ``test[-5%:]``.
 
     Raises:
-        ValueError: the text is not such a description. The message says which part, and what one looks like.
+        ValueError: the text is not such a description. The message says which part is wrong, and shows a valid one.
     """
     return Split(tuple(_parse_part(part, text) for part in text.split("+")))
 

@@ -7,9 +7,12 @@ cannot. What works on all of it does so in steps, or in numpy, which lets other 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+from asyncrec._numpy import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["TextColumn"]
 

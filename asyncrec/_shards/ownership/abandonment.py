@@ -20,6 +20,7 @@ from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.liveness import this_host
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
+from asyncrec.storage._url import join
 
 __all__ = ["abandon", "delete_replaced", "delete_unlisted", "is_another_data_set"]
 
@@ -41,7 +42,13 @@ async def abandon(folder: Storage, header: JobHeader, *, plain: bool) -> bool:
     if not closing.abandoned:
         return False
     await delete_unlisted(folder, header, plain=plain)
-    _log.info("%s/%s: the writer %s was given up", folder.root, header.name, header.writer)
+    _log.info(
+        "%s/%s: the writer %s was given up",
+        folder.root,
+        header.name,
+        header.writer,
+        extra={"path": join(folder.root, header.name), "writer": header.writer},
+    )
     return True
 
 

@@ -168,7 +168,8 @@ async def _holds_promises(folder: Storage, journal: Journal) -> bool:
         return False
     # What a rolling writer flushed is no longer in its journal once the shard has its name.
     history = await load_history(folder, journal.header.name)
-    return not all(map(history.lists, await published_by(folder, journal.header)))
+    published = await published_by(folder, journal.header)
+    return await in_thread(lambda: not all(map(history.lists, published)))
 
 
 async def claim_journal(local: LocalStorage, path: str) -> Journal | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
@@ -25,20 +26,21 @@ async def list_shards(
 ) -> list[str]:
     """List the paths of a data set's shards, ready to be opened, in the order of their names.
 
-    From the manifest where there is one. Else what is stored: ``path`` may hold ``*`` and ``?``, or be a name that the
-    shards begin with (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); under a name, not what a writer has
-    published and not committed yet. Names that begin with ``_`` or ``.`` are never shards. With ``storage``, keys in
-    it.
+    If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
+    the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); in the latter case
+    shards are left out that a writer has published and not yet committed. Names that begin with ``_`` or ``.`` are
+    never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
-        return [f"{folder_path}/{shard}" if folder_path else shard for shard in path.shards.paths()]
+        keys = await in_thread(list, path.shards.paths())
+        return [f"{folder_path}/{key}" for key in keys] if folder_path else keys
     text = str(path)
     parent, slash, _ = text.rpartition("/")
     async with dataset_at(path, storage=storage, storage_options=storage_options, allow_pattern=True) as (folder, name):
         manifest = None if is_pattern(name) or not name else await load_manifest(folder, name, path=text)
         if manifest is not None:
-            keys = list(manifest.shards.paths())
+            keys = await in_thread(list, manifest.shards.paths())
         elif is_pattern(name):
             keys = [info.key async for info in matching(folder, name) if is_data(info.key)]
         else:

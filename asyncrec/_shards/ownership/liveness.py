@@ -22,8 +22,11 @@ from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermission
 from asyncrec.storage._local.disk import mapped_errors, open_own
 from asyncrec.storage._local.lock import FileLock
 
-__all__ = ["Life", "take_life", "this_host"]
+__all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "take_life", "this_host"]
 
+# A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
+LOOKS = 3
+BETWEEN_LOOKS = 0.05
 
 _FORGOTTEN_SECONDS = 30 * 86400
 _swept: set[str] = set()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-from crc32c import crc32c
-
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.crc import crc32c
 from asyncrec._records.index import parse_index
-from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
@@ -30,6 +28,8 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
         ObjectNotFoundError: it is not.
         FormatError: it is damaged.
     """
+    from asyncrec._records.reading.reader import open_reader  # writers import this module, and read nothing
+
     info = await target.head(shard)
     records = 0
     async with open_reader(

@@ -44,8 +44,10 @@ class LocalWriterRecovery(WriterRecovery):
         self._folder: LocalStorage = journal.folder.owned_by(journal.header.writer)
         self._spool = journal.header.spool
 
-    async def run(self) -> None:
+    async def run(self, *, completes: bool = True) -> bool:
         """Recover what can be. What fails is raised; what was done until then stays done, and the rest is still there.
+
+        Without ``completes``, what belongs together and could be committed is left as it is; False then.
 
         Raises:
             ConflictError: it was abandoned, or others have what it promised.
@@ -64,13 +66,16 @@ class LocalWriterRecovery(WriterRecovery):
             await self._commit_published()
             await self._close()
         elif closing is None and header.kind == "fixed" and await self._is_promised(found):
+            if not completes:
+                return False
             await self._finish_fixed(found)
-        elif closing is None and not (header.kind == "fixed" and any(map(self._is_listed, self._fixed_names()))):
+        elif closing is None and not (header.kind == "fixed" and await self._any_listed(self._fixed_names())):
             self.done.discarded += found
             if await abandon_local(self._target, self._journal, plain=self._plain):
                 self.done.abandoned.append(header.writer)
         await in_thread(remove_leftovers, self._journal)
         await clear_up(self._target, header, plain=self._plain)
+        return True
 
     async def _finish_rolling(self, shard: str) -> None:
         if self._is_listed(shard) and shard not in self._own:
@@ -93,7 +98,7 @@ class LocalWriterRecovery(WriterRecovery):
             ConflictError: it is, and others have its names.
         """
         names = self._fixed_names()
-        if taken := list(filter(self._is_listed, names)):
+        if taken := await self._any_listed(names):
             if self._journal.acknowledged:
                 raise _taken(self._target, min(taken))
             return False
@@ -155,7 +160,13 @@ class LocalWriterRecovery(WriterRecovery):
             with suppress(FileExistsError), mapped_errors("keeping", str(kept)):
                 os.link(path, kept)
             self.done.damaged.append(str(kept))
-            _log.warning("%s: damaged behind record %d; kept as %s", path, reader.records, kept)
+            _log.warning(
+                "%s: damaged behind record %d; kept as %s",
+                path,
+                reader.records,
+                kept,
+                extra={"path": str(path), "writer": self._header.writer, "record": reader.records},
+            )
         return path.stat().st_mtime
 
     async def _begins_like(self, shard: str, path: Path, keys: Path) -> bool:

@@ -20,7 +20,6 @@ name of its closing segment, so that it can commit nothing more, and then what i
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from functools import partial
 from os import PathLike
@@ -29,18 +28,15 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.journal import find_job_headers, remove_small_leftovers, remove_unnamed_headers
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.ownership.marks import find_marks
+from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
 from asyncrec._shards.spool.folder import is_spool, lock_spool
-from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
-__all__ = ["recover", "recover_spool"]
-
-_log = logging.getLogger("asyncrec.shards")
+__all__ = ["recover"]
 
 
 async def recover(
@@ -50,25 +46,25 @@ async def recover(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Recovery:
-    """Make what writers left, when they died, part of the data set; give up what was all or nothing.
+    """Commit what writers left behind when they died, and give up dead jobs whose shards must appear all together.
+
+    You may call it at any time, while others write, and more than once. If it is cancelled or fails, the rest stays for
+    the next call. A job that cannot be finished does not stop the others: the first error is raised at the end, with a
+    note for each other error and for what was done.
 
     Args:
-        path: a spool; or a data set, as `open_sharded_writer` takes it.
-        abandon: ids of jobs that are to be given up, whatever they promised; what they made and did not commit is
-            deleted. One that is proven to live is not.
-        storage: an open `Storage`; a data set's ``path`` is then a key in it. For a spool, the one that its writer
-            had: given in the same way, or else the root of its path (``s3://bucket``).
-        storage_options: for the backend, when it is opened here. A spool holds no credentials.
-
-    It may be called at any time, also while others write; twice does no harm. Cancelled, or after an error, the rest
-    is still there for the next call. A job that cannot be finished does not keep it from the others: what failed is
-    raised at the end, the first error with a note for each other one and for what was done.
+        path: a spool; or a data set, as for `open_sharded_writer`.
+        abandon: ids of jobs to give up, whatever they had promised. What they wrote and did not commit is deleted. A
+            job that is proven to be alive is not given up.
+        storage: an open `Storage`; the ``path`` of a data set is then a key in it. For a spool, pass the storage that
+            its writer had, opened in the same way, or opened at the root of its path (``s3://bucket``).
+        storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 
     Raises:
         StorageError: a writer uses the spool; the message names its process.
-        ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` lives.
-        ObjectNotFoundError: there is no job of an id in ``abandon``.
-        ManifestError: of the data set.
+        ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` is alive.
+        ObjectNotFoundError: no job has an id that is in ``abandon``.
+        ManifestError: the manifest of the data set cannot be read.
     """
     run = RecoveryRun(abandon)
     if await in_thread(is_spool, path):
@@ -89,23 +85,5 @@ async def recover(
             await in_thread(remove_small_leftovers, local, name)
         for mark in await find_marks(folder, name):
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
+        await remove_stray_statuses(folder, name)
         return run.outcome(join(folder.root, name))
-
-
-async def recover_spool(spool: LocalStorage, folder: Storage, url: str) -> None:
-    """Commit what earlier writers left in a spool, before the next begins, for the data set at ``url`` in ``folder``.
-
-    Raises:
-        StorageError: something is for another data set, or could not be committed.
-    """
-    run = RecoveryRun(())
-    for path, header in await in_thread(find_job_headers, spool):
-        if header.url != url:
-            raise StorageError(
-                f"{spool.root}: holds records for {header.url}, written by {header.writer}; recover them first "
-                f"(asyncrec.recover({spool.root!r})), or give {url} another spool"
-            )
-        await run.guarded(header, partial(run.recover_local, spool, path, header, folder))
-    recovered = run.outcome(url)
-    if recovered.shards:
-        _log.info("%s: recovered %d records", url, recovered.records)

@@ -13,14 +13,14 @@ __all__ = ["RecoveredWriter", "Recovery", "UnfinishedJob"]
 
 @dataclass(frozen=True, kw_only=True)
 class UnfinishedJob:
-    """A job that has not ended, and of which nobody here can say whether it lives.
+    """A job that has not ended, and of which nobody on this machine can tell whether it is alive.
 
     Attributes:
         id: for ``abandon=``.
-        kind: ``"rolling"``, ``"fixed"`` or ``"whole"`` (what replaces, and tools).
-        host, pid, since: of its process, and when it began.
-        age: seconds since, by this machine's clock.
-        spool: its records lie in a spool on that machine, to be recovered there.
+        kind: ``"rolling"``, ``"fixed"`` or ``"whole"`` (writers that replace a data set, and tools).
+        host, pid, since: its machine and process, and when it began.
+        age: seconds since then, by this machine's clock.
+        spool: its records are in a spool on that machine, and must be recovered there.
     """
 
     id: str
@@ -50,16 +50,17 @@ class Recovery:
     """The result of `recover`: what it found and did.
 
     Attributes:
-        shards: that it committed.
-        cut_bytes: behind the last whole record of journals: what was being written when the writer died, and had not
-            been acknowledged.
-        damaged: journals that end in something else than a torn tail. Their records up to there are committed; the
+        shards: the shards that it committed.
+        cut_bytes: the bytes after the last complete record of journals, which were being written when the writer died,
+            and had not been acknowledged.
+        damaged: journals that end in something other than a torn record. Their records up to there are committed; the
             files are kept under these names, for `asyncrec.tools.repair`.
         discarded: unfinished shards of jobs that were given up.
         abandoned: ids of the jobs that were given up.
-        in_use: ids of jobs that live; what is theirs was left alone.
-        unfinished: jobs of which nobody here can say whether they live; they were left alone.
-        targets: the data sets that the shards went to: of a spool, where its records are now. Without credentials.
+        in_use: ids of jobs that are alive; they were left alone.
+        unfinished: jobs of which nobody here can tell whether they are alive; they were left alone.
+        targets: the data sets that now hold the shards, without credentials; of a spool, these are where its records
+            went.
     """
 
     shards: tuple[ShardEntry, ...] = ()

@@ -15,7 +15,7 @@ from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.ownership.abandonment import abandon as abandon_job
 from asyncrec._shards.ownership.claims import abandon_local, claim_journal
 from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.liveness import take_life
+from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, take_life
 from asyncrec._shards.ownership.marks import remove_mark, uses_plain_names
 from asyncrec._shards.recovery.local_recovery import LocalWriterRecovery
 from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, UnfinishedJob
@@ -26,15 +26,18 @@ from asyncrec.storage._local.storage import LocalStorage
 
 __all__ = ["RecoveryRun"]
 
-# A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
-_LOOKS = 3
-_BETWEEN_LOOKS = 0.05
-
 
 class RecoveryRun:
-    """The progress of one call: what it has done so far, and what has failed."""
+    """The progress of one call: what it has done so far, and what has failed.
 
-    def __init__(self, abandon: Collection[str]) -> None:
+    Attributes:
+        left: jobs whose shards belong together, and would have been completed if it were to complete any.
+    """
+
+    def __init__(self, abandon: Collection[str], *, completes: bool = True) -> None:
+        """``completes`` whether shards that belong together may be committed."""
+        self.left: list[JobHeader] = []
+        self._completes = completes
         self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
         self._met: set[str] = set()
         self._done: list[RecoveredWriter] = []
@@ -63,17 +66,17 @@ class RecoveryRun:
             await self.recover_local(spool, path, header, folder)
 
     async def recover_local(self, local: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
-        for attempt in range(_LOOKS):
+        for attempt in range(LOOKS):
             try:
                 journal = await claim_journal(local, path)
                 break
             except StorageError as error:
                 if error.errno != errno.EWOULDBLOCK:
                     raise
-                if attempt == _LOOKS - 1:
+                if attempt == LOOKS - 1:
                     self._lives(header)
                     return
-            await anyio.sleep(_BETWEEN_LOOKS)
+            await anyio.sleep(BETWEEN_LOOKS)
         if journal is None:
             return
         recovery = LocalWriterRecovery(journal, target)
@@ -87,9 +90,11 @@ class RecoveryRun:
                 else:
                     await clear_up(target, header, plain=plain)
                     recovery.done.abandoned.append(header.writer)
+                ended = True
             else:
-                await recovery.run()
-            ended = True
+                ended = await recovery.run(completes=self._completes)
+                if not ended:
+                    self.left.append(header)
         finally:
             await surely_in_thread(partial(journal.end, keep=not ended))
 

@@ -5,18 +5,21 @@ The rules are in `_shards.recovery.recover`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.clear_up import clear_up
+from asyncrec._shards.ownership.liveness import this_host
 from asyncrec._shards.ownership.marks import uses_plain_names
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, published_by
 from asyncrec._shards.recovery.report import RecoveredWriter
@@ -42,7 +45,7 @@ class WriterRecovery:
         self._target = target
         self._manifest: ManifestWriter
         self._publisher: ShardPublisher
-        self._is_listed: Callable[[str], bool]
+        self._history: History
         self._own: set[str]
         self._plain = True
         self.done = RecoveredWriter(target=header.url)
@@ -51,9 +54,9 @@ class WriterRecovery:
         """Look at the manifest; returns what ended the job, if anything did."""
         header = self._header
         history = await load_history(self._target, header.name)
-        committed = history.added_by(header.writer)
+        committed = await in_thread(history.added_by, header.writer)
         self._own = {entry.path for entry in committed}
-        self._is_listed = lambda shard: shard in self._own or history.lists(shard)
+        self._history = history
         self._manifest = ManifestWriter(
             self._target,
             header.name,
@@ -62,6 +65,7 @@ class WriterRecovery:
             metadata=header.metadata,
             after=await merged(header.url, history),
             committed=committed,
+            recovered_by=this_host(),
         )
         self._publisher = ShardPublisher(
             self._target,
@@ -73,6 +77,14 @@ class WriterRecovery:
         )
         self._plain = await uses_plain_names(self._target, header)
         return await load_closing(self._target, header.name, header.writer)
+
+    def _is_listed(self, shard: str) -> bool:
+        """Whether a shard of this name is, or ever was, in a commit."""
+        return shard in self._own or self._history.lists(shard)
+
+    async def _any_listed(self, shards: Sequence[str]) -> list[str]:
+        """Find those of many shards for which `_is_listed` holds."""
+        return await in_thread(lambda: list(filter(self._is_listed, shards)))
 
     async def _commit_published(self) -> None:
         """Commit the rolling shards that it had published, and no more."""
@@ -86,9 +98,12 @@ class WriterRecovery:
         try:
             await self._manifest.commit(entry)
         except ConflictError:
-            # Another recovery was faster; or not, and then it is an error.
-            if not (await load_history(self._target, self._header.name)).lists(entry.path):
+            # Another recovery was faster, or a late request of the dead writer's; or neither, and then it is an error.
+            history = await load_history(self._target, self._header.name)
+            if not history.lists(entry.path):
                 raise
+            own = await in_thread(history.added_by, self._header.writer)
+            self._manifest.found([each for each in own if each.path == entry.path])
         else:
             self.done.shards.append(entry)
         self._own.add(entry.path)

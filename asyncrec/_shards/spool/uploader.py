@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 import anyio
-from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.folder import SpoolFolder
@@ -138,7 +138,17 @@ class Uploader:
                 if last:
                     error.add_note(f"{upload.key} waits in the spool {self._spool.root}: asyncrec.recover uploads it")
                     raise
-                _log.warning("%s: uploading it failed, and is tried again: %s", upload.key, error)
+                _log.warning(
+                    "%s: uploading it failed, and is tried again: %s",
+                    upload.key,
+                    error,
+                    extra={
+                        "path": join(self._store.root, upload.key),
+                        "shard": upload.key,
+                        "attempt": self.retries + 1,
+                        "seconds": delay,
+                    },
+                )
             self.retries += 1
             with anyio.move_on_after(delay):
                 await self._closing.wait()
@@ -195,7 +205,7 @@ class Uploader:
                     break
                 if fd < 0:
                     fd = await acquire_in_thread(partial(self._open, upload.key), os.close)
-                self._budget.account(size - held)
+                self._budget.account(size - held, chunk=True)
                 held = size
                 if len(self._buffer) < size:
                     self._buffer = bytearray(size)

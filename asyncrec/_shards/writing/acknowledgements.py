@@ -98,4 +98,5 @@ class Acknowledgements:
                         self._path,
                         _LONG_WAIT_SECONDS,
                         ticket,
+                        extra={"path": self._path, "ticket": ticket, "seconds": _LONG_WAIT_SECONDS},
                     )

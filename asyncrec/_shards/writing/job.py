@@ -43,6 +43,7 @@ from asyncrec.errors import (
     ConflictError,
 )
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["Job", "Mode"]
 
@@ -128,7 +129,7 @@ class Job:
         removed: tuple[str, ...] = ()
         place = None
         if self._replaces:
-            removed = tuple(self.before.shards.paths()) if self.before is not None else ()
+            removed = await in_thread(tuple, self.before.shards.paths()) if self.before is not None else ()
             self._placed = True
             place = await take_place(
                 self.store,
@@ -156,9 +157,10 @@ class Job:
 
     async def _compare(self, removed: Sequence[str]) -> None:
         now = await load_manifest(self.store, self.header.name, path=self.header.name)
-        if missing := [path for path in removed if now is None or not now.shards.names(path)]:
+        there = () if now is None else now.shards.paths()
+        if missing := await in_thread(set(removed).difference, there):
             raise ConflictError(
-                f"{self.store.root}/{self.header.name}: {missing[0]} was to be replaced, and was removed meanwhile; "
+                f"{self.store.root}/{self.header.name}: {min(missing)} was to be replaced, and was removed meanwhile; "
                 "nothing of this writer is in the data set"
             )
 
@@ -174,17 +176,24 @@ class Job:
                 try:
                     ended = await self._clean_up(marked=marked)
                 except Exception as error:
-                    _log.warning("%s/%s: cleaning up failed: %s", self.store.root, self.header.name, error)
+                    _log.warning(
+                        "%s/%s: cleaning up failed: %s", self.store.root, self.header.name, error, extra=self._fields
+                    )
             if scope.cancelled_caught:
-                _log.warning("%s/%s: cleaning up was given up", self.store.root, self.header.name)
+                _log.warning("%s/%s: cleaning up was given up", self.store.root, self.header.name, extra=self._fields)
+
+    @property
+    def _fields(self) -> dict[str, str]:
+        """What a line that is logged of it has for machines."""
+        return {"path": join(self.store.root, self.header.name), "writer": self.header.writer}
 
     async def _clean_up(self, *, marked: bool) -> bool:
         """Take away what is left of the job; returns whether nothing is left that needs a mark."""
         name, publisher = self.header.name, self.publisher
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
-            await delete_replaced(self.store, name, set(self.before.shards.paths()))
-        uncommitted = publisher.published.difference(entry.path for entry in self.manifest.entries)
+            await delete_replaced(self.store, name, await in_thread(set, self.before.shards.paths()))
+        uncommitted = publisher.published.difference(await in_thread(_paths, self.manifest.entries))
         if self.left_over or self.manifest.unsettled or (uncommitted and not self.committed):
             return False
         if self.journal is not None and not self.committed:
@@ -208,3 +217,8 @@ class Job:
         if marked:
             await remove_mark(self.store, name, self.header.writer)
         return True
+
+
+def _paths(entries: Sequence[ShardEntry]) -> dict[str, None]:
+    """The paths of shards, in their order. Of many it is a thread's work."""
+    return dict.fromkeys(entry.path for entry in entries)

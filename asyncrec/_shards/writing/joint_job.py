@@ -25,8 +25,9 @@ from typing import Any
 
 import anyio
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import load_closing
@@ -47,7 +48,7 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, 
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
-from asyncrec.storage._url import redact
+from asyncrec.storage._url import join, redact
 
 __all__ = ["JobShare", "JointJob", "ShareWriter", "open_joint_job", "open_share"]
 
@@ -126,7 +127,7 @@ async def open_joint_job(
     take_over: bool = False,
     schema: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    compression: Compression = "",
     index: bool = True,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[JointJob]:
@@ -223,7 +224,7 @@ async def open_share(
     share: JobShare,
     *,
     part: int = 0,
-    max_shard_bytes: int | None = None,
+    max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShareWriter]:
@@ -241,7 +242,8 @@ async def open_share(
         raise ArgumentValueError(f"part={part}: at least 0 and below {_PARTS:,}")
     if max_shard_bytes is None and max_shard_records is None:
         max_shard_bytes = _MAX_SHARD_BYTES
-    limits = Limits(max_bytes=max_shard_bytes, max_records=max_shard_records)
+    size = None if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
+    limits = Limits(max_bytes=size, max_records=max_shard_records)
     writer = ShareWriter()
     async with TaskScope() as scope:
         scope.start_soon(writer.run, share, part, limits, storage_options)
@@ -303,7 +305,7 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
     run = 1
     while True:
         writer = f"{job_id}_run{run}"
-        closing = history.closing(writer)
+        closing = await in_thread(history.closing, writer)
         if closing is None:
             await settle_dead(folder, name, writer, take_over=take_over)
             closing = await load_closing(folder, name, writer)
@@ -334,4 +336,11 @@ def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _log.warning("%s/%s: cleaning up after %s failed: %s", folder.root, header.name, header.writer, error)
+        _log.warning(
+            "%s/%s: cleaning up after %s failed: %s",
+            folder.root,
+            header.name,
+            header.writer,
+            error,
+            extra={"path": join(folder.root, header.name), "writer": header.writer},
+        )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from os import PathLike
 from typing import Any, Literal
 
-from crc32c import crc32c
-
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, parse_compression
+from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits
 from asyncrec._records.writing.record_encoder import GivenSchema, Validate, encoder_of, schema_of
@@ -22,14 +23,16 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.recovery.recover import recover_spool
+from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
-from asyncrec._shards.writing.keys import KeySet
+from asyncrec._shards.writing.keys import KeySet, join_digests
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
+from asyncrec._shards.writing.telling import STATUS_SECONDS, telling
+from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.storage._base import Storage
@@ -40,9 +43,15 @@ __all__ = ["open_sharded_writer"]
 
 # Large enough that a store's cost per object does not count, small enough to be lost, moved or read whole.
 _MAX_SHARD_BYTES = 256 << 20
-_MEMORY_LIMIT = 256 << 20
+# 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.
+_MEMORY_LIMIT = 64 << 20
+_MOST_MEMORY = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
 _EXIT_TIMEOUT = 20.0
+# What a crawler fetches in that time is soon fetched again, and an fsync every five seconds is no load for any disk.
+_FLUSH_SECONDS = 5.0
+# The name of a file of records, with the data set's first.
+_SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz)?")
 
 
 @asynccontextmanager
@@ -50,12 +59,13 @@ async def open_sharded_writer(
     path: str | PathLike[str],
     *,
     num_shards: int | None = None,
-    max_shard_bytes: int | None = None,
+    max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
     max_shard_seconds: float | None = None,
+    flush_seconds: float | None = _FLUSH_SECONDS,
     open_shards: int = 1,
     partition_by: Callable[[bytes], Partition] | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    compression: Compression = "",
     index: bool = True,
     schema: GivenSchema = None,
     validate: Validate = "sample",
@@ -64,77 +74,101 @@ async def open_sharded_writer(
     on_duplicate: Literal["write", "skip"] = "write",
     on_error: Literal["commit", "discard"] | None = None,
     exit_timeout: float = _EXIT_TIMEOUT,
-    memory_limit: int = _MEMORY_LIMIT,
+    memory_limit: Size | None = None,
     writer_id: str | None = None,
     take_over: bool = False,
+    recover: bool = True,
     spool: str | PathLike[str] | None = None,
-    spool_limit: int = SPOOL_LIMIT,
+    spool_limit: Size = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
+    status_seconds: float | None = STATUS_SECONDS,
     mode: Mode = "append",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[ShardedWriter]:
     """Write records to many shards: ``async with open_sharded_writer("s3://crawl/2026/pages") as writer: ...``.
 
-    ``path`` is a folder and the data set's name in it. Any number of writers, in any number of processes, may append
-    to one data set at once: every name holds the writer's id. Fixed shards are one writer's alone: another is told
-    when it opens. Of writers that replace the data set at the same time the first to finish wins, and the others are
-    told at their exit.
+    ``path`` is a folder and the name of the data set in it. Any number of writers, in any number of processes, may
+    append to one data set at once, because the names of rolling shards contain the id of their writer. Fixed shards
+    have one writer at a time: a second one gets an error when it opens. If several writers replace the data set at
+    once, the first to finish wins, and the others get an error at their exit.
 
     Args:
-        num_shards: fixed: so many shards, published together at the exit, all or none. Without it the writer is
-            rolling, and the limits say when a shard is full; they combine.
-        max_shard_bytes: of a shard's file; 256 MiB unless another limit is given. With compression a shard may exceed
-            it by what 1 MiB of records compresses to.
-        max_shard_records: of a shard.
-        max_shard_seconds: from a shard's first record on, idle or not.
-        open_shards: how many are open at once; records go to them in turn, or by partition.
-        partition_by: chooses the shard by the record: equal values, same open shard. Never a shard per value.
+        num_shards: write this fixed number of shards, which are published together at the exit, all or none. Without it
+            shards are rolling: a shard ends when it reaches any of the three limits below.
+        max_shard_bytes: the size of a shard's file, as a number or as text such as ``"64MiB"`` (2**20) or ``"64M"``
+            (10**6); 256 MiB unless another limit is given. With compression, a shard may exceed it by what 1 MiB of
+            records compresses to.
+        max_shard_records: the number of records in a shard.
+        max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
+        flush_seconds: a rolling writer that appends, with a local disk under it (a local data set, or ``spool``),
+            flushes each record to the disk when it is this old, and the record then survives a kill -9. `None`: only
+            when asked. All other writers promise nothing before they commit, and ignore it, as does one with
+            ``on_error="discard"``.
+        open_shards: how many shards are open at once; records go to them in turn, or by partition.
+        partition_by: a function from a record to its partition. Records with equal partitions go to the same one of the
+            open shards; there is not one shard per value.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
-        index: write ``_index/<shard>.index`` beside each shard.
-        schema: a `Schema`, kept in the manifest; then ``write`` takes mappings of names to values too, and holds each
-            against it. Of records that are there already all must decode with it: a new feature has a default.
-        validate: which of the records given as bytes are held against the schema: ``"sample"`` (the first hundred, and
-            one of a hundred behind them), ``"all"`` or ``"none"``.
-        key_feature: the feature, ``FixedLen((), "str")`` or bytes, that is each record's key: given as ``key`` it is
-            stored, given in the record it is the key. Without it a key is kept as a digest, and cannot be listed.
-        metadata: kept in the manifest; what JSON can hold.
+        index: write ``_index/<shard>.index`` for each shard.
+        schema: a `Schema`, which is stored in the manifest; ``write`` then also accepts mappings of names to values,
+            and checks them. It must be able to decode every existing record, so a new feature needs a default.
+        validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
+            then every hundredth), ``"all"`` or ``"none"``.
+        key_feature: the feature, ``FixedLen((), "str")`` or bytes, that holds each record's key: a ``key`` that you
+            pass is stored there, and otherwise the key is read from it. Without it, only a digest of the key is stored,
+            so keys cannot be listed.
+        metadata: stored in the manifest; anything that JSON can hold.
         on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
-            opened on; 16 bytes of memory for each key of the snapshot, and about 100 for each of this writer.
-        on_error: what becomes of the open shards when the body ends with an exception or is cancelled: ``"commit"``
-            commits their whole records (the default), ``"discard"`` drops them (the default for fixed, and for
-            ``mode="replace"``).
-        exit_timeout: seconds that committing may take then; it is shielded from cancellation meanwhile.
-        memory_limit: bytes held at once for all shards; beyond it ``write`` waits. One record may exceed it, alone.
-        writer_id: in names; made up unless given. Never used before in this data set.
-        take_over: a fixed data set is claimed by one writer at a time. One that died on this machine is proven dead by
-            a lock, and gives way; of one on another machine nobody here can tell. `True` says that it is dead: it is
-            given up, can commit nothing more, and what it had not committed is deleted.
-        spool: a local folder, of this writer alone while it lives. Shards are written there first and uploaded from
-            there, so that ``flush`` promises `"spooled"`, and a store that is slow or down stops nobody. What a
-            writer that died left in it is committed on opening. A store that is down for good is told at the exit;
-            then, too, everything is in the spool, for `recover`.
-        spool_limit: bytes in the spool from which on ``write`` waits for the store, and open shards end early; 8 GiB,
-            an hour of 2 MB/s. What was taken before, at most ``memory_limit``, still comes on top.
-        on_commit: called with each `ShardEntry` after it was committed; may be async. Its error is the writer's.
-        mode: ``"append"`` adds to what is there; ``"new"`` wants nothing there; ``"replace"`` makes this the whole
-            data set when the context exits cleanly, in place of what it was at the opening, and then deletes that. No
-            name is written over: fixed shards have the writer's id in theirs where the plain ones are taken. What
-            others append meanwhile stays.
-        storage: an open `Storage`, used and not closed; ``path`` is then a key in it.
-        storage_options: for the backend, when it is opened here.
+            opened on. It takes 16 bytes of memory for each key of the snapshot, and about 100 for each key of this
+            writer.
+        on_error: what happens to the open shards when the block raises an exception or is cancelled: ``"commit"``
+            commits their complete records (the default), ``"discard"`` drops them (the default for fixed shards, and
+            for ``mode="replace"``).
+        exit_timeout: how many seconds that commit may take; it is shielded from cancellation.
+        memory_limit: how many bytes all shards together hold in memory; beyond it ``write`` waits. A single record may
+            exceed it. The default is 64 MiB, or four times what the chunks of the open shards take, up to 256 MiB: a
+            chunk of a local file takes at most 2 MiB, a part for S3 takes 8.
+        writer_id: the id used in names; generated by default. It must never have been used in this data set.
+        take_over: fixed shards are claimed by one writer at a time. A lock shows that a claimant on this machine is
+            dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
+            can then commit nothing more, and what it had not committed is deleted.
+        recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
+            of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. Fixed
+            shards, and what replaces, are never completed unasked: the log says what can be done. `False`: the log says
+            it of all of them, and nothing is touched.
+        spool: a local folder, used by only one writer at a time. Shards are written there first and uploaded from
+            there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
+            the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
+        spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it ``write`` waits
+            for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
+            top.
+        on_commit: called with each `ShardEntry` after its commit; may be async. If it raises, the writer fails with
+            that error.
+        status_seconds: how often the writer reports its progress on a disk, for ``asyncrec watch``; in a store at most
+            every half minute. `None` for never.
+        mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
+            this the whole data set when the context exits cleanly, and then deletes what the data set held when it was
+            opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain the
+            writer's id. What others append meanwhile stays.
+        storage: an open `Storage`; it is used, and not closed, and ``path`` is a key in it.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectExistsError: fixed shards of this name are there, or with ``mode="new"`` anything is; or the
-            ``writer_id`` was used before.
-        ConflictError: another writer is making this data set; or, at the exit, has replaced it meanwhile.
-        SchemaError: records are there that the schema would not decode.
+        ObjectExistsError: fixed shards of this name exist, or with ``mode="new"`` anything does; or the ``writer_id``
+            was used before.
+        ConflictError: another writer is making this data set, or, at the exit, has replaced it meanwhile.
+        SchemaError: the schema cannot decode some of the existing records.
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
         StorageError: another process, which the message names, uses the spool.
     """
+    if max_shard_bytes is not None:
+        max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
+    spool_limit = byte_count(spool_limit, "spool_limit")
     limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
     _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
+    if flush_seconds is not None and flush_seconds <= 0:
+        raise ArgumentValueError(f"flush_seconds is {flush_seconds}; it is greater than 0, or None for never")
     if on_error is not None:
         _one_of("on_error", on_error, ("commit", "discard"))
     if spool is not None and mode == "replace":
@@ -143,9 +177,14 @@ async def open_sharded_writer(
         )
     options = parse_compression(compression)
     display_path = redact(str(path))
+    _check_is_no_file(display_path)
     described = schema_of(schema)
     encoder = encoder_of(display_path, described, validate=validate, key_feature=key_feature)
-    budget = ByteBudget(memory_limit, objects=num_shards or open_shards)
+    objects = num_shards or open_shards
+    if memory_limit is None:
+        budget = ByteBudget(_MEMORY_LIMIT, objects=objects, most=_MOST_MEMORY)
+    else:
+        budget = ByteBudget(byte_count(memory_limit, "memory_limit"), objects=objects)
     async with AsyncExitStack() as stack:
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)
@@ -154,8 +193,6 @@ async def open_sharded_writer(
         url = display_path if storage is None else join(folder.root, name)
         if local is not None:
             url = join(local.folder, name)
-        if spool is not None:
-            await recover_spool(await stack.enter_async_context(lock_spool(spool)), folder, url)
         header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
             name=name,
@@ -169,9 +206,25 @@ async def open_sharded_writer(
             schema=None if described is None else described.to_json(),
             metadata=dict(metadata or {}),
         )
+        home = local if header.kind == "rolling" and mode == "append" else None
+        if spool is not None:
+            home = await stack.enter_async_context(lock_spool(spool))
+            await refuse_other_spool(home, url)
+        if home is not None:
+            await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
+        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
+        # Nor where what is open is dropped when the body fails: what was flushed stays.
+        lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
         queues = [
-            WriteQueue(url, budget, limits=limits, compressed=bool(options.type))
-            for _ in range(num_shards or open_shards)
+            WriteQueue(
+                url,
+                budget,
+                limits=limits,
+                compressed=bool(options.type),
+                flush_seconds=flush_seconds if lasts else None,
+                join_digests=join_digests,
+            )
+            for _ in range(objects)
         ]
         job = await stack.enter_async_context(
             open_job(
@@ -191,9 +244,16 @@ async def open_sharded_writer(
             await in_thread(refuse_incompatible, display_path, described, job.before.schema)
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
-        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
-        async with running(shards, commits=commits, exit_timeout=exit_timeout):
-            yield ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
+        async with (
+            telling(shards, status_seconds) as teller,
+            running(shards, commits=commits, exit_timeout=exit_timeout),
+        ):
+            writer = ShardedWriter(shards, partition_by=partition_by, keys=keys, encoder=encoder)
+            stack.enter_context(counted(writer.stats))
+            try:
+                yield writer
+            finally:
+                teller.ending = True
 
 
 def _spool_folder(
@@ -207,6 +267,16 @@ def _spool_folder(
     all_or_none = header.num_shards is not None
     backlog = SpoolBacklog(path, str(spool), limit=limit, budget=budget, queues=queues, all_or_none=all_or_none)
     return SpoolFolder(spool, header.writer, backlog)
+
+
+def _check_is_no_file(path: str) -> None:
+    """Refuse the name of a shard, or of a single file, where a data set's belongs."""
+    name = path.replace("\\", "/").rpartition("/")[2]
+    if match := _SHARD.fullmatch(name):
+        raise ArgumentValueError(
+            f"{path}: that is the name of a file, and a data set has no suffix and no shard numbers: write to "
+            f"{path[: len(path) - len(name)]}{match[1]}, or to a single file with open_writer"
+        )
 
 
 def _limits(
@@ -242,7 +312,7 @@ def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
 
 async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
     """Load the keys of everything in the snapshot."""
-    keys = KeySet()
+    keys = await in_thread(KeySet)  # imports NumPy
     shards = before.shards if before else ()
     sidecars = await in_thread(lambda: {each.keys.path: each.keys for each in shards if each.keys is not None})
 

@@ -20,7 +20,7 @@ from asyncrec._shards.commit.deadline import CLEAN_UP_SECONDS
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.journal.journal import Journal, dead_jobs
-from asyncrec._shards.manifest.loading import load_history
+from asyncrec._shards.manifest.loading import find_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
 from asyncrec._shards.manifest.segment import Segment
@@ -29,6 +29,7 @@ from asyncrec._shards.ownership.abandonment import is_another_data_set
 from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
 from asyncrec._shards.ownership.liveness import Life, this_host
 from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
+from asyncrec._shards.recovery.on_opening import told_dead
 from asyncrec._shards.spool.folder import SpoolFolder
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec.errors import (
@@ -40,7 +41,7 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage, first_there, local_folder
 from asyncrec.storage._url import join
 
 __all__ = ["open_job", "whole_job_header"]
@@ -48,6 +49,8 @@ __all__ = ["open_job", "whole_job_header"]
 _log = logging.getLogger("asyncrec.shards")
 
 _LONGEST_NAME = 255
+# Local names that are looked up in one hop: some milliseconds, after which a cancellation is heard.
+_NAMES_AT_ONCE = 1000
 # One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
@@ -122,13 +125,10 @@ async def open_job(
                     "choose another writer_id"
                 )
             if local is not None:
-                for dead in await in_thread(dead_jobs, local, header):
-                    _log.warning(
-                        "%s: the writer %s died, and left unfinished shards; asyncrec.recover(%r) sees to them",
-                        path,
-                        dead.writer,
-                        path,
-                    )
+                dead, _ = await in_thread(dead_jobs, local, header.writer, header.name)
+                for each in dead.values():
+                    fields = {"path": path, "writer": each.writer}
+                    _log.warning("%s: %s", path, told_dead(each, path), extra=fields)
         except BaseException as error:
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
             doubtful = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
@@ -187,12 +187,12 @@ async def _claimed(
     claim = None
     async with AsyncExitStack() as after:
         number, plain, met = await settle_claims(folder, local, header, take_over=take_over, after=after)
-        taken = await _taken(folder, header) if fixed and plain else None
+        taken = await _taken(folder, local, header) if fixed and plain else None
         if taken is None and (mode != "replace" or plain):
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             await put_claim(folder, header.name, claim)
             await _refuse_others(folder, header, [*met, claim])
-            taken = await _taken(folder, header) if claim.plain else None
+            taken = await _taken(folder, local, header) if claim.plain else None
             if taken is not None:  # by somebody who makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
@@ -213,12 +213,22 @@ async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Cla
         )
 
 
-async def _taken(folder: Storage, header: JobHeader) -> str | None:
+async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader) -> str | None:
     """Find a plain name that is there, or was ever listed."""
-    names = [header.shard_name(shard, plain=True) for shard in range(header.num_shards or 0)]
-    history = await load_history(folder, header.name)
-    if found := list(filter(history.lists, names)):
-        return min(found)
+    history = await find_history(folder, header.name)
+
+    def look() -> tuple[list[str], str | None]:  # a microsecond for each of a million shards, perhaps
+        names = [header.shard_name(shard, plain=True) for shard in range(header.num_shards or 0)]
+        return names, None if history is None else min(filter(history.lists, names), default=None)
+
+    names, listed = await in_thread(look)
+    if listed is not None:
+        return listed
+    if local is not None:
+        for begin in range(0, len(names), _NAMES_AT_ONCE):
+            if (found := await in_thread(first_there, local, names[begin : begin + _NAMES_AT_ONCE])) is not None:
+                return found
+        return None
 
     async def find(key: str) -> str | None:
         try:
@@ -248,7 +258,9 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
     Raises:
         ObjectExistsError: it is in the way, or the id was used before.
     """
-    history = await load_history(folder, header.name)
+    history = await find_history(folder, header.name)
+    if history is None:
+        return None
     if header.writer in history.writers:
         raise ObjectExistsError(
             f"{path}: a writer with the id {header.writer} has written to this data set, or was given up; an id is "
@@ -281,6 +293,11 @@ async def _undo(folder: Storage, header: JobHeader, *, marked: bool) -> bool:
             return True
         except Exception as error:
             _log.warning(
-                "%s/%s: the mark of %s could not be removed: %s", folder.root, header.name, header.writer, error
+                "%s/%s: the mark of %s could not be removed: %s",
+                folder.root,
+                header.name,
+                header.writer,
+                error,
+                extra={"path": join(folder.root, header.name), "writer": header.writer},
             )
     return False

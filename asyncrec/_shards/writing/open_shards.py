@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import anyio
 
+from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_writer import ObjectWriter
@@ -49,6 +50,7 @@ class OpenShards:
         self._writers: list[ObjectWriter] = []
         self._uploaders: list[Uploader] = []
         self._closed = False
+        self._clock = clock_of_loop()
         for index, queue in enumerate(queues):
             uploader = None
             if job.spool is not None:
@@ -63,6 +65,11 @@ class OpenShards:
     def spools(self) -> bool:
         """Whether a flush reaches a disk, where records survive the process."""
         return self.job.staging.flush_level == "spooled"
+
+    @property
+    def spool_is_full(self) -> bool:
+        """Whether nothing is taken in because too much waits in the spool."""
+        return self.job.spool is not None and self.budget.paused
 
     @property
     def together(self) -> bool:
@@ -91,20 +98,24 @@ class OpenShards:
             queue.end_object()
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
-        """Count what happened so far."""
-        budget, entries = self.budget, self.job.manifest.entries
-        oldest = [time for queue in self.queues if (time := queue.levels.oldest_uncommitted) is not None]
+        """Count what happened so far. It may be asked on any thread."""
+        budget, manifest = self.budget, self.job.manifest
+        uncommitted = [time for queue in self.queues if (time := queue.levels.oldest_uncommitted) is not None]
+        buffered = [time for queue in self.queues if (time := queue.levels.oldest_unspooled) is not None]
+        now = self._clock()
         return ShardedWriterStats(
             records=sum(queue.records for queue in self.queues),
             bytes=sum(queue.bytes for queue in self.queues),
             duplicates=duplicates,
-            committed_records=sum(entry.records for entry in entries),
-            committed_bytes=sum(entry.bytes for entry in entries),
-            committed_shards=len(entries),
+            committed_records=manifest.records,
+            committed_bytes=manifest.bytes,
+            committed_shards=len(manifest.entries),
             buffered_bytes=budget.used,
             reserved_bytes=budget.reserved,
             memory_limit=budget.limit,
-            oldest_uncommitted_seconds=anyio.current_time() - min(oldest) if oldest else 0.0,
+            oldest_uncommitted_seconds=now - min(uncommitted, default=now),
+            oldest_buffered_seconds=now - min(buffered, default=now),
+            callers_waiting=budget.callers_waiting,
             seconds_waiting=budget.seconds_waited,
             seconds_compressing=sum(each.seconds_compressing for each in self._writers),
             seconds_storing=sum(each.seconds_storing for each in self._writers),

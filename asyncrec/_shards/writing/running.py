@@ -81,7 +81,12 @@ async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: flo
             await shards.finish()
         except Exception as second:
             error.add_note(f"{shards.path}: and the open shards could not be committed: {second}")
-            _log.error("%s: the open shards could not be committed: %s", shards.path, second)
+            _log.error(
+                "%s: the open shards could not be committed: %s",
+                shards.path,
+                second,
+                extra={"path": shards.path, "writer": shards.job.header.writer},
+            )
     if scope.cancelled_caught:
         error.add_note(f"{shards.path}: exit_timeout={timeout:g} ran out before the open shards were committed")
 
@@ -92,4 +97,9 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     if lost > 0:
         message = f"{stats.committed_records} records are committed, {lost} that were taken are not"
         error.add_note(f"{shards.path}: {message}")
-        _log.warning("%s: %s", shards.path, message)
+        _log.warning(
+            "%s: %s",
+            shards.path,
+            message,
+            extra={"path": shards.path, "writer": shards.job.header.writer, "lost": lost},
+        )

@@ -18,6 +18,8 @@ class ShardedWriterStats:
         buffered_bytes: held for queues and stores now; with ``reserved_bytes`` (a chunk for each open shard) never more
             than ``memory_limit``, unless a single record is larger.
         oldest_uncommitted_seconds: how long the oldest record that is not committed has been waiting.
+        oldest_buffered_seconds: how long the oldest that is on no disk and in no store, so that a kill would lose it.
+        callers_waiting: for room, now.
         seconds_waiting: all callers together, for room.
         seconds_compressing, seconds_storing: all finished shards together.
         spool_bytes: of shards in the spool, those open included.
@@ -34,6 +36,8 @@ class ShardedWriterStats:
     reserved_bytes: int
     memory_limit: int
     oldest_uncommitted_seconds: float
+    oldest_buffered_seconds: float
+    callers_waiting: int
     seconds_waiting: float
     seconds_compressing: float
     seconds_storing: float

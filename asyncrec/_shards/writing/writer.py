@@ -8,23 +8,27 @@ What stands behind it is `asyncrec._shards.writing.open_shards`: a queue and an 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Literal
+from itertools import cycle, islice
+from typing import TYPE_CHECKING, Literal
 
 import anyio
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
-from asyncrec._records.record_size import LARGE_RECORD, as_record, framed_size
+from asyncrec._records.record_size import LARGE_RECORD, as_record, fitting
 from asyncrec._records.writing.intake import Intake
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder
-from asyncrec._records.writing.write_batch import WriteBatch, batched
+from asyncrec._records.writing.write_batch import Key, WriteBatch, batched
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
-from asyncrec._shards.writing.keys import KeySet, key_digest, partition_of
+from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
-from asyncrec.example._schema import Schema
+
+if TYPE_CHECKING:
+    from asyncrec.example._schema import Schema
 
 __all__ = ["Partition", "ShardedWriter"]
 
@@ -32,13 +36,17 @@ _TOGETHER = "shards that are fixed, or replace others, are committed together, b
 
 Partition = str | bytes | int
 
+# A key of up to so many bytes or characters is hashed with its batch: a thousand of them take 0.3 ms, and less in C.
+_HASHED_LATER = 256
+
 
 class ShardedWriter:
     """A data set that is being written, opened by `open_sharded_writer`. Any number of tasks may use it.
 
     Attributes:
-        path: the data set, as it was asked for.
-        writer_id: the id of this writer, in names and in the manifest.
+        path: the data set, as the caller gave it.
+        writer_id: the id of this writer, used in names and in the manifest.
+        flush_seconds: after this many seconds a record is on the disk, unasked; `None` where it is not.
     """
 
     def __init__(
@@ -51,6 +59,7 @@ class ShardedWriter:
     ) -> None:
         self.path = shards.path
         self.writer_id = shards.job.header.writer
+        self.flush_seconds = shards.queues[0].flush_seconds
         self._shards = shards
         self._queues = shards.queues
         self._budget = shards.budget
@@ -61,7 +70,7 @@ class ShardedWriter:
         self._encoder = encoder
         self._tickets = 0
         self._duplicates = 0
-        self._next_queue = 0
+        self._queues_in_turn = cycle(shards.queues)
 
     @property
     def last_ticket(self) -> int:
@@ -72,29 +81,28 @@ class ShardedWriter:
 
     @property
     def schema(self) -> Schema | None:
-        """What its records are held against."""
+        """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
     async def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
-        """Take one record; returns its ticket, for `wait`.
+        """Write one record, and return its ticket, for `wait`.
 
-        Where the writer has a schema, it is a mapping of names to values, or bytes.
-
-        It is copied unless it is `bytes`. Waits while the writer holds as much as it may. Cancelled, the record was
-        not taken.
+        The record is bytes, or, if the writer has a schema, also a mapping of names to values. Anything but `bytes` is
+        copied. It waits while the writer holds as much as ``memory_limit`` allows. If it is cancelled, the record was
+        not written.
 
         Args:
             key: names the record, for deduplication, resuming and look-up.
-            partition: records with equal partitions go to the same shard of those open. Without it, or a
+            partition: records with equal partitions go to the same one of the open shards. Without it, and without
                 ``partition_by``, records go to the open shards in turn.
 
-        With ``on_duplicate="skip"`` a record whose key was written before is dropped, and counted; the ticket is then
+        With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
 
         Raises:
-            SchemaError: the values are not what the schema says; nothing was taken.
-            TypeError: the record is neither bytes, bytearray nor memoryview, nor a mapping for a writer with a schema.
-            ClosedResourceError: the context was left.
+            SchemaError: the values do not fit the schema; nothing was written.
+            TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
+            ClosedResourceError: the context has exited.
             OSError: a shard failed; every later call raises it again, chained.
         """
         if self._encoder is not None:
@@ -106,9 +114,18 @@ class ShardedWriter:
         chosen = None
         if partition is not None or self._partition_by is not None:
             chosen = self._chosen_queue(record, partition)
-        digest = None if key is None else key_digest(key)
-        if digest is not None and self._is_duplicate(digest):
-            return self._tickets
+        named: Key | None = key
+        digest = None
+        if key is not None and (
+            self._keys is not None
+            or size > LARGE_RECORD
+            or not (type(key) is str or type(key) is bytes)
+            or len(key) > _HASHED_LATER
+        ):
+            digest = digest_of(key)
+            if self._is_duplicate(digest):
+                return self._tickets
+            named = bytearray(digest)
         budget = self._budget
         used = budget.used + size
         if used <= budget.bound:
@@ -121,20 +138,20 @@ class ShardedWriter:
             budget.give(size)  # another task wrote it while this one waited
             self._duplicates += 1
             return self._tickets
-        queue = chosen if chosen is not None else self._queue_in_turn()
-        self._tickets += 1
+        queue = next(self._queues_in_turn) if chosen is None else chosen
+        self._tickets = ticket = self._tickets + 1
         if size > LARGE_RECORD + FRAME_OVERHEAD:
             time = anyio.current_time()
-            queue.append_sealed(WriteBatch.of_large(record, frames, ticket=self._tickets, time=time, key=digest))
+            queue.append_sealed(WriteBatch.of_large(record, frames, ticket=ticket, time=time, digest=digest))
         else:
-            queue.append(record, self._tickets, digest)
-        return self._tickets
+            queue.append(record, ticket, named)
+        return ticket
 
     async def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
-        """Take many records without keys, in order: the fast way. Returns the last one's ticket.
+        """Write many records without keys, in order, which is the fast way; return the ticket of the last one.
 
-        Without a partition they go to the open shards in turn. Cancelled, a prefix of them was taken. With
-        ``key_feature`` each has its key in it, and is written with it.
+        Without a partition they go to the open shards in turn. If it is cancelled, the first ones have been written.
+        With ``key_feature``, each record contains its key, and is written with it.
         """
         keyed = self._encoder is not None and self._encoder.key_feature is not None
         if keyed or (self._partition_by is not None and partition is None):
@@ -166,28 +183,28 @@ class ShardedWriter:
             elif count == 1:
                 self._queues[0].append_many(batch, size, first)
             else:
-                for turn in range(min(count, len(batch))):
-                    queue = self._queues[(self._next_queue + turn) % count]
+                for turn, queue in enumerate(islice(self._queues_in_turn, min(count, len(batch)))):
                     part = batch[turn::count]
-                    queue.append_many(part, framed_size(list(map(len, part))), first + turn, count)
-                self._next_queue = (self._next_queue + len(batch)) % count
+                    queue.append_many(part, fitting(part, 0, size, size)[1], first + turn, count)
+                if len(batch) > count:  # the last of them went to the one so much further
+                    deque(islice(self._queues_in_turn, len(batch) % count), 0)
 
     def has(self, key: str | bytes) -> bool:
-        """Whether a record with this key was written: by this writer, or before it opened.
+        """Whether a record with this key was written, by this writer or before it opened.
 
         Raises:
             ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
         """
         if self._keys is None:
             raise ArgumentValueError(f"{self.path}: keys are known to a writer opened with on_duplicate='skip'")
-        return key_digest(key) in self._keys
+        return digest_of(key) in self._keys
 
     # -- acknowledging ------------------------------------------------------------------------------------------------
 
     async def flush(self, *, require: Level = "buffered") -> Level:
-        """Hand everything taken so far to the store; returns the level that all of it has reached.
+        """Pass everything written so far to the store, and return the level that all of it has reached.
 
-        Many tasks that flush at once share one flush.
+        Tasks that flush at the same time share one flush.
 
         Raises:
             ValueError: ``require`` is a level that flushing cannot reach here.
@@ -200,10 +217,10 @@ class ShardedWriter:
         return self._acknowledgements.level_of(last)
 
     async def commit(self) -> Level:
-        """Publish and commit everything taken so far: the open shards end here.
+        """Publish and commit everything written so far, which ends the open shards.
 
         Raises:
-            RuntimeError: the shards are fixed, or replace others; they are committed together, by leaving the context.
+            RuntimeError: the shards are fixed, or replace others; these are committed together, when the context exits.
         """
         if self._shards.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
@@ -216,8 +233,9 @@ class ShardedWriter:
     async def wait(self, ticket: int, level: Literal["spooled", "committed"]) -> None:
         """Wait until every write up to ``ticket`` has reached the level.
 
-        For ``"spooled"`` it flushes, together with whoever else waits. For ``"committed"`` it only waits, for a shard
-        to fill, for `commit`, or for ``max_shard_seconds``: a crawl whose tasks all wait needs the last.
+        For ``"spooled"`` it flushes, together with all other tasks that wait. For ``"committed"`` it only waits: until
+        a shard is full, ``max_shard_seconds`` are over, or some task calls `commit`. If all tasks of a crawl wait, set
+        ``max_shard_seconds``.
 
         Raises:
             ValueError: the level cannot be reached here, or no write has this ticket.
@@ -239,7 +257,7 @@ class ShardedWriter:
             await self._shards.flush()
 
     def stats(self) -> ShardedWriterStats:
-        """Count what happened so far."""
+        """Count what happened so far. It may be called on any thread."""
         return self._shards.stats(self._duplicates)
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -263,8 +281,3 @@ class ShardedWriter:
             assert self._partition_by is not None, "one of both is given"
             partition = self._partition_by(record)
         return self._queues[partition_of(partition, len(self._queues))]
-
-    def _queue_in_turn(self) -> WriteQueue:
-        queue = self._queues[self._next_queue]
-        self._next_queue = (self._next_queue + 1) % len(self._queues)
-        return queue

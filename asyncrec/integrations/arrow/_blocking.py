@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
 from asyncrec.blocking._records import open_reader
 from asyncrec.blocking._shards import open_sharded_writer
@@ -40,21 +41,21 @@ _make_plan = as_call(_plan.make_plan)
 
 
 def read_batches(path: str | os.PathLike[str], **options: Any) -> Any:
-    """A ``pyarrow.RecordBatchReader`` over the records: what pandas, Polars, DuckDB and whoever knows Arrow take.
+    """Read records as a ``pyarrow.RecordBatchReader``, which pandas, Polars, DuckDB and others accept.
 
-    It is read as it is used, a batch or two in memory. What is dropped half-way is closed.
+    It reads as you consume it, with one or two batches in memory. A reader that you drop half-way is closed.
 
     Args:
         path: a file, a folder, a pattern or a data set.
-        options: of `open_batches`, which says what is raised.
+        options: the options of `open_batches`, which also says what is raised.
     """
     return _reader(_pulled(lambda: _open_batches(path, **options)))
 
 
 def to_table(path: str | os.PathLike[str], **options: Any) -> Any:
-    """All records in one ``pyarrow.Table``, in memory. Where no schema is stored, that of all the records is inferred.
+    """Read all records into one ``pyarrow.Table``. If no schema is stored, it is inferred from all the records.
 
-    ``path`` and ``options`` as for `open_batches`.
+    ``path`` and ``options`` are those of `open_batches`.
     """
     try:
         return read_batches(path, **options).read_all()
@@ -68,7 +69,7 @@ def to_table(path: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def to_pandas(path: str | os.PathLike[str], **options: Any) -> Any:
-    """All records as a ``pandas.DataFrame``. ``path`` and ``options`` as for `open_batches`."""
+    """Read all records into a ``pandas.DataFrame``. ``path`` and ``options`` are those of `open_batches`."""
     return to_table(path, **options).to_pandas()
 
 
@@ -80,15 +81,15 @@ def write_batches(
     narrow: bool = True,
     **options: Any,
 ) -> int:
-    """Write a ``pyarrow`` Table, RecordBatch, RecordBatchReader, or any iterable of batches; returns how many rows.
+    """Write a ``pyarrow`` Table, RecordBatch, RecordBatchReader, or any iterable of batches; return how many rows.
 
     Args:
         path: a folder and the data set's name in it.
-        batches: whatever they are, they are written as they come, a batch in memory.
-        schema: as for `open_batch_writer`. Unless given it is that of the batches; of a Table or a RecordBatch, all of
-            which is there to be looked at, a column in which some are null becomes a VarLen.
+        batches: they are written as they come, with one batch in memory.
+        schema: as for `open_batch_writer`; that of the batches by default. In a Table or a RecordBatch, which can be
+            searched as a whole, a column of single values that contains nulls then becomes a VarLen.
         narrow: round float64 to float32.
-        options: of `asyncrec.open_sharded_writer`.
+        options: the options of `asyncrec.open_sharded_writer`.
     """
     whole = isinstance(batches, pa.Table | pa.RecordBatch)
     each = iter([batches] if whole else batches)
@@ -113,11 +114,11 @@ def write_batches(
 
 
 def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int:
-    """Write a ``pandas.DataFrame`` to a data set, without its index; returns how many rows. See `write_batches`."""
+    """Write a ``pandas.DataFrame`` without its index; return how many rows. See `write_batches`."""
     return write_batches(path, pa.Table.from_pandas(frame, preserve_index=False), **options)
 
 
-def plan_batches(path: str | os.PathLike[str], *, part_bytes: int | None = None, **options: Any) -> Plan:
+def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None, **options: Any) -> Plan:
     """What is to be read, in parts of which any process reads any: for engines.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.reading.reader import find_split, open_folder
@@ -76,7 +77,7 @@ async def make_plan(
     split: str | None = None,
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
-    part_bytes: int | None = None,
+    part_bytes: Size | None = None,
     worker: tuple[int, int] = (0, 1),
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -84,6 +85,7 @@ async def make_plan(
     """See `open_batches`, whose arguments these are; ``part_bytes`` cuts larger shards that have an index."""
     if not 0 <= worker[0] < worker[1]:
         raise ArgumentValueError(f"worker={worker}: the first is a number from 0 up to, but not, the second")
+    part_bytes = None if part_bytes is None else byte_count(part_bytes, "part_bytes")
     if part_bytes is not None and part_bytes < 1:
         raise ArgumentValueError(f"part_bytes={part_bytes}: at least 1")
     wanted = None if columns is None else list(columns)

@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from itertools import accumulate
 from typing import Any
 
+from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
+from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.reading.reader import open_reader
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.example._schema import Schema
@@ -24,11 +26,13 @@ _BATCH_BYTES = 4 << 20  # of records: what is decoded stays in the processor's c
 
 
 class BatchReader:
-    """Made by `open_batches`. A single pass; used by one task. ``async for batch in reader`` gives RecordBatches.
+    """A reader of Arrow batches, opened by `open_batches`: ``async for batch in reader`` gives RecordBatches.
+
+    It is read once, by one task.
 
     Attributes:
         schema: the ``pyarrow.Schema`` of every batch.
-        records: how many there are in all; `None` where nobody has counted them.
+        records: how many records there are in all; `None` if nobody has counted them.
     """
 
     def __init__(self, schema: Any, records: int | None, received: Handover[Any]) -> None:
@@ -51,7 +55,7 @@ async def open_batches(
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
     batch_rows: int | None = None,
-    batch_bytes: int | None = None,
+    batch_bytes: Size | None = None,
     worker: tuple[int, int] = (0, 1),
     verify: bool = True,
     storage: Storage | None = None,
@@ -59,29 +63,29 @@ async def open_batches(
 ) -> AsyncIterator[BatchReader]:
     """Read records as Arrow batches: ``async with open_batches("s3://crawl/2026/pages") as reader: ...``.
 
-    They come in the order in which they are stored; the next batch is decoded, in a thread, while the last is worked
-    on.
+    They come in the order in which they are stored. While you work on one batch, the next is decoded in a thread.
 
     Args:
         path: a file, a folder, a pattern or a data set; with ``split``, the folder of the splits.
         split: a split, or parts of several: ``"train[:80%]+extra"``.
-        schema: of the records, or the ``pyarrow.Schema`` wanted; the manifest's unless given.
-        columns: the names of those wanted, in that order. Only these are parsed.
+        schema: the schema of the records, or the ``pyarrow.Schema`` you want; the manifest's by default.
+        columns: the names of the columns you want, in that order. Only these are parsed.
         batch_rows: rows in a batch; the last has fewer.
-        batch_bytes: bytes of records in a batch, at most, but for a record that is larger; 4 MiB where ``batch_rows``
-            is not given either. Both may be.
-        worker: ``(i, n)``: of n workers that share the records, this is number i: it reads the i-th of n runs of
-            neighbouring records, equal to within one. Of files in no manifest it reads every n-th.
-        verify: check every record's checksum.
-        storage: an open `Storage`, used and not closed; ``path`` is then a key in it.
-        storage_options: for the backend, when it is opened here.
+        batch_bytes: the most bytes of records in a batch, unless a single record is larger; 4 MiB if ``batch_rows`` is
+            not given either. You may give both.
+        worker: ``(i, n)``: this is number i of n workers that share the records. It reads the i-th of n runs of
+            neighbouring records, whose lengths differ by at most one. If there is no manifest, it reads every n-th
+            file.
+        verify: check the checksum of every record.
+        storage: an open `Storage`; it is used, and not closed, and ``path`` is a key in it.
+        storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        SchemaError: no schema is stored, and none is given; or, while reading, a record does not fit it.
-        ValueError: there is no such column or split, or a number is out of its range.
-        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before it was
-            given.
-        DatasetError: while reading: a shard has fewer records than the manifest says.
+        SchemaError: no schema is stored or given; or, while reading, a record does not match it.
+        ValueError: there is no such column or split, or a number is out of range.
+        CorruptRecordError, TruncatedError, DecodeError, StorageError: while reading, after every record before was
+            returned.
+        DatasetError: while reading, a shard has fewer records than the manifest says.
     """
     plan = await make_plan(
         path,
@@ -110,12 +114,13 @@ async def open_parts(
     parts: Iterable[Part],
     *,
     batch_rows: int | None = None,
-    batch_bytes: int | None = None,
+    batch_bytes: Size | None = None,
     verify: bool = True,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[BatchReader]:
     """Some parts of a plan, as `open_batches` reads all of them."""
+    batch_bytes = None if batch_bytes is None else byte_count(batch_bytes, "batch_bytes")
     for option, value in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
         if value is not None and value < 1:
             raise ArgumentValueError(f"{option}={value}: at least 1")
@@ -165,7 +170,9 @@ class _Feed:
 
     async def _read(self, part: Part, options: dict[str, Any]) -> None:
         skip, missing = part.skip, part.records
-        async with open_reader(part.path, compression=part.compression, start_offset=part.offset, **options) as reader:
+        async with open_reader(
+            part.path, compression=parse_reading_compression(part.compression), start_offset=part.offset, **options
+        ) as reader:
             async for records in reader.batches():
                 kept = records[skip:] if missing is None else records[skip : skip + missing]
                 skip = max(skip - len(records), 0)

@@ -22,11 +22,11 @@ _PIECE_BYTES = 1 << 20  # of a batch, made records at a time: what is held besid
 
 
 class BatchWriter:
-    """Made by `open_batch_writer`. Used by any number of tasks.
+    """A writer of Arrow batches, opened by `open_batch_writer`. Any number of tasks may use it.
 
     Attributes:
-        writer: the `asyncrec.ShardedWriter` beneath, for ``flush``, ``commit``, ``wait`` and ``stats``.
-        schema: of the records.
+        writer: the `asyncrec.ShardedWriter` it writes to, for ``flush``, ``commit``, ``wait`` and ``stats``.
+        schema: the schema of the records.
     """
 
     def __init__(self, writer: ShardedWriter, schema: Schema, *, key: str | None, narrow: bool) -> None:
@@ -36,13 +36,13 @@ class BatchWriter:
         self._narrow = narrow
 
     async def write(self, batch: Any) -> int:
-        """Take the rows of a ``pyarrow.RecordBatch`` or ``Table``, in order. Returns the last one's ticket.
+        """Write the rows of a ``pyarrow.RecordBatch`` or ``Table``, in order; return the ticket of the last one.
 
-        Cancelled, some of them were taken: those before one another.
+        If it is cancelled, the first rows have been written.
 
         Raises:
-            SchemaError: a row does not fit the schema; it names column and row. Rows before it, a MiB at a time, were
-                taken.
+            SchemaError: a row does not match the schema; the message names the column and the row. Rows before it may
+                have been written, a MiB at a time.
             Others: as `asyncrec.ShardedWriter.write`.
         """
         ticket = 0
@@ -67,16 +67,16 @@ async def open_batch_writer(
 ) -> AsyncIterator[BatchWriter]:
     """Write Arrow batches to shards: ``async with open_batch_writer("s3://crawl/2026/pages", schema) as writer: ...``.
 
-    The schema is kept in the manifest, and beside it the Arrow types, so that times, large text and columns of one
-    value or null are read back as what they were.
+    The manifest keeps the schema and the Arrow types, so that times, large text, and columns of one value or null are
+    read back with their original types.
 
     Args:
         path: a folder and the data set's name in it.
-        schema: of the records; or the ``pyarrow.Schema`` of the batches, where a column of one value in which some may
-            be null has to be a VarLen: `schema_of` makes it one.
-        key: the column whose text or bytes are each record's key.
+        schema: the schema of the records; or the ``pyarrow.Schema`` of the batches. In the latter, a column of single
+            values that may contain nulls must become a VarLen: see `schema_of`.
+        key: the column whose text or bytes are the keys of the records.
         narrow: round float64 to float32; with ``False`` a value that would change is refused.
-        options: of `asyncrec.open_sharded_writer`, which says what it raises.
+        options: the options of `asyncrec.open_sharded_writer`, which also says what is raised.
     """
     records, metadata = schemas_of(schema, options.pop("metadata", None))
     if key is not None and key not in records.features:

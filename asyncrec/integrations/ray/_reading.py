@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from asyncrec._arguments import Size
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow import BatchMaker, Part, plan_batches, read_parts
 from asyncrec.integrations.ray._ray import BlockMetadata, Datasource, ReadTask, ray
@@ -25,23 +26,25 @@ def read_asyncrec(
     split: str | None = None,
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
-    part_bytes: int = _PART_BYTES,
+    part_bytes: Size = _PART_BYTES,
     batch_rows: int | None = None,
-    batch_bytes: int | None = None,
+    batch_bytes: Size | None = None,
     verify: bool = True,
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> Any:
-    """A ``ray.data.Dataset`` of the records, a column for each feature, as `asyncrec.integrations.arrow` makes them.
+    """Return a ``ray.data.Dataset`` of the records, with a column for each feature, as `asyncrec.integrations.arrow`
+    does.
 
-    The manifest is read once, here. A task reads one shard or more, or where a shard has an index, parts of it.
+    The manifest is read once, by this call. A task reads one or more shards, or a part of a shard that has an index.
 
     Args:
         path: a file, a folder, a pattern or a data set, which every node reaches by this path.
         split, schema, columns, batch_rows, batch_bytes, verify: as for `asyncrec.integrations.arrow.open_batches`.
         part_bytes: a larger shard is read by several tasks; 128 MiB.
-        storage_options: for the backend, in every task.
-        options: of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``, ``ray_remote_args``.
+        storage_options: options for the backend, in every task.
+        options: the options of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
+            ``ray_remote_args``.
     """
     source = AsyncrecDatasource(
         path,
@@ -67,9 +70,9 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
         split: str | None = None,
         schema: Schema | Any = None,
         columns: Iterable[str] | None = None,
-        part_bytes: int | None = _PART_BYTES,
+        part_bytes: Size | None = _PART_BYTES,
         batch_rows: int | None = None,
-        batch_bytes: int | None = None,
+        batch_bytes: Size | None = None,
         verify: bool = True,
         storage_options: dict[str, Any] | None = None,
     ) -> None:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from asyncrec._framing.compression import CompressionOptions
+from asyncrec._arguments import Size
+from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing import joint_job
 from asyncrec._shards.writing.joint_job import JobShare
@@ -27,9 +28,9 @@ class WriteReport:
     """What `write_asyncrec` did.
 
     Attributes:
-        rows, bytes: that are in the data set by this job; bytes of shards, as stored.
-        shards: as the manifest has them.
-        repeated: an earlier run of the same ``job_id`` had committed them, and this one has added nothing.
+        rows, bytes: what this job added to the data set; the bytes are those of the shards, as stored.
+        shards: the shards, as in the manifest.
+        repeated: an earlier run with the same ``job_id`` had committed them, and this run has added nothing.
     """
 
     rows: int
@@ -77,42 +78,43 @@ def write_asyncrec(
     mode: Literal["append", "new", "replace"] = "append",
     job_id: str | None = None,
     take_over: bool = False,
-    max_shard_bytes: int | None = None,
+    max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
     min_rows_per_write: int | None = None,
-    compression: str | int | CompressionOptions | None = "",
+    compression: Compression = "",
     index: bool = True,
     narrow: bool = True,
     metadata: Mapping[str, Any] | None = None,
     storage_options: dict[str, Any] | None = None,
     **options: Any,
 ) -> WriteReport:
-    """Write the rows of a ``ray.data.Dataset``: each exactly once where this returns, none where it raises.
+    """Write the rows of a ``ray.data.Dataset``: each exactly once if this returns, none if it raises.
 
-    The exception is an error that says that nobody knows whether the commit took effect: run it again with the same
-    ``job_id``, which finds out, and writes only if it did not.
+    There is one exception: an error that says that nobody knows whether the commit took effect. Run it again with the
+    same ``job_id``, which finds out, and writes only if the rows are not there.
 
     Args:
-        dataset: the rows; its columns become features as `asyncrec.integrations.arrow.schema_of` says.
+        dataset: the rows; its columns become features as in `asyncrec.integrations.arrow.schema_of`.
         path: a folder and the data set's name in it, which every node reaches by this path.
-        schema: of the records, or a ``pyarrow.Schema``; the data set's own unless given. A column of one value in which
-            some are null has to be a VarLen, and rows that Ray has as Python objects need a schema.
-        mode: ``"append"``; ``"new"`` wants nothing there; ``"replace"`` makes this the whole data set.
-        job_id: names this work, so that a second run adds nothing to what the first has committed.
-        take_over: an earlier run of this id, on a machine that cannot be asked, is dead.
+        schema: the schema of the records, or a ``pyarrow.Schema``; that of ``dataset`` by default. A column of single
+            values that contains nulls must be a VarLen, and rows that are Python objects need a schema.
+        mode: ``"append"``; ``"new"`` raises an error if there is a data set; ``"replace"`` makes this the whole data
+            set.
+        job_id: a name for this work, so that a second run adds nothing to what the first has committed.
+        take_over: says that an earlier run of this id, on another machine, is dead.
         max_shard_bytes, max_shard_records: when a shard is full; 256 MiB unless either is given.
-        min_rows_per_write: Ray bundles at least so many rows for a task, and so for a shard.
-        compression, index: of the shards.
+        min_rows_per_write: Ray gives each task, and so each shard, at least this many rows.
+        compression, index: as for `asyncrec.open_sharded_writer`.
         narrow: round float64 to float32; with ``False`` a value that would change is refused.
-        metadata: kept in the manifest.
-        storage_options: for the backend, in every task.
-        options: of ``ray.data.Dataset.write_datasink``: ``concurrency``, ``ray_remote_args``.
+        metadata: stored in the manifest.
+        storage_options: options for the backend, in every task.
+        options: the options of ``ray.data.Dataset.write_datasink``: ``concurrency``, ``ray_remote_args``.
 
     Raises:
-        ConflictError: a run of this id lives; or another job has replaced the data set meanwhile.
-        ObjectExistsError: with ``mode="new"`` there is a data set.
-        StorageError, DatasetError: of the commit.
-        ray.exceptions.RayTaskError: of a task, with the SchemaError or StorageError that it met.
+        ConflictError: a run of this id is alive; or another job has replaced the data set meanwhile.
+        ObjectExistsError: with ``mode="new"``, there is a data set.
+        StorageError, DatasetError: from the commit.
+        ray.exceptions.RayTaskError: from a task, with the SchemaError or StorageError that it raised.
     """
     told = schema if schema is not None else _schema_of(dataset)
     records: Schema | None = None
@@ -162,7 +164,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         schema: Schema | None,
         *,
         narrow: bool = True,
-        max_shard_bytes: int | None = None,
+        max_shard_bytes: Size | None = None,
         max_shard_records: int | None = None,
         min_rows_per_write: int | None = None,
         storage_options: dict[str, Any] | None = None,
@@ -171,7 +173,7 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
         self._share = job.share
         self._schema = schema
         self._narrow = narrow
-        self._limits = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
+        self._limits: dict[str, Any] = {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}
         self._min_rows = min_rows_per_write
         self._storage_options = storage_options
 

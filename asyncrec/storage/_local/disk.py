@@ -19,8 +19,10 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.mounts import is_in_memory
 
 __all__ = [
+    "NOWAIT",
     "Disk",
     "Place",
     "is_not_own",
@@ -31,10 +33,14 @@ __all__ = [
     "open_own",
     "partial_name",
     "read_at",
+    "tells_what_is_cached",
 ]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+"""The flag by which preadv(2) gives what is in the page cache and does not wait for the rest; Linux only, else 0."""
 
 # Threads of one storage at work at once: more than a disk serves well, few enough that a stuck disk leaves the
 # process's other threads (anyio's default is 40) to the user.
@@ -67,8 +73,8 @@ class Disk:
         system: the functions of `os`; tests put an object here that fails.
     """
 
-    def __init__(self, system: Any = os) -> None:
-        self.system = system
+    def __init__(self, system: Any = None) -> None:
+        self.system: Any = os if system is None else system
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._making_folders = threading.Lock()
         self._durable: set[str] = set()
@@ -150,14 +156,10 @@ class Disk:
             self._durable.add(wanted)
 
     def lives_in_memory(self, device: int) -> bool:
-        """Tell whether the filesystem with this ``st_dev`` is a tmpfs, so that nothing waits for a disk. Blocks.
-
-        It does not take RWF_NOWAIT, and Python has no statfs: Linux's table of mounts says (proc_pid_mountinfo(5)).
-        A page that was swapped out would be waited for: whoever swaps is no faster anywhere.
-        """
+        """Tell whether the filesystem with this ``st_dev`` has no disk to wait for. Blocks."""
         known = self._in_memory.get(device)
         if known is None:
-            known = self._in_memory[device] = _filesystem(device) in ("tmpfs", "ramfs")
+            known = self._in_memory[device] = is_in_memory(device)
         return known
 
     def sync_folder(self, path: str) -> None:
@@ -171,20 +173,6 @@ class Disk:
                 raise
         finally:
             os.close(fd)
-
-
-def _filesystem(device: int) -> str:
-    """Look up the type of the filesystem mounted from a device; it is empty where the system does not say."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-            for line in mounts:
-                fields, _, filesystem = line.partition(" - ")
-                if fields.split()[2] == wanted:
-                    return filesystem.split()[0]
-    except (OSError, IndexError):  # another system, or another form of the table
-        pass
-    return ""
 
 
 def partial_name(name: str, owner: str | None = None) -> str:
@@ -203,7 +191,7 @@ def is_partial(name: str) -> bool:
 
 
 def open_own(
-    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = os
+    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = None
 ) -> int:
     """Open a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
 
@@ -223,6 +211,7 @@ def open_own(
         StoragePermissionError: it is another user's.
         StorageError: it is a link, has another name, is no regular file, or what the system says.
     """
+    system = os if system is None else system
     with mapped_errors("opening", path):
         try:
             fd: int = system.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
@@ -259,14 +248,28 @@ def is_not_own(error: StorageError) -> bool:
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 
 
-def read_at(fd: int, size: int, position: int) -> bytes:
+def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
     """Read so many bytes of a file, fewer only where it ends: one call may give less (NFS, FUSE, a signal). Blocks."""
     blocks = []
-    while size and (block := os.pread(fd, size, position)):
+    pread = (os if system is None else system).pread
+    while size and (block := pread(fd, size, position)):
         blocks.append(block)
         position += len(block)
         size -= len(block)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def tells_what_is_cached(fd: int, system: Any = None) -> bool:
+    """Tell whether the file system takes `NOWAIT`: NFS and FUSE, where looking may be waiting, do not. Blocks."""
+    if not NOWAIT:
+        return False
+    try:
+        (os if system is None else system).preadv(fd, [bytearray(1)], 0, NOWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 _NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)

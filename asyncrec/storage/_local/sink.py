@@ -25,6 +25,7 @@ __all__ = ["LocalSink"]
 _MOST_TO_MEMORY = 2 << 20
 # With hundreds of shards open: so small a write still costs less than the records in it.
 _LEAST_CHUNK = 64 << 10
+_SMALL = 64 << 10
 
 
 class LocalSink(ByteSink):
@@ -53,11 +54,9 @@ class LocalSink(ByteSink):
 
     async def __aenter__(self) -> LocalSink:
         with self._state.entering(), mapped_errors("writing", self._target.shown):
-            if self._target.exclusive:
-                await self._disk.in_thread(self._file.refuse_existing)
-            if self._target.owner is not None:
+            if self._target.exclusive or self._target.owner is not None:
                 try:
-                    await self._disk.in_thread(self._file.create)
+                    await self._disk.in_thread(self._begin)
                 except BaseException:
                     await self._clean_up()
                     raise
@@ -76,8 +75,9 @@ class LocalSink(ByteSink):
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         with self._state.working(), mapped_errors("writing", self._target.shown):
-            if self._file.in_memory and sum(map(nbytes, buffers)) <= _MOST_TO_MEMORY:
-                await anyio.lowlevel.checkpoint()
+            if self._file.in_memory and (size := sum(map(nbytes, buffers))) <= _MOST_TO_MEMORY:
+                # What is small takes less than a turn of the loop, which many files would each wait for.
+                await (anyio.lowlevel.checkpoint_if_cancelled() if size <= _SMALL else anyio.lowlevel.checkpoint())
                 size = self._file.write(buffers)
             else:
                 size = await self._disk.in_thread(self._file.write, buffers)
@@ -100,9 +100,16 @@ class LocalSink(ByteSink):
         finally:
             await self._clean_up()
 
+    def _begin(self) -> None:
+        if self._target.exclusive:
+            self._file.refuse_existing()
+        if self._target.owner is not None:
+            self._file.create()
+
     def _publish(self) -> None:
-        # Kept in the thread, so that it is known however the hop back ends.
+        # Kept in the thread, so that it is known however the hop back ends. Closed there, too: one hop less for each.
         self.published = self._file.publish()
+        self._file.abandon()
 
     async def _clean_up(self) -> None:
         if self._file.there:

@@ -15,7 +15,7 @@ import anyio
 
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ByteSource
-from asyncrec.storage._local.disk import Disk, Place, mapped_errors, object_info
+from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 
 __all__ = ["LocalSource", "check_regular"]
 
@@ -30,7 +30,7 @@ _SMALL = 4 << 10
 # After a block was not in the cache: hops before it is asked again. By then the kernel's read-ahead is under way.
 _HOPS_AFTER_MISS = 8
 
-_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)  # Linux only
+_NOWAIT = NOWAIT
 
 
 class LocalSource(ByteSource):
@@ -55,7 +55,7 @@ class LocalSource(ByteSource):
         self._blocks = 1  # to read in the next hop
         self._header = 0  # the size of the last small read
         self._in_memory = False
-        self._hops = 0 if _NOWAIT else -1  # before the cache is asked again; -1: never
+        self._hops = 0  # before the cache is asked again; -1: never
 
     async def __aenter__(self) -> LocalSource:
         try:
@@ -77,8 +77,14 @@ class LocalSource(ByteSource):
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # On the loop: closing a file that was only read waits for nothing.
-        self._close()
+        self._ahead.clear()
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if exc_type is GeneratorExit or self._closes_at_once(fd):  # collected: nothing can be awaited any more
+            os.close(fd)
+        else:
+            await self._disk.surely_in_thread(lambda: os.close(fd))
 
     async def receive(self, max_bytes: int) -> bytes:
         if self._fd < 0:
@@ -131,7 +137,7 @@ class LocalSource(ByteSource):
                 self._hops = _HOPS_AFTER_MISS
                 return None
             except OSError:
-                # The filesystem has no such operation, or the disk has an error, which a thread will tell.
+                # The disk has an error, which a thread will tell.
                 self._hops = -1
                 return None
             if size < wanted:
@@ -144,7 +150,20 @@ class LocalSource(ByteSource):
         self._fd = self._disk.system.open(self._place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         status: os.stat_result = self._disk.system.fstat(self._fd)
         self._in_memory = self._disk.lives_in_memory(status.st_dev)
+        if not (_NOWAIT and tells_what_is_cached(self._fd, self._disk.system)):
+            self._hops = -1
         return status
+
+    def _closes_at_once(self, fd: int) -> bool:
+        """Whether to close it waits for nothing.
+
+        The last to close a file that was removed frees what was in it; and a file system that cannot tell what is
+        cached (FUSE, NFS) may have to tell another of it.
+        """
+        try:
+            return (self._in_memory or self._hops >= 0) and self._disk.system.fstat(fd).st_nlink > 0
+        except OSError:
+            return False
 
     def _read(self, position: int, wanted: int) -> deque[bytes]:
         """In a thread: ``wanted`` bytes, and as many such blocks more as this hop is worth."""
@@ -170,16 +189,7 @@ class LocalSource(ByteSource):
 
     def _read_whole(self, position: int, size: int) -> bytes:
         """Read until it is whole: Linux answers with 2 GiB at most, and with less at a signal."""
-        block: bytes = self._disk.system.pread(self._fd, size, position)
-        if len(block) == size or not block:
-            return block
-        parts = []
-        while block:
-            parts.append(block)
-            position += len(block)
-            size -= len(block)
-            block = self._disk.system.pread(self._fd, size, position) if size else b""
-        return b"".join(parts)
+        return read_at(self._fd, size, position, self._disk.system)
 
     def _close(self) -> None:
         self._ahead.clear()

@@ -5,14 +5,15 @@ cannot climb; a symbolic link that the user put under the root is followed (one 
 replaced by writing it). Unfinished files, ``.<name>.<id>.partial`` beside their target, are
 no objects: they are never listed, and `LocalStorage.list_unfinished` finds them.
 
-Objects are written by `sink` and `unfinished`, read by `source`, and listed by `walk`.
+Objects are written by `sink` and `unfinished`, read by `source`, here and there by `open_files`, and listed by
+`walk`.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ from asyncrec.storage._local.walk import walk
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._url import check_key, join, local_path
 
-__all__ = ["LocalStorage", "local_error", "local_folder", "mapped_errors", "object_info"]
+__all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info"]
 
 # One writev. At 2 MiB a hop to a thread, 50 to 120 us, is a tenth of what copying and checksumming cost; more gains
 # little, and each open file holds one.
@@ -57,7 +58,7 @@ class LocalStorage(Storage):
     Args:
         root: a path; relative ones are taken from where the process stands now. Shown in errors as it was given.
         chunk_size: bytes per write, and held by each sink's caller.
-        system: the `os` functions used; tests put one here that fails.
+        system: the functions of `os` that are used; tests put one here that fails.
     """
 
     flush_level = "spooled"
@@ -65,7 +66,9 @@ class LocalStorage(Storage):
     # Objects are readable by this user alone, as unfinished ones always are: for folders that nobody else reads from.
     private = False
 
-    def __init__(self, root: str | os.PathLike[str] = ".", *, chunk_size: int = _CHUNK_SIZE, system: Any = os) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str] = ".", *, chunk_size: int = _CHUNK_SIZE, system: Any = None
+    ) -> None:
         if chunk_size < 1:
             raise ArgumentValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
         self.root = os.fspath(root)
@@ -82,10 +85,7 @@ class LocalStorage(Storage):
         Raises:
             ValueError: no key, or one that is not the only name of its file (``a//b``, ``a/``).
         """
-        check_key(key)
-        if "//" in key or key.endswith("/"):
-            raise ArgumentValueError(f"the key {key!r} has an empty segment: files have no such names")
-        return Path(self.folder, key)
+        return Path(_file_of(self.folder, key))
 
     def owned_by(self, owner: str, *, keep: bool = True) -> LocalStorage:
         """Give the same folder for one writer, whose unfinished files have its id in their names.
@@ -121,13 +121,13 @@ class LocalStorage(Storage):
         return self._local_sink(key, exclusive=False, zeros=zeros)
 
     def _local_sink(self, key: str, *, exclusive: bool, zeros: int = 0) -> LocalSink:
-        path = self.path_of(key)
-        if is_partial(path.name):
+        path = _file_of(self.folder, key)
+        if is_partial(os.path.basename(path)):
             raise ArgumentValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
         beside = self.owner is not None and key.startswith("_")
         target = Target(
             key=key,
-            path=str(path),
+            path=path,
             shown=join(self.root, key),
             exclusive=exclusive,
             owner=self.owner,
@@ -190,6 +190,23 @@ class LocalStorage(Storage):
                 yield info
             if len(batch) < _LIST_BATCH:
                 return
+
+
+def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
+    """Give the first of these that is an object there, or `None`. Blocks: one hop for many names."""
+    for key in keys:
+        path, shown = _file_of(storage.folder, key), join(storage.root, key)
+        with suppress(ObjectNotFoundError), mapped_errors("finding", shown):
+            check_regular(storage.disk.system.stat(path), shown)
+            return key
+    return None
+
+
+def _file_of(folder: str, key: str) -> str:
+    check_key(key)
+    if "//" in key or key.endswith("/"):
+        raise ArgumentValueError(f"the key {key!r} has an empty segment: files have no such names")
+    return os.path.join(folder, key)
 
 
 def _remove_unfinished(disk: Disk, path: str) -> None:

@@ -220,7 +220,13 @@ class UnfinishedFile:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                logger.warning("%s: the unfinished file %s cannot be removed: %s", self._target.shown, partial, error)
+                logger.warning(
+                    "%s: the unfinished file %s cannot be removed: %s",
+                    self._target.shown,
+                    partial,
+                    error,
+                    extra={"path": self._target.shown},
+                )
 
     @property
     def _fd(self) -> int:

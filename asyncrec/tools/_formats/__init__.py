@@ -1,6 +1,6 @@
-"""`Formats` are what `asyncrec.tools.convert` knows: JSON lines, which are built in, and the formats of plugins.
+"""`Formats` are what `asyncrec.tools.convert` knows: JSON lines and CSV, which are built in, and plugins' formats.
 
-The built-in one is found without looking for plugins, and no plugin can claim its name or its suffixes, nor those of
+The built-in ones are found without looking for plugins, and no plugin can claim its name or its suffixes, nor those of
 records. A format that is known and not installed says what to install.
 """
 
@@ -14,14 +14,14 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec.errors import ArgumentValueError, PluginError
 from asyncrec.plugins._kinds import Format
 from asyncrec.plugins._manager import DISABLE, PLUGINS, Plugins
-from asyncrec.tools._formats import jsonl
+from asyncrec.tools._formats import csv, jsonl
 
 __all__ = ["FORMATS", "RECORDS", "Formats"]
 
 RECORDS = "tfrecord"
 """What a file is whose suffix says nothing else."""
 
-_BUILT_IN = (jsonl,)
+_BUILT_IN = (jsonl, csv)
 # What we know that is brought by a distribution: formats, with their suffixes.
 _KNOWN = {"parquet": (".parquet",), "warc": (".warc", ".warc.gz")}
 _PACKAGES = {"parquet": "asyncrec-formats", "warc": "asyncrec-formats"}
@@ -59,6 +59,10 @@ class Formats:
         lower = file.lower()
         found = max((suffix for suffix in self._suffixes if lower.endswith(suffix)), key=len, default="")
         return self._suffixes.get(found, RECORDS)
+
+    def known(self) -> str:
+        """The suffixes of all formats, for a message."""
+        return ", ".join(sorted(self._suffixes))
 
     def get(self, name: str) -> Format:
         """The format of a name that is not `RECORDS`.

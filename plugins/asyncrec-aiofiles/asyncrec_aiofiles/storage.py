@@ -154,7 +154,7 @@ class _FileSink(ByteSink):
         try:
             await self._files.call(unlink, self._draft)
         except OSError as error:  # the caller hears of what went wrong first
-            logger.warning("%s is left behind: %s", self._draft, error)
+            logger.warning("%s is left behind: %s", self._draft, error, extra={"path": self._draft})
 
 
 class _FileSource(ByteSource):

@@ -275,7 +275,7 @@ async def test_text_that_is_none_has_no_column_of_text(storage: Storage) -> None
 
 
 async def test_large_records_are_encoded_some_at_a_time(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncrec.tools._convert._BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr("asyncrec.tools._export._BATCH_BYTES", 1 << 20)
     await asyncrec.write_records("x.tfrecord", [asyncrec.encode_example({"a": bytes(300 << 10)})] * 50, storage=storage)
     await convert(storage, "x.tfrecord", "x.parquet")
     file = pq.ParquetFile(io.BytesIO(await storage.get("x.parquet")))

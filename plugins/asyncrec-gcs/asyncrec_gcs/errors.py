@@ -7,11 +7,9 @@ client's: those carry the request, its headers and the address of the upload ses
 
 from __future__ import annotations
 
-import email.utils
 import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Literal
 
 import aiohttp
@@ -25,6 +23,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
+from asyncrec.storage import parse_retry_after
 
 __all__ = ["Condition", "SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
 
@@ -63,7 +62,7 @@ def of_answer(
     reason, words = _explanation(body)
     text = strike(f"{what}: HTTP {status}" + (f" {reason}" if reason else "") + (f": {words}" if words else ""), secret)
     if is_transient(status) or (status == 403 and reason in _LIMITS):
-        return TransientStorageError(text, retry_after=_retry_after(headers))
+        return TransientStorageError(text, retry_after=parse_retry_after(headers.get("Retry-After")))
     if status == 401:
         return StoragePermissionError(
             f"{text}; give credentials by GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, or "
@@ -118,14 +117,3 @@ def _explanation(body: bytes) -> tuple[str, str]:
         return reason, " ".join(str(error.get("message", "")).split())[:300]
     except (ValueError, KeyError, TypeError, AttributeError):
         return "", ""
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read the seconds from either form of the header (RFC 9110, 10.2.3)."""
-    value = headers.get("Retry-After", "").strip()
-    if re.fullmatch(r"\d+(\.\d+)?", value):
-        return float(value)
-    try:
-        return max(0.0, (email.utils.parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return None

@@ -28,7 +28,6 @@ __all__ = [
     "crc32c_header",
     "list_params",
     "object_url",
-    "parse_content_range",
     "parse_listing",
     "parse_object",
     "parse_stored",
@@ -127,18 +126,6 @@ def parse_stored(header: str | None) -> int:
 def range_header(start: int, end: int) -> str:
     """Make the header that asks for the bytes ``[start, end)``."""
     return f"bytes={start}-{end - 1}"
-
-
-def parse_content_range(header: str | None) -> tuple[int, int]:
-    """Read which bytes ``[start, end)`` a 206 says it carries.
-
-    Raises:
-        ValueError: it does not say.
-    """
-    match = re.fullmatch(r"bytes (\d+)-(\d+)/(?:\d+|\*)", (header or "").strip())
-    if match is None:
-        raise ValueError("the answer does not say which bytes it carries")
-    return int(match[1]), int(match[2]) + 1
 
 
 def crc32c_header(value: int) -> str:

@@ -2,22 +2,19 @@
 
 The library gives the HTTP session, the token, and the calls of `asyncrec_gcs.calls`. All requests are sent here, and
 those that carry objects are formed by us, because its `Storage.upload` cannot stream and, after a fault, reports
-success for objects that are not there. The client is shared, counted, and closed when the last storage that uses it
-closes.
+success for objects that are not there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-import anyio
-import anyio.lowlevel
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from gcloud.aio.auth import AioSession, Token
 from gcloud.aio.auth.token import Type
@@ -25,21 +22,17 @@ from gcloud.aio.storage import Storage as GcloudStorage
 from yarl import URL
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage import Buffer, in_thread
+from asyncrec.storage import Buffer, SharedClients, SlicedBody, in_thread
 
 from .errors import of_transport
 from .options import Access
 
-__all__ = ["Answer", "Client", "shared_client"]
+__all__ = ["CLIENTS", "Answer", "Client"]
 
-# An int would count the body too. A body that moves is never given up; see `_Body` for the way up.
+# An int would count the body too. A body that moves is never given up; see `SlicedBody` for the way up.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 # Seconds in which a request must make progress: connect, send the next slice, or be answered.
 _STALLED = 60.0
-# Seconds for closing idle connections: nothing is on its way any more.
-_CLOSE_SECONDS = 5.0
-# Slices of a body as handed to the socket: each may be copied, and 256 KiB take 0.05 ms.
-_SLICE = 256 * 1024
 # An error's JSON is a few hundred bytes; what is longer is no explanation.
 _ERROR_BYTES = 16 * 1024
 # Joining more than this would hold the loop for too long.
@@ -122,7 +115,7 @@ class Client:
                     method,
                     URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp takes both; a str would be re-encoded
                     headers=sent,
-                    data=_Body(view, patience) if view else None,
+                    data=SlicedBody(view, lambda: _extend(patience)) if view else None,
                     auto_raise_for_status=False,
                     allow_redirects=False,  # a 308 is an answer here
                     auto_decompress=False,
@@ -176,34 +169,6 @@ class Client:
         await self._session.close()
 
 
-class _Body:
-    """A request's body in slices, each of which is a sign of life.
-
-    A class, not a generator: one that is left in the middle needs no finalising.
-    """
-
-    def __init__(self, view: memoryview, patience: asyncio.Timeout) -> None:
-        self._view = view
-        self._patience = patience
-        self._begun = False
-
-    def __aiter__(self) -> _Body:
-        if self._begun:
-            # aiohttp repeats a request whose connection broke, older ones even with what was left of the body.
-            raise ConnectionResetError("the body was sent in part")
-        return self
-
-    async def __anext__(self) -> memoryview:
-        if not self._view:
-            raise StopAsyncIteration
-        self._begun = True
-        # A fast socket takes one slice after the other without the loop having had its turn.
-        await asyncio.sleep(0)
-        _extend(self._patience)
-        piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
-        return piece
-
-
 def _extend(patience: asyncio.Timeout) -> None:
     with suppress(RuntimeError):  # expired, or the answer came before the body was sent
         patience.reschedule(asyncio.get_running_loop().time() + _STALLED)
@@ -240,44 +205,6 @@ class _Given(Token):
         return self.access_token
 
 
-class _Shared:
-    def __init__(self) -> None:
-        self.users = 0
-        self.making = anyio.Lock()
-        self.client: Client | None = None
-
-
-_clients: anyio.lowlevel.RunVar[dict[Access, _Shared]] = anyio.lowlevel.RunVar("asyncrec_gcs_clients")
-
-
-@asynccontextmanager
-async def shared_client(access: Access) -> AsyncIterator[Client]:
-    """Give a client for ``access``, made now or shared with others on this event loop.
-
-    Raises:
-        StoragePermissionError: the file of credentials cannot be used.
-    """
-    try:
-        clients = _clients.get()
-    except LookupError:
-        clients = {}
-        _clients.set(clients)
-    shared = clients.setdefault(access, _Shared())
-    shared.users += 1
-    try:
-        async with shared.making:
-            if shared.client is None:
-                shared.client = Client(access, await in_thread(_token, access))
-        yield shared.client
-    finally:
-        shared.users -= 1
-        if not shared.users:
-            del clients[access]
-            if shared.client is not None:
-                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                    await shared.client.close()
-
-
 def _token(access: Access) -> Token:
     """Make what tokens come from. It reads files."""
     if access.token is not None or access.emulator or access.anonymous:
@@ -295,3 +222,11 @@ def _token(access: Access) -> Token:
         where = access.service_file or "gcloud's default credentials"
         raise StoragePermissionError(f"{where}: not a file of credentials that can be used{kind}")
     return token
+
+
+async def _make(access: Access) -> Client:
+    return Client(access, await in_thread(_token, access))
+
+
+CLIENTS = SharedClients("asyncrec_gcs_clients", _make, Client.close)
+"""The clients in use. Making one raises a StoragePermissionError where the file of credentials cannot be used."""

@@ -18,11 +18,10 @@ import numpy as np
 from crc32c import crc32c
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import Buffer, ByteSink, SinkState, in_thread
+from asyncrec.storage import Buffer, ByteSink, SinkState, in_thread, sheltered
 
 from .bucket import Bucket
 from .protocol import UNIT
-from .shelter import sheltered
 from .upload import ABORT_SECONDS, Upload
 
 __all__ = ["GcsSink"]
@@ -133,7 +132,11 @@ class GcsSink(ByteSink):
                     self._task.exception()  # seen: it was raised, or is beside the point
             await self._upload.abort()
         if limit.cancelled_caught:
-            logger.warning("%s: aborting the upload took too long; it expires by itself within a week", self._shown)
+            logger.warning(
+                "%s: aborting the upload took too long; it expires by itself within a week",
+                self._shown,
+                extra={"path": self._shown},
+            )
 
 
 def _cut(

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.errors import ArgumentTypeError
 from asyncrec.storage import DEFAULT, ByteSink, ByteSource, ObjectInfo, RetryPolicy, Storage, check_key, retrying
 
 from .bucket import Bucket
 from .options import Options
-from .session import shared_client
+from .session import CLIENTS
 from .sink import GcsSink
 from .source import WINDOW, GcsSource
 
@@ -47,8 +47,6 @@ class GcsStorage(Storage):
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        if start < 0 or (end is not None and end < 0):
-            raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
         return GcsSource(self._bucket, check_key(key), start=start, end=end, etag=etag)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
@@ -78,5 +76,5 @@ async def open_bucket(options: Options, *, policy: RetryPolicy = DEFAULT) -> Asy
     Raises:
         StoragePermissionError: the file of credentials cannot be used.
     """
-    async with shared_client(options.access) as client:
+    async with CLIENTS.use(options.access) as client:
         yield GcsStorage(Bucket(client, options, policy))

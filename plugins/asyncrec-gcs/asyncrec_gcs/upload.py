@@ -23,7 +23,7 @@ from asyncrec.errors import (
     StorageError,
     TransientStorageError,
 )
-from asyncrec.storage import ObjectInfo, retrying
+from asyncrec.storage import ObjectInfo, retrying, sheltered
 
 from .bucket import Bucket
 from .errors import Condition, SessionGoneError
@@ -38,7 +38,6 @@ from .protocol import (
     session_url,
 )
 from .session import Answer
-from .shelter import sheltered
 
 __all__ = ["ABORT_SECONDS", "Upload"]
 
@@ -121,7 +120,12 @@ class Upload:
         try:
             await retrying(request, what=what, policy=self._brief)
         except StorageError as error:
-            logger.warning("%s: not confirmed; the session expires by itself within a week: %s", what, error)
+            logger.warning(
+                "%s: not confirmed; the session expires by itself within a week: %s",
+                what,
+                error,
+                extra={"path": self._bucket.shown(self._key)},
+            )
             return
         self._address = None
 

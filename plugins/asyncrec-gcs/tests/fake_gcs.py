@@ -5,15 +5,15 @@ Faults are planned by a function that sees each request before it is served. Wha
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from unittest import mock
 
 from aiohttp import web
-from gcs_api import UNIT, Api, Refusal
-from gcs_faults import Fault, Plan, chaos, nothing, nth
+from asyncrec_gcs.session import Answer, Client
+from gcs_api import UNIT, Api
+from gcs_faults import Fault, chaos, nothing, nth
 
 __all__ = ["UNIT", "FakeGcs", "Fault", "chaos", "nothing", "nth"]
 
@@ -21,25 +21,18 @@ __all__ = ["UNIT", "FakeGcs", "Fault", "chaos", "nothing", "nth"]
 class FakeGcs(Api):
     """The store while it is `serving`, what it was asked, and what goes wrong with it.
 
+    The kinds in its log are ``open``, ``put``, ``last``, ``query``, ``abort``, ``read``, ``meta``, ``list``,
+    ``delete``, ``token``, ``credentials``.
+
     Attributes:
-        plan: asked about each request, with its kind and number.
-        log: the kinds of all requests: ``open``, ``put``, ``last``, ``query``, ``abort``, ``read``, ``meta``, ``list``,
-            ``delete``, ``token``, ``credentials``.
-        page: the status and the text of the answer to whatever has the fault ``answer``.
-        lost: sessions whose address was in an answer that did not arrive: nobody can take them away.
+        heard: sessions whose address a client has got, while somebody was `listening`.
         most_puts: how many chunks were on their way at once.
-        reached: set when a request stalls.
     """
 
     def reset(self) -> None:
         super().reset()
-        self.plan: Plan = nothing
-        self.lost: set[str] = set()
-        self.log: list[str] = []
-        self.seen: list[dict[str, str]] = []
-        self.reached = threading.Event()
-        self.most_puts = 0
-        self.page = 200, "<html>Sign in</html>"
+        self.heard: set[str] = set()
+        self.most_puts = self._puts = 0
 
     @property
     def unfinished(self) -> list[str]:
@@ -47,113 +40,39 @@ class FakeGcs(Api):
 
     @property
     def left(self) -> list[str]:
-        """Names of unfinished uploads that somebody could have taken away."""
-        return [each.name for upload, each in self.sessions.items() if not each.done and upload not in self.lost]
-
-    @property
-    def busy(self) -> int:
-        """Requests under way."""
-        return self._busy
-
-    @property
-    def connections(self) -> int:
-        return len(self._server.connections)
-
-    @property
-    def counts(self) -> Counter[str]:
-        return Counter(self.log)
-
-    def wait_until_idle(self) -> None:
-        """Return when no request is under way, as the server sees it; a client that hung up is seen soon after."""
-        assert self._idle.wait(5), f"{self._busy} requests are still under way"
+        """Names of unfinished uploads that somebody could have taken away: a client has got their address."""
+        used = self.ended | {upload for upload, each in self.sessions.items() if each.done}
+        assert used <= self.heard, "nobody was listening"
+        return [each.name for upload, each in self.sessions.items() if not each.done and upload in self.heard]
 
     @contextmanager
-    def serving(self) -> Iterator[FakeGcs]:
-        ready: threading.Event = threading.Event()
-        thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="fake-gcs")
-        thread.start()
-        ready.wait()
-        try:
-            yield self
-        finally:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            thread.join()
+    def listening(self) -> Iterator[None]:
+        """Learn which sessions' addresses reach a client: it may have given up an answer that was sent to it."""
+        request = Client.request
 
-    async def _serve(self, ready: threading.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        self._busy = self._puts = 0
-        self._idle = threading.Event()
-        self._idle.set()
-        self._server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        ready.set()
-        await self._stop.wait()
-        await runner.cleanup()
+        async def listen(client: Client, *args: Any, **options: Any) -> Answer:
+            answer = await request(client, *args, **options)
+            if "Location" in answer.headers:
+                self.heard.add(answer.headers["Location"].rpartition("upload_id=")[2])
+            return answer
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        kind = self.kind_of(request)
-        self.log.append(kind)
-        self.seen.append(dict(request.headers))
-        fault = self.plan(kind, len(self.log))
-        self._busy += 1
-        self._idle.clear()
-        self._puts += kind == "put"
+        with mock.patch.object(Client, "request", listen):
+            yield
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        put = self.kind_of(request) == "put"
+        self._puts += put
         self.most_puts = max(self.most_puts, self._puts)
         try:
-            return await self._faulty(request, kind, fault)
+            return await super().handle(request)
         finally:
-            self._busy -= 1
-            self._puts -= kind == "put"
-            if not self._busy:
-                self._idle.set()
+            self._puts -= put
 
-    async def _faulty(self, request: web.BaseRequest, kind: str, fault: Fault | None) -> web.StreamResponse:
-        how = fault.how if fault else ""
-        if fault is not None:
-            if how == "status":
-                await self._body(request)
-                return self._error(fault.status, fault.words, fault.headers)
-            if how == "stall":
-                await self._body(request)
-                self.reached.set()
-                await asyncio.Event().wait()  # cancelled when the client hangs up
-            if how == "reset":
-                return self._cut(request)
-            if how == "answer":
-                return web.Response(status=self.page[0], text=self.page[1], content_type="application/json")
-            if how == "page":
-                await self._body(request)
-                return web.Response(text="<html>Sign in</html>", content_type="text/html")
-        try:
-            answer = await self.answer(request, kind, how)
-        except Refusal as refusal:
-            answer = self._error(refusal.status, refusal.words)
-        if how.endswith(("-after", "-reset")) and kind == "open":
-            self.lost.add(answer.headers.get("Location", "").rpartition("upload_id=")[2])
-        if fault is not None and how == "status-after":
-            return self._error(fault.status, fault.words, fault.headers)
+    def served(self, kind: str, how: str, answer: web.Response) -> bool:
         if how == "forget-after":
             self.sessions = {upload: session for upload, session in self.sessions.items() if not session.done}
-        if how in ("reset-after", "forget-after", "partial-reset"):
-            return self._cut(request)
-        if how == "truncate" and isinstance(answer.body, bytes) and len(answer.body) > 1:
-            cut = web.StreamResponse(status=answer.status, headers=answer.headers)
-            cut.content_length = len(answer.body)
-            await cut.prepare(request)
-            await cut.write(answer.body[: len(answer.body) // 2])
-            return self._cut(request)
-        return answer
+        return how in ("forget-after", "partial-reset")
 
-    def _cut(self, request: web.BaseRequest) -> web.Response:
-        if request.transport is not None:
-            request.transport.abort()
-        return web.Response()
-
-    def _error(self, status: int, words: str, headers: dict[str, str] | None = None) -> web.Response:
+    def error(self, status: int, words: str, headers: dict[str, str] | None = None) -> web.Response:
         body = {"error": {"code": status, "message": words, "errors": [{"reason": "chaos", "message": words}]}}
         return web.json_response(body, status=status, headers=headers)

@@ -11,14 +11,20 @@ import base64
 import json
 import random
 import re
+import sys
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from aiohttp import web
 from crc32c import crc32c
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
+
+from serving import Refusal, Server  # found by the line above
 
 __all__ = ["UNIT", "Api", "Object", "Refusal"]
 
@@ -43,20 +49,10 @@ class Session:
     done: bool = False
 
 
-class Refusal(Exception):
-    """The answer to a request that cannot be served."""
-
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
-        self.status = status
-        self.words = words
-
-
-class Api:
+class Api(Server):
     """The objects and the upload sessions of a store, and its answers to requests.
 
     Attributes:
-        url: where it is served, which the addresses of sessions begin with.
         page_size: how many objects a page of a listing has at the most.
         taking: cleared, bodies are left unread in their sockets.
         sparse: an object's size is left out where it is 0.
@@ -64,12 +60,8 @@ class Api:
         tokens: what the token endpoint has given out; only the last is good, when there are any.
     """
 
-    url: str
-
-    def __init__(self) -> None:
-        self.reset()
-
     def reset(self) -> None:
+        super().reset()
         self.token: str | None = None
         self.objects: dict[tuple[str, str], Object] = {}
         self.sessions: dict[str, Session] = {}
@@ -111,7 +103,7 @@ class Api:
         """Serve a request of a kind; of the faults, ``how``, those that change what is stored are done here."""
         path, query = self._where(request)
         if kind == "token":
-            await self._body(request)
+            await self.body(request)
             self.tokens.append(f"ya29.token-{len(self.tokens)}")
             return web.json_response({"access_token": self.tokens[-1], "expires_in": 3600, "token_type": "Bearer"})
         wanted = self.tokens[-1] if self.tokens else self.token
@@ -173,7 +165,7 @@ class Api:
         return web.json_response(page)
 
     async def _open(self, request: web.BaseRequest, bucket: str, query: dict[str, str]) -> web.Response:
-        described = json.loads(await self._body(request) or b"{}")
+        described = json.loads(await self.body(request) or b"{}")
         if query.get("uploadType") != "resumable" or query.get("name") != described.get("name", query.get("name")):
             raise Refusal(400, "not a resumable upload of one name")
         exclusive = query.get("ifGenerationMatch") == "0"
@@ -187,7 +179,7 @@ class Api:
     async def _session(self, request: web.BaseRequest, kind: str, upload: str, how: str) -> web.Response:
         if "Content-Length" not in request.headers:
             raise Refusal(411, "no length")
-        body = await self._body(request)
+        body = await self.body(request)
         session = self.sessions.get(upload)
         if session is None:
             raise Refusal(499 if upload in self.ended else 404, f"no session upload_id={upload}")
@@ -261,7 +253,7 @@ class Api:
             del resource["size"]
         return resource
 
-    async def _body(self, request: web.BaseRequest) -> bytes:
+    async def body(self, request: web.BaseRequest) -> bytes:
         if not self.taking.is_set():
             await asyncio.to_thread(self.taking.wait)
         return await request.content.read()

@@ -10,13 +10,12 @@ from asyncrec_gcs import sink as sink_module
 from asyncrec_gcs import upload as upload_module
 from asyncrec_gcs.options import Access
 from asyncrec_gcs.plugin import open_gcs
-from asyncrec_gcs.shelter import sheltered
 from fake_gcs import UNIT, FakeGcs, Fault, nth
 from gcloud.aio.auth.token import Token
 from opening import CANARY, open_quick
 
 import asyncrec
-from asyncrec.storage import BridgedStorage
+from asyncrec.storage import BridgedStorage, sheltered
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.testing._checks import content, send_all
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import pickle
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from asyncrec_gcs.options import Options
 from fake_gcs import UNIT, FakeGcs, Fault
 from opening import CANARY, open_quick
+from store_checks import everything
 
 from asyncrec.errors import StorageError
 from asyncrec.testing._checks import content, receive_all, send_all
@@ -22,23 +22,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_credentials_of_this
 asyncio_only = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 
 DATA = content(3 * UNIT + 5)
-
-
-def everything(error: BaseException) -> str:
-    """All that somebody might log of an error, with all it is chained to."""
-    texts, todo, seen = [], [error], set()
-    while todo:
-        one = todo.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        texts += [str(one), repr(one), repr(one.args), repr(vars(one)), "".join(traceback.format_exception(one))]
-        try:
-            texts.append(repr(pickle.dumps(one)))
-        except (pickle.PicklingError, TypeError, AttributeError) as reason:
-            texts.append(str(reason))
-        todo += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
-    return "\n".join(texts)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ async def test_any_range_gives_what_is_there_of_it(gcs: FakeGcs, start: int, end
 
 async def test_one_request_asks_for_no_more_than_a_window(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer is in memory, whatever the caller asks for."""
-    monkeypatch.setattr("asyncrec_gcs.source.WINDOW", UNIT)
+    monkeypatch.setattr("asyncrec_gcs.source.GcsSource.window", UNIT)
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key") as source:
         assert len(await source.receive(len(DATA))) == UNIT

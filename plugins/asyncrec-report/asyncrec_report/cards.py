@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 from .charts import histogram, meter, ranked
 from .html import Child, el
 from .humans import count, number, share, size
+from .humans import record as named
 from .numbers import Numbers
 from .profile import Feature, Profile
 from .strings import Strings
@@ -214,7 +215,7 @@ def _examples(strings: Strings) -> Iterator[Element]:
     """Short ones side by side in one list, others each in a box."""
     found = [(record, *preview(head, _PIECE), len(head), length) for record, head, length in sorted(strings.examples)]
     if all(is_text and length <= _SHORT and "\n" not in text for _, text, is_text, _, length in found):
-        rows = [el("li", el("code", text), el("span", f"record {record:,}")) for record, text, *_ in found]
+        rows = [el("li", el("code", text), el("span", named(at))) for at, text, *_ in found]
         if rows:
             yield el("ol", rows, class_="samples")
         return
@@ -225,7 +226,7 @@ def _examples(strings: Strings) -> Iterator[Element]:
         yield el(
             "figure",
             el("pre", beginning, class_="text" if is_text else "hex"),
-            el("figcaption", f"record {record:,}{cut}"),
+            el("figcaption", f"{named(record)}{cut}"),
             class_="example",
         )
 
@@ -238,7 +239,7 @@ def _pictures(strings: Strings, room: ImageRoom) -> Iterator[Child]:
             left_out += 1
             continue
         source = f"data:image/{picture.kind};base64,{b64encode(picture.data).decode()}"
-        text = f"record {picture.record:,}: {picture.width} × {picture.height} pixels, {size(len(picture.data))}"
+        text = f"{named(picture.record)}: {picture.width} × {picture.height} pixels, {size(len(picture.data))}"
         small = "pixels" if max(picture.width, picture.height) <= 64 else None
         image = el("img", src=source, alt=picture.label or text, title=text, loading="lazy", class_=small)
         figures.append(el("figure", image, el("figcaption", picture.label or f"{picture.width} × {picture.height}")))

@@ -11,6 +11,7 @@ from .charts import columns, histogram, ranked
 from .findings import Findings
 from .html import Child, el
 from .humans import count, number, share, size
+from .humans import record as named
 from .texts import preview
 
 __all__ = ["classes_card", "features_section", "other_records_section", "sizes_card"]
@@ -131,7 +132,7 @@ def other_records_section(findings: Findings) -> Element | None:
         el(
             "figure",
             el("pre", piece, class_="text" if is_text else "hex"),
-            el("figcaption", f"record {record:,} · {kind} · {size(length)}"),
+            el("figcaption", f"{named(record)} · {kind} · {size(length)}"),
             class_="example",
         )
         for record, kind, piece, is_text, length in profile.other_examples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 
 from asyncrec import Damage, ObjectNotFoundError, RecordIndex, Schema
 from asyncrec.errors import FormatError, SchemaError
@@ -116,6 +117,7 @@ class _Reading:
         self._findings = findings
         self._progress = progress
         self._index: tuple[str, RecordIndex | None] = ("", None)
+        self._starts: tuple[str, int | None] | None = None  # of the shard being read
 
     async def whole(self, shard: ShardFindings) -> None:
         if await self._read(shard):
@@ -150,6 +152,19 @@ class _Reading:
             message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
             shard.faults.append(Fault(shard.shard.display_path, message))
 
+    def _number(self, shard: ShardFindings, first: int | None, count: int) -> int:
+        """The number, among all records, of a shard's record; below 0, and no other's, where that is not known.
+
+        Behind damage nobody knows how many were lost.
+        """
+        if self._starts is None or self._starts[0] != shard.shard.key:
+            before = list(takewhile(lambda each: each is not shard, self._findings.shards))
+            known = all(each.records is not None for each in before)
+            start = sum(each.records or 0 for each in before) if known else None
+            self._starts = shard.shard.key, start
+        start = self._starts[1]
+        return -self._findings.profile.records - count if start is None or first is None else start + first
+
     async def _index_of(self, shard: ShardFindings) -> RecordIndex | None:
         if self._index[0] != shard.shard.key:
             entry = shard.shard.entry
@@ -182,7 +197,9 @@ class _Reading:
                         if records:
                             taken += len(records)
                             size += sum(map(len, records))
-                            await in_thread(self._findings.profile.add, records)
+                            place = None if reader.damage else first + taken - len(records)
+                            number = self._number(shard, place, len(records))
+                            await in_thread(self._findings.profile.add, records, number)
                             self._progress(self._findings.profile.records, self.total)
                         if len(records) < len(batch) or taken == most:
                             return False

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-__all__ = ["amount", "count", "day", "moment", "number", "share", "size", "span"]
+__all__ = ["amount", "count", "day", "moment", "number", "record", "share", "size", "span"]
 
 
 def count(many: int, what: str, plural: str | None = None) -> str:
     """``1 record``, ``2,000 records``."""
     return f"{many:,} {what if many == 1 else plural or what + 's'}"
+
+
+def record(number: int) -> str:
+    """A record by its number among all, where that is known."""
+    return f"record {number:,}" if number >= 0 else "a record"
 
 
 def size(many: float) -> str:

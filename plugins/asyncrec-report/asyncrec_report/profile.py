@@ -165,9 +165,13 @@ class Profile:
         """Records that are Examples, or SequenceExamples."""
         return self.records - self.others
 
-    def add(self, records: Sequence[bytes]) -> None:
-        """Count these, which follow those counted before. It takes as long as they are large: for a worker thread."""
-        first = self.records
+    def add(self, records: Sequence[bytes], first: int | None = None) -> None:
+        """Count these. It takes as long as they are large: for a worker thread.
+
+        ``first`` is the number of the first of them among all records; unless told they follow those counted before.
+        Below 0 it is nobody's number, and is not shown.
+        """
+        first = self.records if first is None else first
         self.records += len(records)
         self.sizes.add(np.fromiter(map(len, records), np.int64, len(records)))
         contexts: dict[int, dict[str, Values]] = {}

@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import os
 import re
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import botocore
 import sniffio
@@ -30,6 +27,7 @@ from aiobotocore.session import AioSession
 from botocore.handlers import add_expect_header
 
 from asyncrec.errors import StorageError
+from asyncrec.storage import SharedClients, trusting
 
 from .body import sign_in_thread
 from .dates import parse_date
@@ -42,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "connect"]
 
-# Seconds for closing a client's idle connections: nothing is on its way any more.
-_CLOSE_SECONDS = 5.0
 # The SDK's model of S3, read and parsed once: 50 ms of holding the interpreter's lock.
 _loader: Any = None
 
@@ -78,50 +74,28 @@ def _remember(request: Any, **_: Any) -> None:
         remember(value)
 
 
-class _Shared:
-    def __init__(self) -> None:
-        self.users = 0
-        self.making = anyio.Lock()
-        self.connection: Connection | None = None
-
-
 _Key = tuple["ClientOptions", frozenset[tuple[str, str]]]
-_shared: anyio.lowlevel.RunVar[dict[_Key, _Shared]] = anyio.lowlevel.RunVar("asyncrec_s3_clients")
 
 
-@asynccontextmanager
-async def connect(options: ClientOptions) -> AsyncIterator[Connection]:
+def connect(options: ClientOptions) -> AbstractAsyncContextManager[Connection]:
     """Give a client for ``options``, made now or shared with others on this event loop.
 
-    Raises:
+    Raises (on entering):
         StoragePermissionError: the profile is not there, or the credentials are incomplete.
         StorageError: the file of authorities is not there, or is none.
     """
-    try:
-        clients = _shared.get()
-    except LookupError:
-        clients = {}
-        _shared.set(clients)
     # What the SDK reads from the environment is part of what makes a client.
-    key = options, frozenset((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
-    shared = clients.setdefault(key, _Shared())
-    shared.users += 1
-    try:
-        async with shared.making:
-            if shared.connection is None:
-                shared.connection = await _open(options)
-        yield shared.connection
-    finally:
-        shared.users -= 1
-        if not shared.users:
-            if clients.get(key) is shared:
-                del clients[key]
-            if shared.connection is not None:
-                with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                    await shared.connection.client.__aexit__(None, None, None)
+    return _CLIENTS.use(
+        (options, frozenset((name, value) for name, value in os.environ.items() if name.startswith("AWS_")))
+    )
 
 
-async def _open(options: ClientOptions) -> Connection:
+async def _close(connection: Connection) -> None:
+    await connection.client.__aexit__(None, None, None)
+
+
+async def _open(key: _Key) -> Connection:
+    options, _ = key
     backend = sniffio.current_async_library()
     for secret in (options.aws_access_key_id, options.aws_secret_access_key, options.aws_session_token):
         remember(secret)
@@ -136,6 +110,9 @@ async def _open(options: ClientOptions) -> Connection:
     return connection
 
 
+_CLIENTS = SharedClients("asyncrec_s3_clients", _open, _close)
+
+
 def _check_authorities(options: ClientOptions, session: Any) -> None:
     """Check that the bundle that is named can be used: else every request would fail, hours of back-off later, unnamed.
 
@@ -147,13 +124,7 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
         name, path = "AWS_CA_BUNDLE, or ca_bundle of the SDK's configuration", session.get_config_variable("ca_bundle")
     if not isinstance(path, str):
         return
-    what = f"opening a client for S3: {path}, the authorities named by {name}"
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
-    except ssl.SSLError as error:
-        raise StorageError(f"{what}: not a file of certificates in PEM form ({error.reason})") from None
-    except OSError as error:
-        raise StorageError(f"{what}: {error.strerror}") from None
+    trusting(path, named_by=name, what="opening a client for S3")
 
 
 class _Session(AioSession):  # type: ignore[misc]  # without types

@@ -6,11 +6,8 @@ store's code and its words with credentials struck out (stores do echo them), an
 
 from __future__ import annotations
 
-import email.utils
 import json
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import botocore.exceptions as sdk
@@ -24,6 +21,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
+from asyncrec.storage import parse_retry_after
 
 from .redaction import redact, strike
 
@@ -118,7 +116,9 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
             "(rgw_mp_lock_max_time)"
         )
     if code in _TRANSIENT or (status in _TRANSIENT_STATUS and code != "NotImplemented"):
-        return TransientStorageError(text, retry_after=_retry_after(metadata.get("HTTPHeaders", {})))
+        return TransientStorageError(
+            text, retry_after=parse_retry_after(metadata.get("HTTPHeaders", {}).get("retry-after"))
+        )
     if code == "NoSuchUpload":
         return UploadGoneError(text)
     if code == "InvalidPart":
@@ -134,19 +134,6 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
     if status == 404:
         return ObjectNotFoundError(text)
     return StorageError(text)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Read the seconds from either form of the header (RFC 9110, 10.2.3)."""
-    value = headers.get("retry-after", "").strip()
-    if not value:
-        return None
-    if re.fullmatch(r"\d+(\.\d+)?", value):
-        return float(value)
-    try:
-        return max(0.0, (email.utils.parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
-        return None
 
 
 def scrub(error: BaseException) -> None:

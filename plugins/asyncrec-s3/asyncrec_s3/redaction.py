@@ -7,9 +7,10 @@ things when debugging, and a log is read by more people than hold the credential
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import deque
+
+from asyncrec.storage import Redacting
 
 __all__ = ["quieten", "redact", "remember", "strike"]
 
@@ -44,23 +45,9 @@ def strike(text: str) -> str:
     return redact(_BY_NAME.sub(r"\1***", text))
 
 
-class _Redacting(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        if (clean := strike(text)) != text:
-            record.msg, record.args = clean, ()
-        if record.exc_info:
-            # As text, which is struck through; whoever formats the record takes it in place of the error.
-            record.exc_text = strike(_formatter.formatException(record.exc_info))
-            record.exc_info = None
-        return True
-
-
-_formatter = logging.Formatter()
-_redacting = _Redacting()
+_redacting = Redacting(strike)
 
 
 def quieten() -> None:
     """Let nothing of a credential through the SDK's loggers. Repeated, it does nothing."""
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_redacting)
+    _redacting.install(_LOGGERS)

@@ -10,53 +10,13 @@ from types import TracebackType
 import anyio
 import anyio.lowlevel
 
-from asyncrec.storage import TaskScope
+from asyncrec.storage import PartBuffers, PartSlots, TaskScope
 
 from .bucket import Bucket
-from .buffers import Buffers
 from .client import connect
 from .options import Options
 
-__all__ = ["Shared", "Slots"]
-
-
-class Slots:
-    """Room for parts on their way, in pieces of one chunk, shared by all sinks of a storage.
-
-    A part that has grown takes as many as it is chunks long, and all of them where it is longer.
-    """
-
-    def __init__(self, count: int, chunk_size: int) -> None:
-        self._count = count
-        self._chunk = chunk_size
-        self._free = anyio.Semaphore(count)
-        # One takes at a time: two that each held half would wait for each other.
-        self._turn = anyio.Lock()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether somebody waits for room."""
-        return self._turn.statistics().locked
-
-    def of(self, size: int) -> int:
-        """Count the slots that a part of ``size`` bytes takes."""
-        return min(self._count, -(-size // self._chunk))
-
-    async def acquire(self, slots: int) -> None:
-        """Wait for so many slots; cancelled, take none."""
-        async with self._turn:
-            taken = 0
-            try:
-                while taken < slots:
-                    await self._free.acquire()
-                    taken += 1
-            except BaseException:
-                self.release(taken)
-                raise
-
-    def release(self, slots: int) -> None:
-        for _ in range(slots):
-            self._free.release()
+__all__ = ["Shared"]
 
 
 class Shared:
@@ -69,8 +29,8 @@ class Shared:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.bucket: Bucket
-        self.slots = Slots(options.max_concurrency, options.chunk_size)
-        self.buffers = Buffers(options.chunk_size)
+        self.slots = PartSlots(options.max_concurrency, options.chunk_size)
+        self.buffers = PartBuffers(options.chunk_size)
         # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = TaskScope()

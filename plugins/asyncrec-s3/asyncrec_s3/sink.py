@@ -1,8 +1,8 @@
 """`S3Sink`: one object being written, as one put or as a multipart upload of unknown length.
 
 An object shorter than a chunk is one put, sent at the exit. Otherwise the first full chunk begins an upload, and each
-chunk is a part, uploaded by a task of the storage while the caller goes on. The storage's `Slots` bound the bytes on
-their way, and are waited for before a chunk is copied.
+chunk is a part, uploaded by a task of the storage while the caller goes on. The storage's `PartSlots` bound the bytes
+on their way, and are waited for before a chunk is copied.
 
 At the exit either the object is published and verified, or nothing of it is left, whatever the answers to the last
 requests were (`publication`, `upload`). The requests that decide run in tasks of the storage, which no cancellation of
@@ -19,10 +19,9 @@ from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
-import crc32c
 
 from asyncrec.errors import ArgumentValueError, StorageError, TransientStorageError
-from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, SinkState, in_thread
+from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, SinkState, fill_part, in_thread
 
 from .body import body_of
 from .bucket import writer_metadata
@@ -135,9 +134,9 @@ class S3Sink(ByteSink):
         """Copy the chunk into memory of our own, in a thread where that takes more than about 1 ms."""
         if size <= MIB:
             await anyio.lowlevel.checkpoint()
-            self._crc = _gather(buffers, into, self._crc)
+            self._crc = fill_part(into, buffers, self._crc)
         else:
-            self._crc = await in_thread(_gather, buffers, into, self._crc, limiter=self._shared.threads)
+            self._crc = await in_thread(fill_part, into, buffers, self._crc, limiter=self._shared.threads)
         self._size += size
         return into
 
@@ -238,13 +237,3 @@ class S3Sink(ByteSink):
         content = Content(size=self._size, crc32c=crc, etag=self._upload.sent.etag, certain=self._upload.sent.certain)
         request = partial(self._bucket.call, "complete_multipart_upload", what, **params)
         return await self._publication.publish(request, content, what, withdraw=self._upload.abort)
-
-
-def _gather(buffers: Sequence[Buffer], into: bytearray | memoryview, crc: int | None) -> int | None:
-    with memoryview(into) as view:
-        end = 0
-        for buffer in buffers:
-            with memoryview(buffer).cast("B") as piece:
-                begin, end = end, end + len(piece)
-                view[begin:end] = piece
-    return None if crc is None else crc32c.crc32c(into, crc)

@@ -15,14 +15,13 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.storage import in_thread
+from asyncrec.storage import PartTasks, in_thread
 
 from .body import body_of
 from .bucket import bare, writer_metadata
 from .parts import Digest
 from .sent import SentParts
 from .shared import Shared
-from .tasks import Tasks
 
 __all__ = ["MultipartUpload"]
 
@@ -54,7 +53,7 @@ class MultipartUpload:
         self._created = anyio.Event()
         self._stray = False
         self._attempts: Counter[int] = Counter()
-        self._tasks = Tasks(shared.tasks, shared.slots.release)
+        self._tasks = PartTasks(shared.tasks, shared.slots.release)
         self._creating = anyio.CancelScope(shield=True)
 
     def start(self, data: memoryview, slots: int) -> None:
@@ -222,6 +221,7 @@ class MultipartUpload:
                 "%s: an unfinished upload may be left, which list_unfinished shows: %s",
                 self._bucket.what("write", self._key),
                 left,
+                extra={"path": self._bucket.shown(self._key)},
             )
 
     async def _remove_strays(self) -> None:

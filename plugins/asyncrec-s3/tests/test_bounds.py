@@ -6,11 +6,11 @@ from typing import Any
 
 import anyio
 import pytest
-from asyncrec_s3.shared import Slots
 from asyncrec_s3.storage import S3Storage
 from s3_opening import Open, until
 
 from asyncrec.errors import TransientStorageError
+from asyncrec.storage import PartSlots
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ async def test_short_objects_do_not_wait_for_each_other(open_storage: Open) -> N
 
 async def test_large_parts_take_their_share() -> None:
     """A part of several chunks takes as many slots, one longer than all takes all; none is lost on cancellation."""
-    slots = Slots(4, 10)
+    slots = PartSlots(4, 10)
     assert [slots.of(size) for size in (1, 10, 11, 40, 400)] == [1, 1, 2, 4, 4]
     await slots.acquire(3)
     with anyio.move_on_after(0):

@@ -37,7 +37,7 @@ async def test_clients_are_shared_and_closed(open_storage: Open, proxy: Any) -> 
             assert mine[0] is not mine[2]
             await two.put("x", b"x")
         await one.put("y", b"y")
-    assert not clients._shared.get()
+    assert not clients._CLIENTS._clients.get()
     await until(lambda: proxy.connections == 0)
 
 

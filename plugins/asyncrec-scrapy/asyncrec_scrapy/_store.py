@@ -157,7 +157,12 @@ class Store:
             return
         self.error = error
         self._crawler.stats.set_value("asyncrec/failed", f"{type(error).__name__}: {error}")
-        _log.error("asyncrec: what was crawled cannot be stored, and the crawl stops: %s", error, exc_info=error)
+        _log.error(
+            "asyncrec: what was crawled cannot be stored, and the crawl stops: %s",
+            error,
+            exc_info=error,
+            extra={"spider": self._crawler.spidercls.name},
+        )
         engine = self._crawler.engine
         if not self._end.is_set() and engine is not None:
             task = asyncio.get_running_loop().create_task(self._stop(engine))

@@ -1,4 +1,4 @@
-"""An upload does its work in the background in `Tasks`, which its storage runs."""
+"""An upload sends its parts in the background, in `PartTasks`, which its storage runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from asyncrec.storage import TaskScope
+from asyncrec._concurrency.tasks import TaskScope
 
-__all__ = ["Tasks"]
+__all__ = ["PartTasks"]
 
 
-class Tasks:
+class PartTasks:
     """The tasks of one upload. The first that fails cancels the others, and its error is kept.
 
     Args:

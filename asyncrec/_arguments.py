@@ -1,0 +1,46 @@
+"""What users give for sizes is read here: 67108864, ``"64MiB"``, ``"64M"``, ``"1 GB"``. Pure."""
+
+from __future__ import annotations
+
+import operator
+import re
+from typing import TypeAlias
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["Size", "byte_count"]
+
+Size: TypeAlias = "int | str"
+"""A number of bytes, or text such as ``"64MiB"``: k, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024."""
+
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?) ?([kmgt]i?)?b?", re.IGNORECASE)
+_POWERS = " kmgt"
+
+
+def byte_count(value: Size | float, name: str) -> int:
+    """The number of bytes that ``value`` means; ``name`` is the argument's, for messages.
+
+    Raises:
+        ValueError: text that is no size, or a number with a fraction.
+        TypeError: neither a number nor text.
+    """
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip())
+        if match is None:
+            raise ArgumentValueError(f"{name}={value!r}: {_WRITE}")
+        unit = (match[2] or " ").lower()
+        factor: int = (1024 if unit.endswith("i") else 1000) ** _POWERS.index(unit[0])
+        return int(match[1]) * factor if match[1].isdigit() else int(float(match[1]) * factor)
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise ArgumentValueError(f"{name}={value!r}: {_WRITE}")
+        return int(value)
+    if isinstance(value, bool):
+        raise ArgumentTypeError(f"{name}={value!r}: {_WRITE}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name} is a {type(value).__name__}: {_WRITE}") from None
+
+
+_WRITE = "give a number of bytes, or text such as '64MiB' (64 times 2**20) or '64M' (64 times 10**6)"

@@ -1,0 +1,298 @@
+"""`LocalShards` reads records of uncompressed shards in a local folder, whose files stay open: no task, no loop.
+
+It gives records that are whole, good and where the index says, and nothing otherwise: whoever gets nothing reads them
+by `RangeReader`, which finds out what is wrong and says so. So there is one place that makes the errors, and this one
+is fast: a record that is in memory costs a look at its file's name, one read, and its checksums.
+
+Never a memory map: a page that is not there would hold whoever touches it, the event loop too, and a file that is cut
+would end the process.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+
+from asyncrec._concurrency.forks import on_fork
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.index import RecordIndex
+from asyncrec._sampling.random_access.frame_extractor import cut_exactly
+from asyncrec._sampling.random_access.range_reader import RangeRead
+from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec.errors import StorageError
+from asyncrec.storage._local.disk import Place
+from asyncrec.storage._local.open_files import OpenFile, OpenFiles, Range
+from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._url import join
+
+__all__ = ["LocalReads", "LocalShards"]
+
+# Copied on the event loop at once: about 40 us.
+_MOST_ON_LOOP = 256 << 10
+# Read there, of one shard: each is a call of the system, and 1.4 us.
+_MOST_RECORDS_ON_LOOP = 256
+# Cut at once: whoever cuts more makes the event loop wait longer for the interpreter.
+_PIECE_BYTES = 1 << 20
+# A range from here on is read into an object of its own; smaller ones are gathered.
+_LARGE = 128 << 10
+_PIECE_RECORDS = 4096
+# Of one hop to a thread, whose cost is nothing beside them.
+_HOP_BYTES = 8 << 20
+_HOP_RECORDS = 8192
+# Open at once, until what is wanted of them was read; others are opened in the same hop while there is time.
+_MOST_FILES = 16
+# Reading from a disk that is slow goes on in another hop: whoever cancels a call waits no longer.
+_HOP_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+class LocalShards:
+    """The plain shards of a data set in a local folder. Used by the event loop and any number of threads."""
+
+    def __init__(self, folder: LocalStorage, files: ShardFiles) -> None:
+        self._folder = folder
+        self._files = files
+        self._open = OpenFiles(folder.disk)
+        self._scratch = bytearray()
+        # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
+        self.cutting = threading.Lock()
+        on_fork(self)
+
+    def forked(self) -> None:
+        """In a child: another thread may have held it."""
+        self.cutting = threading.Lock()
+
+    @classmethod
+    def of(cls, files: ShardFiles) -> LocalShards | None:
+        """Those of a data set; `None` where it is none of a local folder."""
+        folder = None if files.cached else local_folder(files.folder)
+        return None if folder is None else cls(folder, files)
+
+    async def in_thread(self, func: Callable[[], T]) -> T:
+        """Call it in a thread, of which the folder has so many at most."""
+        return await self._folder.disk.in_thread(func)
+
+    async def close(self) -> None:
+        """Close the files, in a thread; each that is read from now on is opened for that."""
+        await self._folder.disk.surely_in_thread(self._open.close)
+
+    def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
+        """One record. Without ``waits``, on the event loop, only if nothing has to be opened or waited for."""
+        size, begin = index.sizes.item(within), index.offsets.item(within)
+        if waits:
+            file = self.opened(shard)
+            data = None if file is None else _read(file, size, begin)
+        else:
+            file = self._open.held(shard, waits=False)
+            data = None if file is None else self._cached(file, [(size, begin)], size)
+        records = None if data is None else cut_exactly(data, [size - FRAME_OVERHEAD])
+        return None if records is None else records[0]
+
+    def cached(self, part: RangeRead) -> list[bytes] | None:
+        """The records of one shard, a few, if nothing has to be opened or waited for. On the event loop."""
+        if len(part.within) > _MOST_RECORDS_ON_LOOP:
+            return None
+        file = self._open.held(part.shard, waits=False)
+        if file is None:
+            return None
+        ranges, lengths = _ranges(part)
+        data = self._cached(file, ranges, _size(lengths))
+        return None if data is None else cut_exactly(data, lengths)
+
+    def opened(self, shard: int) -> OpenFile | None:
+        """The shard's file, if it is the one that is to be read. Blocks."""
+        file = self._open.held(shard, waits=True)
+        if file is not None:
+            return file
+        key = self._files.shards[shard].path
+        try:
+            place = Place(key=key, path=str(self._folder.path_of(key)), shown=join(self._folder.root, key))
+            return self._open.open(shard, place, partial(self._files.pin, shard))
+        except (StorageError, ValueError):  # ValueError: no name that a file has
+            return None
+
+    def _cached(self, file: OpenFile, ranges: list[Range], size: int) -> bytes | None:
+        if size > _MOST_ON_LOOP:
+            return None
+        if not self._scratch:
+            self._scratch = bytearray(_MOST_ON_LOOP)
+        with memoryview(self._scratch) as view:
+            return None if file.cached(ranges, view) else bytes(view[:size])
+
+
+class LocalReads:
+    """Reads many records of local shards, in steps: each in a worker thread, or all where waiting is no matter.
+
+    Args:
+        found: the records are put here, each part's from its ``first`` on.
+
+    Attributes:
+        refused: what is to be read in another way, since something is not as it should be.
+    """
+
+    def __init__(self, shards: LocalShards, parts: Iterable[RangeRead], found: list[bytes | None]) -> None:
+        self._shards = shards
+        self._pieces = self._made(parts)
+        self._hop: deque[_Piece] = deque()
+        self._more = True
+        self._found = found
+        self._scratch = bytearray()
+        self.refused: list[RangeRead] = []
+
+    def step(self) -> bool:
+        """Read the next of them; whether there are more. Blocks."""
+        deadline = time.perf_counter() + _HOP_SECONDS
+        enough = bool(self._hop) or self._begin()
+        while self._hop:
+            piece = self._hop[0]
+            if not piece.complete(deadline):
+                return True
+            self._hop.popleft()
+            records = piece.records(self._shards.cutting)
+            if records is None:
+                self.refused.append(piece.part)
+            else:
+                self._found[piece.part.first : piece.part.first + len(records)] = records
+            if not (self._hop or enough) and time.perf_counter() < deadline:
+                enough = self._begin()
+        return self._more
+
+    def _begin(self) -> bool:
+        """Take the next pieces, read of them what is in memory, and have the disk fetch the rest.
+
+        Gives whether that is enough for one hop, and not just as many files as are open at once.
+        """
+        records = size = gathered = 0
+        shards = set[int]()
+        for piece in self._pieces:
+            self._hop.append(piece)
+            shards.add(piece.part.shard)
+            records += len(piece.part.within)
+            size += piece.size
+            gathered += 0 if piece.is_large else piece.size
+            enough = size >= _HOP_BYTES or records >= _HOP_RECORDS
+            if enough or len(shards) >= _MOST_FILES:
+                break
+        else:
+            enough, self._more = True, False
+        if gathered > len(self._scratch):
+            self._scratch = bytearray(gathered)
+        with memoryview(self._scratch) as view:
+            at = 0
+            for piece in self._hop:
+                at = piece.gather(view, at)
+        for piece in self._hop:
+            piece.expect()
+        return enough
+
+    def _made(self, parts: Iterable[RangeRead]) -> Iterator[_Piece]:
+        for part in parts:
+            file = self._shards.opened(part.shard)
+            if file is None:
+                self.refused.append(part)
+            else:
+                yield from _pieces(file, part)
+
+
+class _Piece:
+    """Records of one shard that are cut together."""
+
+    __slots__ = ("_file", "_lengths", "_missing", "_ranges", "_short", "_view", "is_large", "part", "size")
+
+    def __init__(self, file: OpenFile, part: RangeRead) -> None:
+        self.part = part
+        self._file = file
+        self._ranges, self._lengths = _ranges(part)
+        self.size = _size(self._lengths)
+        self.is_large = len(self._ranges) == 1 and self.size >= _LARGE
+        self._view: memoryview | None = None
+        self._missing: list[tuple[int, int, int]] = []
+        self._short = False
+
+    def gather(self, view: memoryview, at: int) -> int:
+        """Put what is in memory into the view, from ``at`` on; where its place there ends."""
+        if self.is_large:
+            return at
+        self._view = view[at : at + self.size]
+        self._missing = self._file.cached(self._ranges, self._view)
+        return at + self.size
+
+    def expect(self) -> None:
+        """Have the disk fetch the rest."""
+        self._file.expect((size, position) for size, position, _ in self._missing)
+
+    def complete(self, deadline: float) -> bool:
+        """Read what was not in memory; `False` if there is more when the time has come."""
+        while self._view is not None and self._missing and not self._short:
+            size, position, at = self._missing.pop()
+            data = _read(self._file, size, position)
+            if data is None:
+                self._short = True
+            else:
+                self._view[at : at + size] = data
+            if time.perf_counter() > deadline:
+                return not self._missing
+        return True
+
+    def records(self, cutting: threading.Lock) -> list[bytes] | None:
+        """The records, if all of them are as they should be; one thread at a time is ``cutting``."""
+        if self._view is None:
+            data = _read(self._file, *self._ranges[0])
+        else:
+            with self._view as view:
+                data = None if self._short else bytes(view)
+        if data is None:
+            return None
+        with cutting:
+            return cut_exactly(data, self._lengths)
+
+
+def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
+    """The part in pieces that are cut at once."""
+    count = len(part.within)
+    if count <= _PIECE_RECORDS:
+        whole = _Piece(file, part)
+        if whole.size <= _PIECE_BYTES:
+            yield whole
+            return
+    sizes = part.index.sizes[part.within]
+    number = (np.cumsum(sizes) - sizes) // _PIECE_BYTES
+    cuts = np.union1d(np.flatnonzero(np.diff(number)) + 1, np.arange(_PIECE_RECORDS, count, _PIECE_RECORDS))
+    for first, last in pairwise([0, *cuts.tolist(), count]):
+        yield _Piece(file, RangeRead(part.shard, part.index, part.within[first:last], part.first + first))
+
+
+def _ranges(part: RangeRead) -> tuple[list[Range], list[int]]:
+    """What is to be read for the records of a part, neighbours together, and their lengths."""
+    begins, sizes = part.index.offsets[part.within].tolist(), part.index.sizes[part.within].tolist()
+    ranges: list[Range] = []
+    begin = end = begins[0]
+    for position, size in zip(begins, sizes, strict=True):
+        if position != end:
+            ranges.append((end - begin, begin))
+            begin = position
+        end = position + size
+    ranges.append((end - begin, begin))
+    return ranges, [size - FRAME_OVERHEAD for size in sizes]
+
+
+def _size(lengths: list[int]) -> int:
+    """The size of the frames of records of these lengths."""
+    return sum(lengths) + FRAME_OVERHEAD * len(lengths)
+
+
+def _read(file: OpenFile, size: int, position: int) -> bytes | None:
+    """Read a range, if it is there. Blocks."""
+    try:
+        data = file.read(size, position)
+    except OSError:
+        return None
+    return data if len(data) == size else None

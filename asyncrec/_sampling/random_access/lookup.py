@@ -1,0 +1,189 @@
+"""`RecordLookup` finds records by their numbers: at once where they are in memory, else in few hops, else as it must.
+
+The ways, each for what the one before it leaves: what has nothing to wait for is read on the event loop, for half a
+millisecond at most; plain shards of a local folder in a worker thread, one hop for a call unless it is large
+(`LocalShards`); everything else, and whatever is not as it should be, by `RangeReader`, whose errors say what is wrong.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, SupportsIndex, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.map import concurrently
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._sampling.random_access.indexes import Indexes
+from asyncrec._sampling.random_access.local_shards import LocalReads, LocalShards
+from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
+from asyncrec._sampling.random_access.record_numbers import distinct_numbers
+from asyncrec._sampling.random_access.shard_files import ShardFiles
+
+__all__ = ["RecordLookup"]
+
+T = TypeVar("T")
+Numbers = NDArray[np.int64]
+
+# Sorting fewer numbers costs less than a hop to a thread.
+_FEW = 1000
+# What of one call may be read on the event loop: a shard may take nearly as long as this again.
+_MOST_SECONDS = 0.0005
+# At once in one call, of shards and of reads in each; what is really read at once is `RangeReader`'s to bound.
+_TASKS = 16
+
+
+class RecordLookup:
+    """Finds the records of a data set by their numbers.
+
+    Args:
+        starts: the number of each shard's first record, and at last the number of records.
+
+    Attributes:
+        reader: reads byte ranges of any shard.
+    """
+
+    def __init__(self, files: ShardFiles, indexes: Indexes, starts: Numbers) -> None:
+        self._indexes = indexes
+        self._starts = starts
+        self._borders = memoryview(starts.data)  # its items are ints, without an object for each
+        self._count = int(starts[-1])
+        self.reader = RangeReader(files)
+        self._local = LocalShards.of(files)
+
+    async def close(self) -> None:
+        """Close the files that are kept open; what is read from now on is opened for that."""
+        if self._local is not None:
+            await self._local.close()
+
+    def one(self, number: SupportsIndex, *, waits: bool) -> bytes | None:
+        """A record, if it can be had here and is as it should be.
+
+        Args:
+            waits: whether this may wait for a disk, as the event loop may not.
+        """
+        place = self._place(operator.index(number))
+        if place is None:
+            return None
+        shard, within = place
+        index = self._indexes.held(shard)
+        if index is None:
+            return None
+        if index.members is not None:
+            return self.reader.at_hand(shard, index, within)
+        return None if self._local is None else self._local.record(shard, index, within, waits=waits)
+
+    def many_here(self, wanted: Numbers) -> list[bytes] | None:
+        """As `many`, if all of them are in local files that are as they should be. Blocks."""
+        if self._local is None:
+            return None
+        distinct, inverse = distinct_numbers(wanted)
+        found: list[Any] = [None] * len(distinct)
+        parts = []
+        for shard, first, last in self._shards(distinct):
+            part = self._part(shard, distinct, first, last)
+            if part is None:
+                return None
+            parts.append(part)
+        reads = LocalReads(self._local, parts, found)
+        while reads.step():
+            pass
+        return None if reads.refused else _in_order(found, inverse)
+
+    async def many(self, wanted: Numbers, records_of: Callable[[RangeRead], Awaitable[list[T]]]) -> list[T]:
+        """The records with these numbers, in their order, however often each is there.
+
+        ``records_of`` reads, of the parts of a shard, those that are not read in a faster way.
+        """
+        few = len(wanted) <= _FEW
+        distinct, inverse = distinct_numbers(wanted) if few else await in_thread(distinct_numbers, wanted)
+        found: list[Any] = [None] * len(distinct)
+        shards, refused = self._shards(distinct), list[RangeRead]()
+        if self._local is not None:
+            shards, refused = await self._read_near(self._local, shards, distinct, found, few=few)
+
+        async def read(part: RangeRead) -> None:
+            records = await records_of(part)
+            found[part.first : part.first + len(records)] = records
+
+        async def read_parts(parts: list[RangeRead]) -> None:
+            await concurrently(read, (read for part in parts for read in self.reader.reads(part)), tasks=_TASKS)
+
+        async def read_shard(place: tuple[int, int, int]) -> None:
+            shard, first, last = place
+            index = await self._indexes.get(shard)
+            parts = [RangeRead(shard, index, distinct[first:last] - self._starts[shard], first)]
+            if self._local is not None and index.members is None:
+                parts = await self._read_in_thread(self._local, parts, found)
+            await read_parts(parts)
+
+        await concurrently(read_shard, shards, tasks=_TASKS)
+        await read_parts(refused)
+        return _in_order(found, inverse)
+
+    async def _read_near(
+        self, local: LocalShards, shards: list[tuple[int, int, int]], distinct: Numbers, found: list[Any], *, few: bool
+    ) -> tuple[list[tuple[int, int, int]], list[RangeRead]]:
+        """Read what is in plain local shards whose indexes are in memory. Gives what is not, and what is refused."""
+        left: list[tuple[int, int, int]] = []
+
+        def parts_of(shards: Iterable[tuple[int, int, int]]) -> Iterator[RangeRead]:
+            for shard, first, last in shards:
+                part = self._part(shard, distinct, first, last)
+                if part is None:
+                    left.append((shard, first, last))
+                else:
+                    yield part
+
+        if not few:  # their parts are made in the thread, too
+            return left, await self._read_in_thread(local, parts_of(shards), found)
+        began = time.perf_counter()
+        waiting = []
+        for part in parts_of(shards):
+            records = local.cached(part) if time.perf_counter() - began < _MOST_SECONDS else None
+            if records is None:
+                waiting.append(part)
+            else:
+                found[part.first : part.first + len(records)] = records
+        return left, await self._read_in_thread(local, waiting, found) if waiting else []
+
+    async def _read_in_thread(
+        self, local: LocalShards, parts: Iterable[RangeRead], found: list[Any]
+    ) -> list[RangeRead]:
+        """Read parts of plain local shards; gives those that are to be read in another way."""
+        reads = LocalReads(local, parts, found)
+        while await local.in_thread(reads.step):
+            pass
+        return reads.refused
+
+    def _place(self, number: int) -> tuple[int, int] | None:
+        """The shard of a record, and its number there; `None` where there is no such record."""
+        if number < 0:
+            number += self._count
+        if not 0 <= number < self._count:
+            return None
+        shard = bisect_right(self._borders, number) - 1
+        return shard, number - self._borders[shard]
+
+    def _shards(self, distinct: Numbers) -> list[tuple[int, int, int]]:
+        """Which of the numbers, first and behind the last, are of each shard."""
+        if not len(distinct):
+            return []
+        shards = np.searchsorted(self._starts, distinct, side="right") - 1
+        firsts = np.concatenate(([0], np.flatnonzero(np.diff(shards)) + 1))
+        return list(zip(shards[firsts].tolist(), firsts.tolist(), [*firsts[1:].tolist(), len(distinct)], strict=True))
+
+    def _part(self, shard: int, distinct: Numbers, first: int, last: int) -> RangeRead | None:
+        """Wanted records of one shard that is plain, if its index is in memory."""
+        index = self._indexes.held(shard)
+        if index is None or index.members is not None:
+            return None
+        return RangeRead(shard, index, distinct[first:last] - self._starts[shard], first)
+
+
+def _in_order(found: list[Any], inverse: Numbers | None) -> list[Any]:
+    return found if inverse is None else list(map(found.__getitem__, inverse.tolist()))

@@ -1,0 +1,156 @@
+"""`JobStatus`: what a writer says now and then of how it gets on, for whoever watches.
+
+It stands where the job's mark stands: in a file beside the header on a disk (`status_path`), which is written over in
+place; in a store in an object beside the mark (`asyncrec._shards.manifest.names.status_key`). Nothing depends on it: it
+is told seldom, never fsynced, and may be missing, old or cut off. Whoever takes away the header or the mark takes it
+away first. It is input like any other: what is malformed is no status.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from asyncrec._framing.crc import crc32c
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec.errors import StorageError
+from asyncrec.storage._local.disk import open_own, read_at
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+__all__ = ["MOST_STATUS_BYTES", "JobStatus", "StatusFile", "WaitingFor", "read_status", "status_path"]
+
+WaitingFor = Literal["nothing", "records", "room", "spool", "store", "end"]
+
+# Ten times what one takes.
+MOST_STATUS_BYTES = 8 << 10
+
+_VERSION = "asyncrec status 1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """The state of one writer at one moment, as it says itself.
+
+    Attributes:
+        writer: its id.
+        time: when, by its machine's clock.
+        every: seconds until it says so again.
+        waiting_for: what keeps it from being faster. ``"records"``: none came. ``"room"``: its callers wait, because
+            disk or store take less than comes. ``"spool"``: that is full. ``"store"``: which fails, and is tried again.
+            ``"end"``: its body has ended, and it publishes what is left.
+        records_per_second, bytes_per_second: taken since it said so before, or since it began.
+        open_shards: how many may be open at once.
+        taken_records, taken_bytes: taken in all; bytes of frames, before compression.
+
+    The others are those of `asyncrec.stats.ShardedWriterStats`.
+    """
+
+    writer: str
+    time: str
+    every: float
+    waiting_for: WaitingFor
+    records_per_second: float
+    bytes_per_second: float
+    open_shards: int
+    taken_records: int
+    taken_bytes: int
+    committed_records: int
+    committed_bytes: int
+    committed_shards: int
+    buffered_bytes: int
+    memory_limit: int
+    oldest_uncommitted_seconds: float
+    oldest_buffered_seconds: float
+    spool_bytes: int
+    upload_retries: int
+
+    def age(self, now: datetime) -> float:
+        """How many seconds ago it was told, by the clocks of both machines."""
+        return max(0.0, (now - datetime.fromisoformat(self.time)).total_seconds())
+
+    def encode(self) -> bytes:
+        """Return one line: a checksum, and JSON. It is written over in place, and may be read meanwhile."""
+        content = json.dumps({"format": _VERSION, **asdict(self)}, separators=(",", ":")).encode()
+        return b"%08x %s\n" % (crc32c(content), content)
+
+    @classmethod
+    def decode(cls, content: bytes) -> JobStatus | None:
+        """Read a line; `None` where it is none, or is only half there."""
+        try:
+            checksum, _, line = content.partition(b"\n")[0].partition(b" ")
+            if int(checksum, 16) != crc32c(line):
+                return None
+            data = json.loads(line)
+            if data.pop("format") != _VERSION:
+                return None
+            status = cls(**data)
+            return status if status._is_sound() else None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+
+    def _is_sound(self) -> bool:
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        numbers = [values[each.name] for each in fields(self) if each.type == "float"]
+        counts = [values[each.name] for each in fields(self) if each.type == "int"]
+        return (
+            isinstance(self.writer, str)
+            and isinstance(self.time, str)
+            and datetime.fromisoformat(self.time).tzinfo is not None
+            and self.waiting_for in get_args(WaitingFor)
+            and all(type(each) in (int, float) and math.isfinite(each) and 0 <= each < 1e18 for each in numbers)
+            and all(type(each) is int and 0 <= each < 1 << 63 for each in counts)
+        )
+
+
+def status_path(folder: LocalStorage, header: JobHeader) -> str:
+    """Return where a job's status is, beside its header. No job's header or shard has such a name."""
+    return os.path.join(folder.folder, f".{header.name}.{header.writer}~status.partial")
+
+
+class StatusFile:
+    """The file of a status, made by the first that is told. Blocks."""
+
+    def __init__(self, folder: LocalStorage, header: JobHeader) -> None:
+        self._system = folder.disk.system
+        self._path = status_path(folder, header)
+        self._fd = -1
+
+    def write(self, status: JobStatus) -> None:
+        """Write it over the one before, in one call.
+
+        Raises:
+            StorageError: the disk.
+        """
+        with mapped_errors("writing", self._path):
+            if self._fd < 0:
+                # Exclusively: nothing that others put there is written to.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                self._fd = self._system.open(self._path, flags, 0o600)
+            self._system.pwrite(self._fd, status.encode(), 0)
+
+    def close(self) -> None:
+        """Let go of it. It goes with the job's header."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):
+                self._system.close(fd)
+
+
+def read_status(folder: LocalStorage, header: JobHeader) -> JobStatus | None:
+    """Read the status of a job beside its header; `None` where there is none. Blocks."""
+    path = status_path(folder, header)
+    try:
+        fd = open_own(path, os.O_RDONLY)
+    except StorageError:
+        return None
+    try:
+        with mapped_errors("reading", path):
+            status = JobStatus.decode(read_at(fd, MOST_STATUS_BYTES, 0))
+    finally:
+        os.close(fd)
+    return status if status is not None and status.writer == header.writer else None

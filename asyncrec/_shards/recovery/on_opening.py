@@ -1,0 +1,118 @@
+"""Before a writer begins, what rolling writers had left on its disk when they died becomes part of the data set.
+
+So a program that was killed and is started again loses nothing that was on the disk, and nobody has to know of
+`asyncrec.recover`. What is all or nothing is never completed unasked: whoever opens is told of it, with both remedies.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from importlib import import_module
+
+import anyio
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
+from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS
+from asyncrec.errors import AsyncRecError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+
+__all__ = ["recover_on_opening", "refuse_other_spool", "told_dead"]
+
+_log = logging.getLogger("asyncrec.shards")
+
+
+async def recover_on_opening(
+    home: LocalStorage, folder: Storage, own: JobHeader, *, path: str, wanted: bool = True
+) -> None:
+    """Commit what rolling writers left in ``home``, a spool or the data set's own ``folder``, when they died.
+
+    In a spool, which is one writer's at a time, a fixed set that had promised nothing is given up as well.
+
+    Args:
+        own: of the writer that is about to begin.
+        path: of the data set, for the log.
+        wanted: otherwise nothing is touched, and the log says what is there.
+
+    Raises:
+        ConflictError, StorageError, ManifestError: something could not be committed; it is there as it was.
+    """
+    dead = await _dead(home, own)
+    if not dead:
+        return
+    module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need it
+    run = module.RecoveryRun((), completes=False)
+    for header_path, header in dead:
+        if not wanted or (header.kind != "rolling" and not own.spool):
+            if own.spool:  # elsewhere `open_job` tells of it
+                _log.warning("%s: %s", path, told_dead(header, home.root), extra=_fields(path, header))
+            continue
+        if header.kind == "rolling":
+            message = "%s: the writer %s died; what it left in %s is recovered"
+            _log.warning(message, path, header.writer, home.root, extra=_fields(path, header))
+        await run.guarded(header, partial(run.recover_local, home, header_path, header, folder))
+    for header in run.left:
+        _log.warning("%s: %s", path, told_dead(header, home.root), extra=_fields(path, header))
+    try:
+        recovered = run.outcome(path)
+    except (AsyncRecError, OSError, ValueError) as error:
+        error.add_note(f"{path}: no writer was opened over what could not be recovered; recover=False opens one")
+        raise
+    if recovered.shards:
+        fields = {"path": path, "records": recovered.records}
+        _log.warning("%s: recovered %d records of writers that had died", path, recovered.records, extra=fields)
+
+
+async def refuse_other_spool(spool: LocalStorage, url: str) -> None:
+    """See that a spool holds nothing of another data set than the one at ``url``.
+
+    Raises:
+        StorageError: it does.
+    """
+    for _, header in await in_thread(find_job_headers, spool):
+        if header.url != url:
+            raise StorageError(
+                f"{spool.root}: holds records for {header.url}, written by {header.writer}; recover them first "
+                f"(asyncrec.recover({spool.root!r})), or give {url} another spool"
+            )
+
+
+def told_dead(header: JobHeader, where: str) -> str:
+    """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
+    discard = f"asyncrec.recover({where!r}, abandon=[{header.writer!r}]) discards them"
+    if header.kind == "rolling":
+        return (
+            f"the writer {header.writer} died, and left records that are in no commit; "
+            f"asyncrec.recover({where!r}) adds them to the data set, {discard}"
+        )
+    if header.kind == "fixed":
+        return (
+            f"the writer {header.writer} of fixed shards died before it had committed them; "
+            f"asyncrec.recover({where!r}) keeps them, all of them, if it had been told that they are safe or they are "
+            f"whole; {discard}"
+        )
+    return (
+        f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
+        f"them is in the data set, and asyncrec.recover({where!r}) removes what is left of them"
+    )
+
+
+def _fields(path: str, header: JobHeader) -> dict[str, str]:
+    return {"path": path, "writer": header.writer}
+
+
+async def _dead(home: LocalStorage, own: JobHeader) -> list[tuple[str, JobHeader]]:
+    """Find the jobs that died here; one whose header somebody else looks at for a moment is looked at again."""
+    name = None if own.spool else own.name
+    dead: dict[str, JobHeader] = {}
+    for look in range(LOOKS):
+        if look:
+            await anyio.sleep(BETWEEN_LOOKS)
+        found, living = await in_thread(dead_jobs, home, own.writer, name)
+        dead.update(found)
+        if not living:
+            break
+    return sorted(dead.items())

@@ -1,0 +1,104 @@
+"""`writer_totals` adds up what all sharded writers of this process count, for whoever exports it as metrics."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from weakref import WeakMethod
+
+from asyncrec._concurrency.forks import on_fork
+from asyncrec._shards.writing.stats import ShardedWriterStats
+
+__all__ = ["WriterTotals", "counted", "writer_totals"]
+
+# What only grows: it stays when a writer ends.
+_GROWING = (
+    "records",
+    "bytes",
+    "duplicates",
+    "committed_records",
+    "committed_bytes",
+    "committed_shards",
+    "seconds_waiting",
+    "seconds_compressing",
+    "seconds_storing",
+    "upload_retries",
+)
+_OLDEST = ("oldest_uncommitted_seconds", "oldest_buffered_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterTotals(ShardedWriterStats):
+    """The counts of all sharded writers of this process together, as `ShardedWriterStats` has them for one.
+
+    What was taken, committed and waited includes writers that have ended; what is held now is of those open. Of ages
+    it is the greatest.
+
+    Attributes:
+        writers: open now.
+    """
+
+    writers: int
+
+
+class _Writers:
+    """The writers of this process. They come and go on any thread, and are asked on any other.
+
+    None is kept alive by it: one whose event loop ended beneath it never leaves its context, and goes with whoever
+    had it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[object, WeakMethod[Callable[[], ShardedWriterStats]]] = {}
+        self._last: deque[tuple[object, ShardedWriterStats]] = deque()
+        self._ended: dict[str, float] = dict.fromkeys(_GROWING, 0)
+        on_fork(self)
+
+    def forked(self) -> None:
+        self.__init__()  # type: ignore[misc]  # the lock, too: a thread of the parent may have held it
+
+    @contextmanager
+    def counted(self, stats: Callable[[], ShardedWriterStats]) -> Iterator[None]:
+        """Count the writer whose method ``stats`` is, for as long as the context lasts."""
+        key = object()
+        with self._lock:
+            self._settle()
+            self._open[key] = WeakMethod(stats)
+        try:
+            yield
+        finally:
+            # No lock: it may be the collector that ends a writer, in the midst of what holds the lock.
+            self._last.append((key, stats()))
+
+    def totals(self) -> WriterTotals:
+        with self._lock:
+            asked = {key: stats for key, method in self._open.items() if (stats := method()) is not None}
+            self._settle()
+            found = [stats() for key, stats in asked.items() if key in self._open]
+            sums = dict(self._ended)
+        for name in (each.name for each in fields(ShardedWriterStats)):
+            values = [getattr(each, name) for each in found]
+            sums[name] = max(values, default=0.0) if name in _OLDEST else sums.get(name, 0) + sum(values)
+        return WriterTotals(writers=len(found), **sums)  # type: ignore[arg-type]
+
+    def _settle(self) -> None:
+        """Keep of those that have ended what grows. The lock is held."""
+        while self._last:
+            key, last = self._last.popleft()
+            if self._open.pop(key, None) is not None:  # else it was the parent's, before a fork
+                for name in _GROWING:
+                    self._ended[name] += getattr(last, name)
+
+
+_WRITERS = _Writers()
+
+counted = _WRITERS.counted
+
+
+def writer_totals() -> WriterTotals:
+    """Add up what the sharded writers of this process count. It may be called on any thread."""
+    return _WRITERS.totals()

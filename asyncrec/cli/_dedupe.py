@@ -1,0 +1,75 @@
+"""``asyncrec dedupe SOURCE TARGET``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from asyncrec.cli._completion import complete_feature
+from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, opened, run_async
+from asyncrec.cli._progress import Bar
+from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
+from asyncrec.errors import UsageError
+
+__all__ = ["ByFeature", "ByKey", "command", "known_by"]
+
+ByKey = Annotated[bool, typer.Option("--by-key", help="Records are the same that were written with the same key.")]
+ByFeature = Annotated[
+    str | None,
+    typer.Option(
+        "--by", metavar="FEATURE", help="Records are the same whose feature is.", autocompletion=complete_feature
+    ),
+]
+
+
+def known_by(by_key: bool, by: str | None) -> str | None:
+    """What a record is known by; `None` where nothing was said."""
+    if by_key and by is not None:
+        raise UsageError("--by-key and --by exclude each other")
+    return "key" if by_key else None if by is None else f"feature:{by}"
+
+
+def command(
+    source: Source,
+    target: NewTarget,
+    by_key: ByKey = False,
+    by: ByFeature = None,
+    keep: Annotated[Literal["first", "last"], typer.Option(help="Which of those that are the same.")] = "first",
+    compression: Compression = "keep",
+    max_shard_bytes: ShardBytes = None,
+    temporary_folder: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="For 40 bytes a record, where there are millions.")
+    ] = None,
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Write the records, of those that are the same only one, as a new data set.
+
+    The same are those with the same bytes; with --by-key those with the same key, with --by those with the same value
+    of a feature. The source is read twice, and not changed. All or nothing, in bounded memory.
+
+    \b
+    Example:
+      asyncrec dedupe demo-data/pages unique/pages --by url
+    """
+    from asyncrec import tools
+
+    arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
+    what = known_by(by_key, by) or "content"
+    with Bar("reading") as bar:
+        report = run_async(
+            lambda: tools.dedupe(
+                source,
+                by=what,
+                keep=keep,
+                temporary_folder=temporary_folder,
+                progress=bar,
+                **arguments,
+                **opened(source, storage_option),
+            )
+        )
+    show(report, target, json)
+    return 0

@@ -1,0 +1,85 @@
+"""``asyncrec diff FIRST SECOND``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from asyncrec.cli._completion import complete_path
+from asyncrec.cli._dedupe import ByFeature, ByKey, known_by
+from asyncrec.cli._exits import DAMAGE, FINE
+from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, run_async
+from asyncrec.cli._output import plural, print_json, say
+from asyncrec.cli._progress import Bar
+
+if TYPE_CHECKING:
+    from asyncrec.tools import DiffReport
+
+# Of each kind; --json has a thousand.
+_MOST_SHOWN = 10
+
+_Compared = typer.Argument(help="A file, folder, pattern or data set.", autocompletion=complete_path)
+
+
+def command(
+    first: Annotated[str, _Compared],
+    second: Annotated[str, _Compared],
+    by_key: ByKey = False,
+    by: ByFeature = None,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Which records two data sets do not share, in whatever order they stand. The exit code is 1 when they differ.
+
+    A record is known by its key where both have keys, otherwise by its bytes; --by takes a feature. Numbers are those
+    that 'asyncrec cat --record' takes.
+
+    \b
+    Example:
+      asyncrec diff demo-data/pages demo-data/pages
+    """
+    from asyncrec import tools
+
+    options = parse_options(storage_option)
+    what = known_by(by_key, by)
+    with Bar("comparing") as bar:
+        report = run_async(lambda: tools.diff(first, second, by=what, progress=bar, storage_options=options))
+    if json:
+        print_json(report.to_json())
+    else:
+        _show(report)
+    return FINE if report.same else DAMAGE
+
+
+def _show(report: DiffReport) -> None:
+    for path, count, numbers in (
+        (report.first, report.only_first, report.only_first_numbers),
+        (report.second, report.only_second, report.only_second_numbers),
+    ):
+        if count:
+            say(f"only in {path}: {plural(count, 'record')}: {_numbers(numbers, count)}")
+    if report.changed:
+        pairs = [f"{a:,} -> {b:,}" if a != b else f"{a:,}" for a, b in report.changed_numbers]
+        say(f"changed: {plural(report.changed, 'record')}: {_listed(pairs, report.changed)}")
+    if not report.same_schema:
+        say("their schemas differ: 'asyncrec schema' shows each")
+    by = (
+        f"the feature {report.by.removeprefix('feature:')}"
+        if report.by.startswith("feature:")
+        else f"their {report.by}"
+    )
+    if report.same:
+        say(f"the same {plural(report.first_records, 'record')}, by {by}", "good")
+    else:
+        say(f"DIFFERENT: {report.first_records:,} and {plural(report.second_records, 'record')}, by {by}", "bad")
+
+
+def _numbers(numbers: Sequence[int], count: int) -> str:
+    return _listed([f"{number:,}" for number in numbers], count)
+
+
+def _listed(texts: Sequence[str], count: int) -> str:
+    return "; ".join(texts[:_MOST_SHOWN]) + ("; ..." if count > _MOST_SHOWN else "")

@@ -1,0 +1,43 @@
+"""``asyncrec filter SOURCE TARGET --where CONDITION``."""
+
+from __future__ import annotations
+
+from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, opened, run_async
+from asyncrec.cli._progress import Bar
+from asyncrec.cli._show_records import Wheres, conditions
+from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
+from asyncrec.errors import UsageError
+
+
+def command(
+    source: Source,
+    target: NewTarget,
+    where: Wheres = None,
+    compression: Compression = "keep",
+    max_shard_bytes: ShardBytes = None,
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Write the records for which every condition holds as a new data set, or as a file.
+
+    A number compares with a number, text with text, byte by byte; of a list one value has to. They keep their order,
+    keys, schema and metadata. All or nothing; the source is not changed.
+
+    \b
+    Example:
+      asyncrec filter demo-data/pages chosen/pages --where 'url contains example' --where 'label<5'
+    """
+    from asyncrec import tools
+
+    chosen = conditions(where)
+    if not chosen:
+        raise UsageError("say which records: --where NAME=VALUE")
+    arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
+    with Bar("filtering") as bar:
+        report = run_async(
+            lambda: tools.filter(source, where=chosen, progress=bar, **arguments, **opened(source, storage_option))
+        )
+    show(report, target, json)
+    return 0

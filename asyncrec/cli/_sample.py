@@ -1,0 +1,95 @@
+"""``asyncrec sample SOURCE [TARGET]``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._completion import complete_path
+from asyncrec.cli._options import Debug, Json, Source, SourceOptions, TargetOptions, opened, run_async
+from asyncrec.cli._progress import Bar
+from asyncrec.cli._show_records import Features, Format, RecordView, show_all
+from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
+from asyncrec.errors import UsageError
+
+
+def command(
+    source: Source,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="A new data set, or a file NAME.tfrecord, or - for standard output; without it they are shown.",
+            autocompletion=complete_path,
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="So many records; 10.")] = None,
+    fraction: Annotated[float | None, typer.Option(min=0, max=1, help="Or this part of all, as 0.01.")] = None,
+    seed: Annotated[int, typer.Option(help="Another one draws other records.")] = 0,
+    format: Format = "auto",
+    feature: Features = None,
+    compression: Compression = "keep",
+    max_shard_bytes: ShardBytes = None,
+    storage_option: SourceOptions = None,
+    target_storage_option: TargetOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Some records, any as likely as another, the same for the same seed: shown, or written as a new data set.
+
+    They keep their order and their keys. The source is not changed.
+
+    \b
+    Example:
+      asyncrec sample demo-data/pages -n 3 --seed 7
+    """
+    from asyncrec import tools
+
+    if limit is not None and fraction is not None:
+        raise UsageError("--limit and --fraction exclude each other")
+    count = 10 if limit is None and fraction is None else limit
+    if target is None:
+        _show(
+            source, count, fraction, seed, RecordView("json" if json else format, feature, whole=False), storage_option
+        )
+        return 0
+    arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
+    with Bar("sampling") as bar:
+        report = run_async(
+            lambda: tools.sample(
+                source,
+                records=count,
+                fraction=fraction,
+                seed=seed,
+                progress=bar,
+                **arguments,
+                **opened(source, storage_option),
+            )
+        )
+    show(report, target, json)
+    return 0
+
+
+def _show(
+    source: str,
+    count: int | None,
+    fraction: float | None,
+    seed: int,
+    view: RecordView,
+    storage_option: list[str] | None,
+) -> None:
+    from asyncrec import tools
+
+    view.printer()  # what it would refuse is said before anything is opened
+
+    async def run() -> None:
+        async with tools.open_sample(
+            source, records=count, fraction=fraction, seed=seed, **opened(source, storage_option)
+        ) as stream:
+            printer = view.printer(source, stream.selection.schema)
+            async for records in stream:
+                show_all(printer, records)
+            printer.end(source)
+
+    run_async(run)

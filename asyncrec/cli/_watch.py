@@ -1,0 +1,144 @@
+"""``asyncrec watch PATH``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from asyncrec.cli._complaints import complain
+from asyncrec.cli._exits import FINE
+from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, run_async
+from asyncrec.cli._output import print_json, say
+
+if TYPE_CHECKING:
+    from asyncrec.tools import WatchReport
+
+# On a disk a look costs next to nothing; in a store two lists, and two requests for each writer.
+_EVERY = 2.0
+_EVERY_REMOTE = 10.0
+
+_HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_OTHER_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+
+
+def command(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, there or yet to come; or a spool's folder.")],
+    every: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="Between two looks; 2 on a disk, 10 in a store."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="FEATURE", help="Count the first records of each new shard by this feature's values."),
+    ] = None,
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """How a crawl gets on: records and bytes a second, shards, who is at work and waits for what, what is not safe yet.
+
+    It reads the manifest and what writers say of themselves, and writes nothing. Ctrl-C ends it. With --json a line
+    for each look.
+
+    \b
+    Example:
+      asyncrec watch demo-data/pages --once
+    """
+    options = parse_options(storage_option)
+    view = _Lines() if json else _Screen(moving=not once)
+    try:
+        with view.shown():
+            run_async(lambda: _look(path, view, every, once, by, options))
+    except KeyboardInterrupt:
+        if once:
+            raise
+    return FINE
+
+
+async def _look(
+    path: str, view: _View, every: float | None, once: bool, by: str | None, options: dict[str, object] | None
+) -> None:
+    import anyio
+
+    from asyncrec import tools
+    from asyncrec.errors import TransientStorageError
+
+    if once:
+        view.show(await tools.watch(path, by=by, storage_options=options))
+        return
+    async with tools.open_watch(path, by=by, storage_options=options) as watch:
+        pause = every or (_EVERY_REMOTE if watch.remote else _EVERY)
+        while True:
+            try:
+                view.show(await watch.look())
+            except TransientStorageError as error:  # it may answer next time
+                complain(str(error))
+            await anyio.sleep(pause)
+
+
+class _View:
+    """Where reports go."""
+
+    def show(self, report: WatchReport) -> None:
+        raise NotImplementedError
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        yield
+
+
+class _Lines(_View):
+    """A line of JSON each."""
+
+    def show(self, report: WatchReport) -> None:
+        print_json(report.to_json())
+        sys.stdout.flush()
+
+
+class _Screen(_View):
+    """The terminal, written over with each report; where there is none, one block of lines after the other."""
+
+    def __init__(self, *, moving: bool) -> None:
+        self._moves = moving and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+        self._last: WatchReport | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        if not self._moves:
+            yield
+            return
+        sys.stdout.write(_OTHER_SCREEN)
+        try:
+            yield
+        finally:
+            sys.stdout.write(_BACK)
+            if self._last is not None:  # what it showed last stays
+                self._print(self._last)
+
+    def show(self, report: WatchReport) -> None:
+        if not self._moves:
+            if self._last is not None:
+                say()
+            self._print(report)
+        else:
+            from asyncrec.cli._watch_screen import screen
+
+            size = shutil.get_terminal_size()
+            lines = screen(report, size.columns, size.lines)
+            sys.stdout.write(_HOME + "\n".join(line + _END_OF_LINE for line in lines) + _BELOW)
+        self._last = report
+        sys.stdout.flush()
+
+    def _print(self, report: WatchReport) -> None:
+        from asyncrec.cli._watch_screen import screen
+
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+        for line in screen(report, columns, 1000):
+            say(line)

@@ -1,0 +1,140 @@
+"""`screen` lays out what ``asyncrec watch`` saw, in lines that are no wider than the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from asyncrec.cli._output import clean, human_bytes
+
+if TYPE_CHECKING:
+    from asyncrec._shards.journal.status import JobStatus
+    from asyncrec.tools import WatchedWriter, WatchReport
+
+__all__ = ["screen"]
+
+_WAITING = {
+    "nothing": "nothing",
+    "records": "records",
+    "room": "room",
+    "spool": "full spool",
+    "store": "failing store",
+    "end": "its end",
+}
+
+# A column: its title, what stands in it, whether it is a number; those that matter most first, for a narrow terminal.
+# What is said of now is shown where the status still holds.
+_COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
+    ("writer", lambda writer: writer.id, False),
+    ("state", lambda writer: writer.state, False),
+    ("rec/s", lambda writer: _now(writer, lambda status: _rate(status.records_per_second)), True),
+    ("waits", lambda writer: _now(writer, lambda status: _WAITING[status.waiting_for]), False),
+    ("not safe", lambda writer: _now(writer, lambda _: _seconds(writer.at_risk)), True),
+    ("taken", lambda writer: f"{writer.status.taken_records:,}" if writer.status else "", True),
+    ("bytes/s", lambda writer: _now(writer, lambda status: human_bytes(round(status.bytes_per_second))), True),
+    ("memory", lambda writer: _now(writer, lambda status: human_bytes(status.buffered_bytes)), True),
+    (
+        "spool",
+        lambda writer: _now(writer, lambda status: human_bytes(status.spool_bytes)) if writer.spool else "",
+        True,
+    ),
+    ("told", lambda writer: f"{_seconds(writer.told)} ago" if writer.status else "never", True),
+    ("where", lambda writer: f"{writer.host}, process {writer.pid}", False),
+    ("kind", lambda writer: writer.kind, False),
+    ("since", lambda writer: writer.since[:19].replace("T", " "), False),
+)
+
+
+def screen(report: WatchReport, width: int, height: int) -> list[str]:
+    """The lines; those that do not fit below are counted in the last."""
+    lines = [*_totals(report, width), *_writers(report, width), *_classes(report)]
+    if len(lines) > height:
+        lines[height - 1 :] = [f"... {len(lines) - height + 1} lines more"]
+    return [_cut(line, width) for line in lines]
+
+
+def _totals(report: WatchReport, width: int) -> list[str]:
+    time = f"{report.time.astimezone():%H:%M:%S}"
+    path = clean(report.path, line=True)
+    room = width - len(time) - 2
+    # Of a long path the end tells more.
+    lines = [f"{path if len(path) <= room else '...' + path[-max(0, room - 3) :]}  {time}"]
+    if not report.there:
+        return [*lines, "nothing is there yet"]
+    speed = f"{_rate(report.records_per_second)} records/s, {human_bytes(round(report.bytes_per_second))}/s"
+    lines.append(f"records   {report.records + report.uncommitted_records:,}, committed {report.records:,}")
+    lines.append(f"shards    {report.shards:,}, {human_bytes(report.bytes)}")
+    if any(writer.tells for writer in report.writers):
+        lines.append(f"speed     {speed}")
+        lines.append(f"not safe  {f'oldest for {_seconds(report.at_risk)}' if report.at_risk else 'nothing'}")
+    if report.last_commit is not None:
+        lines.append(f"commit    {report.last_commit[:19].replace('T', ' ')} UTC")
+    if dead := sum(writer.state == "dead" for writer in report.writers):
+        lines.append(f"dead      {dead}: see 'asyncrec recover'")
+    if not report.writers:
+        lines.append("nobody is at work")
+    return lines
+
+
+def _writers(report: WatchReport, width: int) -> list[str]:
+    """A table of as many columns as there is room for."""
+    if not report.writers:
+        return []
+    table: list[tuple[list[str], bool]] = []
+    room = width + 2
+    for title, show, number in _COLUMNS:
+        cells = [title, *(clean(show(writer), line=True) for writer in report.writers)]
+        size = max(map(len, cells))
+        if size == len(title) and not any(cells[1:]):
+            continue
+        if table and size + 2 > room:
+            continue  # a later one may be narrower
+        table.append((cells, number))
+        room -= size + 2
+    rows = range(len(report.writers) + 1)
+    return ["", *(_row([(cells[at], cells, number) for cells, number in table]) for at in rows)]
+
+
+def _row(row: Sequence[tuple[str, list[str], bool]]) -> str:
+    padded = []
+    for cell, column, number in row:
+        size = max(map(len, column))
+        padded.append(cell.rjust(size) if number else cell.ljust(size))
+    return "  ".join(padded).rstrip()
+
+
+def _classes(report: WatchReport) -> list[str]:
+    if not report.classes:
+        return []
+    total = sum(report.classes.values())
+    size = max(len(clean(name, line=True)) for name in report.classes)
+    shown = [
+        f"{clean(name, line=True).ljust(size)}  {count / total:4.0%}  {count:,}"
+        for name, count in report.classes.items()
+    ]
+    return ["", f"of {total:,} records that were looked at", *shown]
+
+
+def _cut(line: str, width: int) -> str:
+    line = clean(line, line=True)
+    return line if len(line) <= width else line[: max(0, width - 3)] + "..."
+
+
+def _now(writer: WatchedWriter, show: Callable[[JobStatus], str]) -> str:
+    status = writer.tells
+    return "" if status is None else show(status)
+
+
+def _spool(status: JobStatus) -> str:
+    return human_bytes(status.spool_bytes)
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+
+
+def _seconds(value: float) -> str:
+    """``4 s``, ``12 min``, ``3.5 h``."""
+    if value < 100:
+        return f"{value:.0f} s"
+    return f"{value / 60:.0f} min" if value < 6000 else f"{value / 3600:.1f} h"

@@ -1,0 +1,69 @@
+"""A source of records for grain: any record of a data set by its number, for grain's own global shuffle and states.
+
+    import grain
+    from asyncrec.integrations.grain import RecordDataSource
+
+    source = RecordDataSource("data/pages")
+    batches = grain.MapDataset.source(source).seed(7).shuffle().map(decode).batch(64).to_iter_dataset()
+
+`RecordDataSource` is a ``grain.sources.RandomAccessDataSource``, and imports nothing of grain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, SupportsIndex
+
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec.integrations._snapshot import SnapshotRecords
+
+__all__ = ["RecordDataSource"]
+
+
+class RecordDataSource:
+    """Any record of a snapshot of a data set, by its number, for grain's ``MapDataset.source`` and ``DataLoader``.
+
+    Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. It
+    is printed by the name and the id of its snapshot, so that a state goes on wherever the same snapshot is, and is
+    refused by grain's ``DataLoader`` over another.
+
+    Args:
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
+        storage_options: for the backend.
+        cache: a local folder to keep shards in; see `asyncrec.open_dataset`.
+
+    Raises: as `asyncrec.open_dataset`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | Manifest,
+        *,
+        storage_options: dict[str, Any] | None = None,
+        cache: str | PathLike[str] | None = None,
+    ) -> None:
+        self._records = SnapshotRecords(path, storage_options, cache)
+
+    def __len__(self) -> int:
+        return self._records.count
+
+    def __getitem__(self, index: SupportsIndex) -> bytes:
+        """One record; its errors are those of `asyncrec.Dataset.get`."""
+        return self._records.dataset().get(index)
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[bytes]:
+        """Records, in the order asked for, nearby ones read together."""
+        return self._records.dataset().get_many(indices)
+
+    # What grain calls it, where it asks for many at once.
+    _getitems = __getitems__
+
+    def __repr__(self) -> str:
+        manifest = self._records.manifest
+        name = manifest.path.rstrip("/").rpartition("/")[2]
+        return f"RecordDataSource({name!r}, snapshot={manifest.id!r}, records={len(self)})"
+
+    def close(self) -> None:
+        """Close what this process opened; to read opens it again. It is closed when it is dropped, too."""
+        self._records.close()

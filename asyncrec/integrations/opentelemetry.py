@@ -1,0 +1,52 @@
+"""Sharded writers as OpenTelemetry metrics: call `instrument` once, and an SDK exports what `METRICS` lists.
+
+The API alone is needed. Nothing is done per record: the SDK asks when it collects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+
+from asyncrec._shards.writing.totals import writer_totals
+from asyncrec.integrations._metrics import METRICS, Metric
+
+try:
+    from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "opentelemetry":
+        raise
+    raise ModuleNotFoundError(
+        "asyncrec.integrations.opentelemetry needs OpenTelemetry's API, which is not installed: "
+        "pip install 'asyncrec[opentelemetry]'",
+        name="opentelemetry",
+    ) from error
+
+__all__ = ["instrument"]
+
+
+def instrument(meter_provider: MeterProvider | None = None) -> None:
+    """Make an instrument of each number that sharded writers count, for all of this process together.
+
+    Once for each provider: an instrument cannot be taken back. Without a provider it is the process's, also one that
+    is set later.
+    """
+    meter = get_meter("asyncrec", version("asyncrec"), meter_provider)
+    for metric in METRICS:
+        _create(meter, metric)
+
+
+def _create(meter: Meter, metric: Metric) -> None:
+    create = {
+        "counter": meter.create_observable_counter,
+        "level": meter.create_observable_up_down_counter,
+        "gauge": meter.create_observable_gauge,
+    }[metric.kind]
+    create(metric.name, callbacks=[_observed(metric)], unit=metric.unit, description=metric.words)
+
+
+def _observed(metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(metric.of(writer_totals()))]
+
+    return observe

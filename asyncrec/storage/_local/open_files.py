@@ -1,0 +1,193 @@
+"""`OpenFiles` keeps a few files of a folder open, so that reading some bytes of one costs one call of the system.
+
+For whoever reads here and there in files that do not change. A file is asked each time whether it is still the one that
+its path names: it is a look at what the system has in memory, since a name that leads to an open file stays there.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+
+from asyncrec._concurrency.forks import on_fork
+from asyncrec.storage._base import ObjectInfo
+from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
+from asyncrec.storage._local.source import check_regular
+
+__all__ = ["OpenFile", "OpenFiles", "Range"]
+
+Range = tuple[int, int]
+"""The size and the position of bytes in a file."""
+
+_NOWAIT = NOWAIT
+_WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
+# Of one data set: enough for the shards that most have, and at most a 16th of what the process may open, since others
+# open files, too.
+_MOST_OPEN = 64
+_PART_OF_LIMIT = 16
+
+
+class OpenFile:
+    """A regular file that is open for reading, and closed when nobody holds it any more. Any number of threads use it.
+
+    Attributes:
+        info: what it was when it was opened.
+        waitless: what is in memory can be had without waiting for a disk; `cached` gives nothing otherwise.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is no regular file.
+    """
+
+    def __init__(self, disk: Disk, place: Place) -> None:
+        self._fd = -1
+        self._system = disk.system
+        self._path = place.path
+        with mapped_errors("opening", place.shown):
+            # Without O_NONBLOCK opening a named pipe would wait for a writer.
+            self._fd = self._system.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            status = self._system.fstat(self._fd)
+        check_regular(status, place.shown)
+        self.info: ObjectInfo = object_info(place.key, status)
+        self._identity = _identity(status)
+        self._in_memory = disk.lives_in_memory(status.st_dev)
+        self.waitless = self._in_memory or tells_what_is_cached(self._fd, self._system)
+        self._flags = 0 if self._in_memory else _NOWAIT
+
+    def is_current(self) -> bool:
+        """Tell whether its path leads to it still, and to what it was; a ``waitless`` one waits for nothing."""
+        try:
+            return _identity(self._system.stat(self._path)) == self._identity
+        except OSError:
+            return False
+
+    def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
+        """Put what is in memory of the ranges into the view, one behind the other.
+
+        Gives the size, the position and the place in the view of each for which that would be waiting for a disk, or
+        of which there is less.
+        """
+        missing = []
+        at = 0
+        preadv = self._system.preadv if self.waitless else _gives_nothing
+        for size, position in ranges:
+            try:
+                there = preadv(self._fd, [view[at : at + size]], position, self._flags)
+            except OSError:  # BlockingIOError is one; what else is wrong shows when it is read in a thread
+                there = 0
+            if there != size:
+                missing.append((size, position, at))
+            at += size
+        return missing
+
+    def read(self, size: int, position: int) -> bytes:
+        """Give so many bytes, fewer only where the file ends. Blocks.
+
+        Raises:
+            OSError: what the system says.
+        """
+        return read_at(self._fd, size, position, self._system)
+
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """Have the disk fetch these ranges all at once, before each is read. Blocks."""
+        if not self._in_memory and _WILLNEED:
+            with suppress(OSError):  # without it they are fetched one by one
+                for size, position in ranges:
+                    self._system.posix_fadvise(self._fd, position, size, _WILLNEED)
+
+    def close(self) -> None:
+        """Close it; to read is an OSError from now on. For who knows that no other thread reads."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close
+
+
+class OpenFiles:
+    """Files that are kept open, by a key; the least recently used is closed for another. Any number of threads use it.
+
+    In the child of a fork they are closed: it opens its own. Closed, it holds none.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._files: OrderedDict[Hashable, OpenFile] = OrderedDict()
+        self._most = _most_open()
+        self._closed = False
+        self._lock = threading.Lock()
+        on_fork(self)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def held(self, key: Hashable, *, waits: bool) -> OpenFile | None:
+        """Give the file if it is open, and still what its path names.
+
+        Without ``waits``, on the event loop, only a ``waitless`` one. One that is another by now is left for a thread
+        to close: the last to close a removed file frees what was in it, which takes the longer the larger it was.
+        """
+        if not self._lock.acquire(blocking=waits):
+            return None
+        try:
+            file = self._files.get(key)
+            if file is None or not (waits or file.waitless):
+                return None
+            self._files.move_to_end(key)
+        finally:
+            self._lock.release()
+        if file.is_current():
+            return file
+        if waits:
+            with self._lock:
+                if self._files.get(key) is file:
+                    del self._files[key]
+        return None
+
+    def open(self, key: Hashable, place: Place, accept: Callable[[ObjectInfo], bool]) -> OpenFile | None:
+        """Open a file, and keep it open under the key if it is accepted; `None` if not. Blocks.
+
+        Raises:
+            StorageError: as `OpenFile`.
+        """
+        file = OpenFile(self._disk, place)
+        if not accept(file.info):
+            return None
+        with self._lock:
+            dropped = [self._files.pop(key, None)]  # they are closed behind the lock, for which nobody waits long
+            if not self._closed:
+                self._files[key] = file
+            while len(self._files) > self._most:
+                dropped.append(self._files.popitem(last=False)[1])
+        return file
+
+    def close(self) -> None:
+        """Close those that nobody reads, the others when they have been read; and keep none from now on. Blocks."""
+        with self._lock:
+            self._closed = True
+            dropped, self._files = self._files, OrderedDict()
+        dropped.clear()
+
+    def forked(self) -> None:
+        """In a child, which has no other thread."""
+        self._lock = threading.Lock()  # another thread may have held it
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+
+def _identity(status: os.stat_result) -> tuple[int, int, int]:
+    """What an etag is made of."""
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _gives_nothing(fd: int, buffers: list[memoryview], position: int, flags: int) -> int:
+    return 0
+
+
+def _most_open() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_OPEN if limit == resource.RLIM_INFINITY else max(1, min(_MOST_OPEN, limit // _PART_OF_LIMIT))

@@ -1,0 +1,240 @@
+"""`Where` is a condition on records, such as ``label=3`` or ``text contains cat``; `Conditions` are several of them.
+
+A name that no record has, or a value that a feature cannot have, is an error, and no empty answer: at once where a
+schema says what there is, and otherwise when a record shows it, or the end of the records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+
+from asyncrec.errors import ArgumentValueError, DecodeError, SchemaError
+from asyncrec.example._compound import Sequence as FeatureList
+from asyncrec.example._schema import Schema
+from asyncrec.example._varints import int64_values
+from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
+
+__all__ = ["Conditions", "Operator", "Where", "features_of", "unknown_feature"]
+
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
+
+_SIGN = re.compile(r"\s(?P<word>in|contains|<=|>=|!=|=|<|>)\s|(?P<sign><=|>=|!=|=|<|>)")
+_HOLDS = {NONE: "nothing", BYTES: "text", FLOAT: "numbers", INT64: "whole numbers"}
+# Of names in a message.
+_MOST_NAMED = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition on records: it holds for those of which one of a feature's values compares so with ``value``.
+
+    A number stands for int64 and float features, text for bytes ones, which are compared byte by byte. ``in`` takes
+    values with commas between them; ``contains`` looks for text within text; ``!=`` holds where ``=`` does not. None of
+    the others holds for a record without the feature, or one that is no Example.
+    """
+
+    feature: str
+    value: str
+    operator: Operator = "="
+
+    def __post_init__(self) -> None:
+        if self.operator not in get_args(Operator):
+            raise ArgumentValueError(f"{self.operator!r} is no operator; there are {' '.join(get_args(Operator))}")
+
+    @classmethod
+    def parse(cls, text: str) -> Where:
+        """``label=3``, ``lang!=en``, ``score>=0.5``, ``label in 1,2``, ``text contains cat``.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        match = _SIGN.search(text)
+        feature = text[: match.start()].strip() if match else ""
+        if not match or not feature:
+            raise ArgumentValueError(
+                f"{text!r} is no condition: write FEATURE=VALUE, with one of = != < <= > >=, or 'FEATURE in A,B' or "
+                "'FEATURE contains TEXT'"
+            )
+        value = text[match.end() :]
+        return cls(feature, value.lstrip() if match["word"] else value, cast(Operator, match["word"] or match["sign"]))
+
+    def __str__(self) -> str:
+        return f"{self.feature} {self.operator} {self.value}"
+
+    def holds(self, record: bytes) -> bool:
+        """Whether it does.
+
+        Raises:
+            ValueError: the feature cannot have such a value.
+        """
+        try:
+            return self.holds_for(parse_example(record))
+        except DecodeError:
+            return self.operator == "!="
+
+    def holds_for(self, features: Mapping[str, Raw]) -> bool:
+        """Whether it does for a record that holds these."""
+        kind, payload = features.get(self.feature, (NONE, b""))
+        if kind == NONE:
+            return self.operator == "!="
+        return self._test(kind)(_values(kind, payload)) == (self.operator != "!=")
+
+    def check(self, kind: int) -> None:
+        """Look whether a feature of this kind can have such a value.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        self._test(kind)
+
+    def _test(self, kind: int) -> Callable[[Sequence[Any]], bool]:
+        return _test(self.feature, self.operator, self.value, kind)
+
+
+class Conditions:
+    """Several conditions, which all have to hold; and what the records of one pass have shown of their features.
+
+    Args:
+        features: what the schema says there is, by name, with the kind on the wire; `None` where there is none.
+        path: of the records, for messages.
+
+    Raises:
+        ValueError: the schema knows no such feature, or it cannot have such a value.
+    """
+
+    def __init__(self, where: Sequence[Where], features: Mapping[str, int] | None, path: str) -> None:
+        self._where = where
+        self._path = path
+        self._known = features is not None
+        self._seen: dict[str, None] = {}
+        self._records = 0
+        for each in where if features is not None else ():
+            assert features is not None, "looked at"
+            if each.feature not in features:
+                raise unknown_feature(each.feature, features, path)
+            each.check(features[each.feature])
+
+    def chosen(self, records: Sequence[bytes]) -> list[int]:
+        """The positions of those for which all conditions hold. Blocks: each is parsed.
+
+        Raises:
+            ValueError: a feature has other values than a condition asks for; or of the first records none has any.
+        """
+        found = []
+        for at, record in enumerate(records):
+            try:
+                features = parse_example(record)
+            except DecodeError:
+                features = {}
+            if not self._known and len(self._seen) < _MOST_NAMED:
+                self._seen |= dict.fromkeys(features)
+            elif not self._known:
+                self._seen |= {each.feature: None for each in self._where if each.feature in features}
+            if all(each.holds_for(features) for each in self._where):
+                found.append(at)
+        self._records += len(records)
+        if not self._known and not self._seen and records:
+            raise ArgumentValueError(
+                f"{self._path}: the first {self._records:,} records are no Examples: they have no features to choose by"
+            )
+        return found
+
+    def end(self) -> None:
+        """Say that all records were looked at.
+
+        Raises:
+            ValueError: there were records, and none of them had a feature that a condition names.
+        """
+        if self._known or not self._records:
+            return
+        for each in self._where:
+            if each.feature not in self._seen:
+                raise unknown_feature(each.feature, self._seen, self._path)
+
+
+def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
+    """The features that a schema, as its ``to_json`` gives it, says there are, with their kinds on the wire.
+
+    `None` where there is no schema, or one that cannot be read, or that allows others.
+    """
+    if schema is None:
+        return None
+    try:
+        read = Schema.from_json(schema)
+    except SchemaError:
+        return None
+    if read.allow_extra:
+        return None
+    kinds = [entry.stored(name) for name, entry in read.features.items() if not isinstance(entry, FeatureList)]
+    return {name: kind for stored in kinds for name, (kind, _) in stored.items()}
+
+
+def unknown_feature(name: str, features: Collection[str], path: str) -> ArgumentValueError:
+    """The error for a name that is none of these."""
+    named = ", ".join(sorted(features)[:_MOST_NAMED])
+    more = ", ..." if len(features) > _MOST_NAMED else ""
+    return ArgumentValueError(f"{path}: there is no feature {name!r}; there are {named}{more}")
+
+
+def _values(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:
+    if isinstance(payload, list):
+        return payload
+    found: list[Any] = (int64_values(payload) if kind == INT64 else np.frombuffer(payload, "<f4")).tolist()
+    return found
+
+
+@lru_cache(maxsize=256)
+def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[Sequence[Any]], bool]:
+    """What looks among the values of a feature; of ``!=``, for the value that is not to be there."""
+    if operator == "contains":
+        if kind != BYTES:
+            raise ArgumentValueError(
+                f"'{feature} contains {text}': the feature {feature!r} holds {_HOLDS[kind]}, and 'contains' looks for "
+                "text within text; write = != < <= > >= or in"
+            )
+        part = _bytes(text)
+        return lambda values: any(part in each for each in values)
+    if operator == "in":
+        wanted = frozenset(_value(feature, part.strip(), kind, exact=True) for part in text.split(","))
+        return lambda values: not wanted.isdisjoint(values)
+    if operator in ("=", "!="):
+        only = _value(feature, text, kind, exact=True)
+        return lambda values: only in values
+    limit = _value(feature, text, kind, exact=False)
+    if operator == "<":
+        return lambda values: any(each < limit for each in values)
+    if operator == "<=":
+        return lambda values: any(each <= limit for each in values)
+    if operator == ">":
+        return lambda values: any(each > limit for each in values)
+    return lambda values: any(each >= limit for each in values)
+
+
+def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
+    """The value that the text of a condition means for a feature of this kind.
+
+    Raises:
+        ValueError: it means none.
+    """
+    if kind == BYTES:
+        return _bytes(text)
+    try:
+        if kind == INT64 and exact:
+            return int(text)
+        number = float(text)
+        if kind == INT64:
+            return int(text) if text.strip().lstrip("+-").isdigit() else number
+        with np.errstate(over="ignore"):  # beyond float32 it is infinite, as it is when written
+            return float(np.float32(number))
+    except ValueError:
+        raise ArgumentValueError(f"the feature {feature!r} holds {_HOLDS[kind]}, and {text!r} is none") from None
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # as Python reads what is no UTF-8 in a command line

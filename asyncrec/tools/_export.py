@@ -1,0 +1,89 @@
+"""`export` writes records to a file of another format: half of what `asyncrec.tools.convert` does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ExampleError
+from asyncrec.example._schema import Schema
+from asyncrec.plugins._kinds import Encoder, Format
+from asyncrec.storage._base import Storage
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.tools._head import FoundRecord, RecordStream
+from asyncrec.tools._progress import Progress
+from asyncrec.tools._schema import inferred
+from asyncrec.tools._selection import Selection
+
+__all__ = ["export"]
+
+_OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
+# Records handed to an encoder at once, and the bytes at which they are fewer.
+_BATCH = 1024
+_BATCH_BYTES = 64 << 20
+
+
+async def export(selection: Selection, store: Storage, key: str, to: Format, progress: Progress) -> int:
+    """Write all records to the file ``key``; returns how many.
+
+    Raises:
+        SchemaError, DecodeError: one of them does not fit; nothing is written.
+    """
+    schema = selection.schema
+    if to.needs_schema and schema is None:
+        schema = await _inferred(selection)
+    assert to.encoder is not None, "looked at"
+    encoder = await in_thread(to.encoder, key, schema)
+    count = 0
+    async with store.open_sink(key) as sink, AsyncExitStack() as stack:
+        chunks = ChunkWriter(sink)
+        held: list[FoundRecord] = []
+
+        async def send(data: bytes) -> None:
+            if data:
+                await chunks.write([data])
+
+        seen, total = 0, selection.bytes
+        async for found in RecordStream(selection, (), stack):
+            held += found
+            while len(held) >= _BATCH or (held and sum(len(each.data) for each in held) >= _BATCH_BYTES):
+                batch, held = held[:_BATCH], held[_BATCH:]
+                await send(await in_thread(_encode, encoder, batch))
+            count += len(found)
+            seen += sum(len(each.data) for each in found)
+            progress(min(seen, total), total)
+        if held:
+            await send(await in_thread(_encode, encoder, held))
+        await send(await in_thread(encoder.finish))
+        await chunks.finish()
+    return count
+
+
+def _encode(encoder: Encoder, records: Sequence[FoundRecord]) -> bytes:
+    """The bytes of some records. Blocks.
+
+    Raises:
+        SchemaError, DecodeError: one of them does not fit; the message says which, in place of its number among these.
+    """
+    try:
+        return encoder.encode([each.data for each in records])
+    except ExampleError as error:
+        match = _OF_BATCH.search(str(error))
+        if match is None:
+            raise
+        record = records[int(match[1].replace(",", ""))]
+        told = f"record {record.number:,} (in {record.path})"
+        raise type(error)(str(error).replace(match[0], told)) from None
+
+
+async def _inferred(selection: Selection) -> Mapping[str, Any]:
+    """The schema of all records, by a pass over them."""
+    merged: Schema | None = None
+    async with AsyncExitStack() as stack:
+        async for found in RecordStream(selection, (), stack):
+            schema = await in_thread(inferred, found)
+            merged = schema if merged is None else merged.merge(schema)
+    return (merged or Schema({})).to_json()

@@ -1,0 +1,73 @@
+"""`filter` writes the records that meet conditions as a new data set, or a new file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from asyncrec._arguments import Size
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.writing.ordered_writer import KeyedBatch
+from asyncrec.storage._base import Storage
+from asyncrec.tools._conditions import Conditions, Where, features_of
+from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_new
+from asyncrec.tools._progress import Progress
+from asyncrec.tools._selection import selected
+
+__all__ = ["filter"]
+
+
+async def filter(  # noqa: A001  # as the command is called
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    where: Sequence[Where],
+    compression: KeptCompression = "keep",
+    max_shard_bytes: Size | None = None,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> WriteReport:
+    """Write the records of ``source`` for which all of ``where`` holds as the new data set ``target``: all or nothing.
+
+    They keep their order, their keys, the schema and the metadata. Where the target's name holds ``.tfrec`` it is a
+    single file. The source is not changed.
+
+    Args:
+        compression: of what is written; that of the source unless given.
+        max_shard_bytes: of a shard; 256 MiB.
+
+    Raises:
+        ValueError: a condition names a feature that no record has, or a value that it cannot have.
+        FormatError: the source is damaged; nothing is left of the target.
+        ObjectExistsError: there is something at the target.
+    """
+    into = NewTarget(
+        path=target,
+        compression=compression,
+        max_shard_bytes=max_shard_bytes,
+        storage=target_storage,
+        storage_options=target_storage_options,
+    )
+    async with (
+        selected(source, storage=storage, storage_options=storage_options) as selection,
+        AsyncExitStack() as stack,
+    ):
+        records = KeyedRecords(selection, stack, progress)
+        conditions = Conditions(where, features_of(selection.schema), selection.path)
+        made = {"filtered": {"source": selection.path, "where": [str(each) for each in where]}}
+        report = await write_new(into, _chosen(records, conditions), [selection], made)
+        report.read = records.given
+        return report
+
+
+async def _chosen(records: KeyedRecords, conditions: Conditions) -> AsyncIterator[KeyedBatch]:
+    async for batch in records:
+        positions = await in_thread(conditions.chosen, batch.records)
+        if positions:
+            yield picked(batch, positions)
+    conditions.end()

@@ -1,0 +1,70 @@
+"""A file of comma-separated values has a row for each record, a column for each feature, and their names in the first.
+
+It is written only: `asyncrec.tools.from_csv` reads tables. A cell holds the feature's one value, a number or text;
+other numbers of values, and bytes that are no UTF-8, are JSON as in a file of JSON lines. Where a record has no such
+feature the cell is empty.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from asyncrec.errors import SchemaError
+from asyncrec.plugins._hookspecs import hookimpl
+from asyncrec.plugins._kinds import Format
+from asyncrec.tools._json_values import lists_of, to_json
+
+__all__ = ["CsvEncoder", "asyncrec_formats"]
+
+
+class CsvEncoder:
+    """Records to the bytes of a file. Blocks."""
+
+    def __init__(self, columns: Sequence[str], *, lists: frozenset[str], compressed: bool) -> None:
+        self._columns = list(columns)
+        self._known = frozenset(columns)
+        self._lists = lists
+        self._compressor = zlib.compressobj(wbits=31) if compressed else None
+        self._header = True
+
+    def encode(self, records: Sequence[bytes]) -> bytes:
+        text = io.StringIO()
+        writer = csv.writer(text)
+        if self._header:
+            writer.writerow(self._columns)
+            self._header = False
+        for at, record in enumerate(records):
+            writer.writerow(self._row(record, at))
+        data = text.getvalue().encode("utf-8")
+        return data if self._compressor is None else self._compressor.compress(data)
+
+    def finish(self) -> bytes:
+        header = self.encode([]) if self._header else b""
+        return header if self._compressor is None else header + self._compressor.flush()
+
+    def _row(self, record: bytes, at: int) -> list[Any]:
+        values = to_json(record, lists=self._lists)
+        if "$record" in values:
+            raise SchemaError(f"record {at} of the batch: it is no Example, and has no features to be columns")
+        if "$lists" in values:
+            raise SchemaError(f"record {at} of the batch: a SequenceExample has no place in a table; write JSON lines")
+        if extra := sorted(values.keys() - self._known):
+            raise SchemaError(f"record {at} of the batch: the schema says no feature {extra[0]!r}, so it has no column")
+        cells = (values.get(name, "") for name in self._columns)
+        return [json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell for cell in cells]
+
+
+def _encoder(name: str, schema: Mapping[str, Any] | None) -> CsvEncoder:
+    features = (schema or {}).get("features")
+    columns = list(features) if isinstance(features, Mapping) else []
+    return CsvEncoder(columns, lists=lists_of(schema), compressed=name.endswith(".gz"))
+
+
+@hookimpl
+def asyncrec_formats() -> Iterable[Format]:
+    return [Format(name="csv", suffixes=(".csv", ".csv.gz"), encoder=_encoder, needs_schema=True)]

@@ -1,0 +1,258 @@
+"""`KeyedRecords` are all records of a selection with their keys; `write_new` writes such records as something new.
+
+Every tool that makes a data set of another is made of these two: what is written appears whole or not at all, what was
+read is not touched, and keys, schema and metadata go with the records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from asyncrec._arguments import Size, byte_count
+from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._records.reading.reader import RecordReader
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.writer import open_writer
+from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.writing.keys import NO_KEY
+from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
+from asyncrec.errors import DatasetError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+from asyncrec.storage._url import redact
+from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._selection import SelectedShard, Selection
+from asyncrec.tools._shard_reading import open_shard
+
+__all__ = [
+    "MAX_SHARD_BYTES",
+    "KeptCompression",
+    "KeyedRecords",
+    "NewTarget",
+    "WriteReport",
+    "has_keys",
+    "kept_compression",
+    "metadata_of",
+    "picked",
+    "schema_of_all",
+    "write_new",
+]
+
+# Of a shard, where nothing else is said: as `open_sharded_writer`.
+MAX_SHARD_BYTES = 256 << 20
+
+KeptCompression = Literal["keep", "", "none", "GZIP", "gzip", "ZLIB", "zlib"] | int | CompressionOptions | None
+
+
+@dataclass(slots=True, kw_only=True)
+class WriteReport:
+    """What a tool read, and what it wrote of that.
+
+    Attributes:
+        sources: what was read, without secrets.
+        read: records looked at.
+        records, bytes: written; bytes in files.
+        shards: their names.
+    """
+
+    sources: list[str]
+    target: str
+    read: int = 0
+    records: int = 0
+    bytes: int = 0
+    shards: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sources": self.sources,
+            "target": self.target,
+            "read": self.read,
+            "records": self.records,
+            "bytes": self.bytes,
+            "shards": self.shards,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTarget:
+    """Where something new is to be written, and how.
+
+    Attributes:
+        path: a data set's, or that of a single file where the name holds ``.tfrec``.
+        compression: ``"keep"`` is the source's.
+        max_shard_bytes: of a data set's shards; 256 MiB.
+    """
+
+    path: str | os.PathLike[str]
+    compression: KeptCompression = "keep"
+    max_shard_bytes: Size | None = None
+    storage: Storage | None = None
+    storage_options: Mapping[str, Any] | None = None
+
+    @property
+    def is_file(self) -> bool:
+        return ".tfrec" in os.path.basename(os.fspath(self.path))
+
+
+async def write_new(
+    target: NewTarget,
+    batches: AsyncIterator[KeyedBatch],
+    selections: Sequence[Selection],
+    made: Mapping[str, Any],
+) -> WriteReport:
+    """Write these records, which come from ``selections``; the report lacks what was read.
+
+    Args:
+        made: how, for the metadata of the data set.
+
+    Raises:
+        ObjectExistsError: something is there already.
+        FormatError: the source is damaged; nothing is left of the target.
+    """
+    report = WriteReport(sources=[each.path for each in selections], target=redact(os.fspath(target.path)))
+    size = MAX_SHARD_BYTES if target.max_shard_bytes is None else byte_count(target.max_shard_bytes, "max_shard_bytes")
+    compression = await kept_compression(target.compression, selections)
+    options = None if target.storage_options is None else dict(target.storage_options)
+    if target.is_file:
+        async with open_writer(
+            target.path, compression=compression, mode="x", storage=target.storage, storage_options=options
+        ) as writer:
+            async for batch in batches:
+                await writer.write_many(batch.records)
+                report.records += len(batch.records)
+        assert writer.published is not None, "a clean exit published"
+        report.bytes, report.shards = writer.published.size, [report.target]
+        return report
+    async with dataset_at(target.path, storage=target.storage, storage_options=options) as (folder, name):
+        shards = await write_ordered(
+            folder,
+            name,
+            batches,
+            limits=Limits(max_bytes=size),
+            compression=compression,
+            schema=schema_of_all(selections),
+            metadata=metadata_of(selections, made),
+        )
+    report.records = sum(shard.records for shard in shards)
+    report.bytes = sum(shard.bytes for shard in shards)
+    report.shards = [shard.path for shard in shards]
+    return report
+
+
+def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
+    """The schema that all of them have; `None` where they do not agree."""
+    schemas = [selection.schema for selection in selections]
+    return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
+
+
+def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dict[str, Any]:
+    """What the data sets said of themselves, and how something was made of them."""
+    metadata: dict[str, Any] = {}
+    for selection in selections:
+        for dataset in selection.datasets:
+            metadata.update(dataset.manifest.metadata)
+    return {**metadata, **made}
+
+
+async def kept_compression(given: KeptCompression, selections: Sequence[Selection]) -> CompressionOptions:
+    """The compression that was asked for; of ``"keep"`` the one that most records have."""
+    if given != "keep":
+        return parse_compression(given)
+    counts: Counter[str] = Counter()
+    for selection in selections:
+        for shard in selection.shards:
+            if shard.entry is not None:
+                counts[shard.entry.compression] += shard.entry.records
+    if not counts:  # of files in no manifest the first tells: asking each would be a request for each
+        first = next(((each.storage, shard) for each in selections for shard in each.shards if shard.size), None)
+        if first is not None:
+            entry, _ = await unlisted_entry(first[0], first[1].key)
+            counts[entry.compression] = 1
+    return parse_compression(max(counts, key=lambda kind: counts[kind], default=""))
+
+
+def has_keys(selection: Selection) -> bool:
+    """Whether any of its shards has keys."""
+    return any(shard.entry is not None and shard.entry.keys is not None for shard in selection.shards)
+
+
+class KeyedRecords:
+    """All records, in order, with their keys where any shard has keys. Left early, ``stack`` closes what is open.
+
+    Attributes:
+        given: how many were given.
+    """
+
+    def __init__(self, selection: Selection, stack: AsyncExitStack, progress: Progress, *, keyed: bool | None = None):
+        self.given = 0
+        self._selection = selection
+        self._stack = stack
+        self._advance = Advance(progress, selection.bytes)
+        self._keyed = has_keys(selection) if keyed is None else keyed
+        self._waiting = iter(selection.shards)
+        self._shard: SelectedShard | None = None
+        self._reader: RecordReader
+        self._keys: _Keys | None = None
+
+    def __aiter__(self) -> KeyedRecords:
+        return self
+
+    async def __anext__(self) -> KeyedBatch:
+        while True:
+            if self._shard is None:
+                self._shard = next(self._waiting, None)
+                if self._shard is None:
+                    raise StopAsyncIteration
+                if self._keyed:
+                    self._keys = await self._stack.enter_async_context(_Keys(self._selection, self._shard))
+                self._reader = await self._stack.enter_async_context(open_shard(self._selection, self._shard))
+            batch = await self._reader.next_batch()
+            if batch is not None:
+                keys = await self._keys.take(len(batch.records)) if self._keys else None
+                self.given += len(batch.records)
+                return KeyedBatch(batch.records, keys)
+            await self._stack.aclose()
+            self._advance(self._shard.size)
+            self._shard = None
+
+
+def picked(batch: KeyedBatch, positions: Sequence[int]) -> KeyedBatch:
+    """Those records of a batch, with their keys."""
+    keys = None if batch.keys is None else [batch.keys[at] for at in positions]
+    return KeyedBatch([batch.records[at] for at in positions], keys)
+
+
+class _Keys:
+    """A context: the keys of a shard, in order; none where it has no file of them."""
+
+    def __init__(self, selection: Selection, shard: SelectedShard) -> None:
+        self._shard = shard
+        sidecar = shard.entry.keys if shard.entry else None
+        name = None if sidecar is None else sidecar.path
+        # Without a task: these files are small, and are read beside the shard itself.
+        self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
+
+    async def __aenter__(self) -> _Keys:
+        if self._source is not None:
+            await self._source.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        if self._source is not None:
+            await self._source.__aexit__(*error)
+
+    async def take(self, count: int) -> list[bytes]:
+        if self._source is None:
+            return [NO_KEY] * count
+        data = await receive_exactly(self._source, count * KEY_BYTES)
+        if len(data) < count * KEY_BYTES:
+            raise DatasetError(
+                f"{self._shard.display_path}: its keys end before its records: 'asyncrec verify' says more"
+            )
+        return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]

@@ -1,0 +1,103 @@
+"""`ls` lists what a path names: the data sets and files of a folder, or the shards of a data set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.storage._base import Storage
+from asyncrec.tools._selection import Selection, selected
+
+__all__ = ["Listed", "LsReport", "ls"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One thing that is there: ``"data set"``, ``"shard"`` or ``"file"``; ``records`` and ``changed`` where known."""
+
+    path: str
+    kind: str
+    bytes: int
+    records: int | None = None
+    shards: int | None = None
+    compression: str | None = None
+    changed: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "shards": self.shards,
+            "records": self.records,
+            "bytes": self.bytes,
+            "compression": self.compression,
+            "changed": self.changed,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class LsReport:
+    """What `ls` found at a path."""
+
+    path: str
+    kind: str
+    entries: list[Listed] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "kind": self.kind, "entries": [entry.to_json() for entry in self.entries]}
+
+
+async def ls(
+    path: str | os.PathLike[str],
+    *,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> LsReport:
+    """What is at ``path``, by its manifests and the store's listing; no file is opened.
+
+    A folder or a pattern has data sets, each once, and files of records that no manifest names; a data set has shards.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ManifestError: a manifest cannot be read.
+    """
+    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+        return LsReport(path=selection.path, kind=selection.kind, entries=await in_thread(_entries, selection))
+
+
+def _entries(selection: Selection) -> list[Listed]:
+    """Blocks: there may be a million."""
+    found = []
+    for shard in selection.shards:
+        if shard.entry is None:
+            found.append(Listed(path=shard.display_path, kind="file", bytes=shard.size))
+        elif selection.kind == "data set":
+            found.append(
+                Listed(
+                    path=shard.display_path,
+                    kind="shard",
+                    records=shard.entry.records,
+                    bytes=shard.size,
+                    compression=shard.entry.compression,
+                    changed=shard.entry.committed or None,
+                )
+            )
+    for dataset in selection.datasets if selection.kind != "data set" else ():
+        manifest = dataset.manifest
+        commits = [writer.last_commit for writer in manifest.writers.values()]
+        kinds = sorted(manifest.shards.compressions)
+        found.append(
+            Listed(
+                path=selection.base + dataset.prefix + dataset.name,
+                kind="data set",
+                shards=len(manifest.shards),
+                records=manifest.records,
+                bytes=manifest.bytes,
+                compression=kinds[0] if len(kinds) == 1 else ", ".join(kind or "none" for kind in kinds) or None,
+                changed=max(commits, default=None),
+            )
+        )
+    return sorted(found, key=lambda entry: entry.path)

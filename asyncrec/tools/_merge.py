@@ -1,0 +1,102 @@
+"""`merge` writes the records of several sources, one after the other, as one new data set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from asyncrec._arguments import Size
+from asyncrec._shards.writing.ordered_writer import KeyedBatch
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.storage._base import Storage
+from asyncrec.tools._keyed_records import (
+    KeptCompression,
+    KeyedRecords,
+    NewTarget,
+    WriteReport,
+    has_keys,
+    schema_of_all,
+    write_new,
+)
+from asyncrec.tools._progress import Progress
+from asyncrec.tools._selection import Selection, selected
+
+__all__ = ["merge"]
+
+
+async def merge(
+    sources: Sequence[str | os.PathLike[str]],
+    target: str | os.PathLike[str],
+    *,
+    compression: KeptCompression = "keep",
+    max_shard_bytes: Size | None = None,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> WriteReport:
+    """Write the records of all ``sources`` as the new data set ``target``, in their order: all or nothing.
+
+    Keys go with the records; a record that is in two sources is in the target twice (`dedupe` leaves one). The sources
+    have one schema, or none. Where the target's name holds ``.tfrec`` it is a single file. No source is changed.
+
+    Args:
+        compression: of what is written; unless given the one that most records have.
+        max_shard_bytes: of a shard; 256 MiB.
+
+    Raises:
+        DatasetError: the sources have several schemas.
+        FormatError: a source is damaged; nothing is left of the target.
+        ObjectExistsError: there is something at the target.
+    """
+    if not sources:
+        raise ArgumentValueError("there is nothing to merge: give the sources")
+    into = NewTarget(
+        path=target,
+        compression=compression,
+        max_shard_bytes=max_shard_bytes,
+        storage=target_storage,
+        storage_options=target_storage_options,
+    )
+    async with AsyncExitStack() as stack:
+        selections = [
+            await stack.enter_async_context(selected(each, storage=storage, storage_options=storage_options))
+            for each in sources
+        ]
+        with_schema = [each for each in selections if each.schema is not None]
+        if with_schema and schema_of_all(selections) is None:
+            other = next((each for each in selections if each.schema != with_schema[0].schema), selections[0])
+            which = "another schema than" if other.schema else "no schema, unlike"
+            raise DatasetError(
+                f"{other.path}: it has {which} {with_schema[0].path}: 'asyncrec schema' shows each; merge those that "
+                "have the same"
+            )
+        read = _Read()
+        made = {"merged": {"sources": [each.path for each in selections]}}
+        report = await write_new(into, _all(selections, stack, progress, read), selections, made)
+        report.read = read.records
+        return report
+
+
+class _Read:
+    records = 0
+
+
+async def _all(
+    selections: Sequence[Selection], stack: AsyncExitStack, progress: Progress, read: _Read
+) -> AsyncIterator[KeyedBatch]:
+    keyed = any(has_keys(each) for each in selections)
+    total, before = sum(each.bytes for each in selections), 0
+    for selection in selections:
+
+        def advance(done: int, _: int | None, before: int = before) -> None:
+            progress(before + done, total)
+
+        opened = await stack.enter_async_context(AsyncExitStack())
+        async for batch in KeyedRecords(selection, opened, advance, keyed=keyed):
+            read.records += len(batch.records)
+            yield batch
+        before += selection.bytes

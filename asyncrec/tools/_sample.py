@@ -1,0 +1,176 @@
+"""`sample` draws records by a seed, and gives them or writes them as a new data set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._arguments import Size
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._sampling.epochs.permutation import key_of, permuted
+from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._shards.writing.ordered_writer import KeyedBatch
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage._base import Storage
+from asyncrec.tools._count import counts_of
+from asyncrec.tools._head import FoundRecord, RecordStream
+from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_new
+from asyncrec.tools._progress import Progress
+from asyncrec.tools._selection import Selection, selected
+
+__all__ = ["SampleStream", "open_sample", "sample"]
+
+# Read at random together.
+_TOGETHER = 256
+
+
+async def sample(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    records: int | None = None,
+    fraction: float | None = None,
+    seed: int = 0,
+    compression: KeptCompression = "keep",
+    max_shard_bytes: Size | None = None,
+    progress: Progress = lambda done, total: None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    target_storage: Storage | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
+) -> WriteReport:
+    """Write ``records`` records of ``source``, or a ``fraction`` of them, as the new data set ``target``.
+
+    Any record is as likely to be drawn as another, none twice, the same for the same seed and number of records. They
+    keep their order, their keys, the schema and the metadata. Where the target's name holds ``.tfrec`` it is a single
+    file. The source is not changed.
+
+    Args:
+        records: so many, or all where there are fewer.
+        fraction: from 0 to 1; one of the two is given.
+        compression: of what is written; that of the source unless given.
+        max_shard_bytes: of a shard; 256 MiB.
+
+    Raises:
+        ValueError: neither number nor fraction, or both, or one out of its range.
+        FormatError: the source is damaged; nothing is left of the target.
+        ObjectExistsError: there is something at the target.
+    """
+    into = NewTarget(
+        path=target,
+        compression=compression,
+        max_shard_bytes=max_shard_bytes,
+        storage=target_storage,
+        storage_options=target_storage_options,
+    )
+    async with (
+        selected(source, storage=storage, storage_options=storage_options) as selection,
+        AsyncExitStack() as stack,
+    ):
+        drawn = await _draw(selection, records, fraction, seed)
+        reading = KeyedRecords(selection, stack, progress)
+        made = {"sampled": {"source": selection.path, "seed": seed, "records": len(drawn)}}
+        report = await write_new(into, _drawn(reading, drawn), [selection], made)
+        report.read = reading.given
+        return report
+
+
+class SampleStream:
+    """Records that were drawn, in the order in which they stand: ``async for records in stream`` gives lists.
+
+    Attributes:
+        selection: what they were drawn from.
+    """
+
+    def __init__(self, selection: Selection, drawn: NDArray[np.int64], stack: AsyncExitStack) -> None:
+        self.selection = selection
+        self._drawn = drawn
+        self._given = 0
+        found = selection.datasets[0] if selection.kind == "data set" else None
+        self._dataset = None if found is None else Dataset(found.folder, found.name, found.manifest, None)
+        self._records = RecordStream(selection, (), stack)
+
+    def __aiter__(self) -> SampleStream:
+        return self
+
+    async def __anext__(self) -> list[FoundRecord]:
+        while self._given < len(self._drawn):
+            if self._dataset is not None:
+                numbers = self._drawn[self._given : self._given + _TOGETHER]
+                records = await self._dataset.get_many(numbers)
+                self._given += len(numbers)
+                shards = np.searchsorted(self._dataset.starts, numbers, side="right") - 1
+                paths = [self.selection.shards[shard].display_path for shard in shards.tolist()]
+                return [FoundRecord(*each) for each in zip(paths, numbers.tolist(), records, strict=True)]
+            batch = await anext(self._records, None)
+            if batch is None:
+                break
+            positions = _positions(self._drawn, batch[0].number, len(batch))
+            self._given += len(positions)
+            if positions:
+                return [batch[at] for at in positions]
+        raise StopAsyncIteration
+
+
+@asynccontextmanager
+async def open_sample(
+    path: str | os.PathLike[str],
+    *,
+    records: int | None = None,
+    fraction: float | None = None,
+    seed: int = 0,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[SampleStream]:
+    """The records that `sample` would write, to be looked at. Of a data set no others are read.
+
+    Raises:
+        ValueError: as `sample`.
+        ObjectNotFoundError, StoragePermissionError: on opening.
+        FormatError: while reading.
+    """
+    async with (
+        selected(path, storage=storage, storage_options=storage_options) as selection,
+        AsyncExitStack() as stack,
+    ):
+        yield SampleStream(selection, await _draw(selection, records, fraction, seed), stack)
+
+
+async def _draw(selection: Selection, records: int | None, fraction: float | None, seed: int) -> NDArray[np.int64]:
+    """The numbers of the records, ascending."""
+    if (records is None) == (fraction is None):
+        raise ArgumentValueError("give the number of records to draw, or the fraction of all")
+    if records is not None and records < 0:
+        raise ArgumentValueError(f"{records} records cannot be drawn")
+    if fraction is not None and not 0 <= fraction <= 1:
+        raise ArgumentValueError(f"the fraction {fraction} is not between 0 and 1")
+    total = sum(await counts_of(selection))
+    count = min(total, records if records is not None else round(total * (fraction or 0)))
+    if count == 0:
+        return np.empty(0, np.int64)
+
+    def draw() -> NDArray[np.int64]:
+        return np.sort(permuted(np.arange(count), total, key_of("sample", seed)))
+
+    return await in_thread(draw)
+
+
+def _positions(drawn: NDArray[np.int64], first: int, count: int) -> list[int]:
+    """Which of ``count`` records from number ``first`` on were drawn."""
+    begin, end = np.searchsorted(drawn, [first, first + count])
+    positions: list[int] = (drawn[begin:end] - first).tolist()
+    return positions
+
+
+async def _drawn(reading: KeyedRecords, drawn: NDArray[np.int64]) -> AsyncIterator[KeyedBatch]:
+    first = 0
+    async for batch in reading:
+        positions = _positions(drawn, first, len(batch.records))
+        first += len(batch.records)
+        if positions:
+            yield picked(batch, positions)

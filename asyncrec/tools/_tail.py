@@ -1,0 +1,132 @@
+"""`open_tail` gives the last records, and those that are committed from then on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+import anyio
+
+from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.storage._base import Storage
+from asyncrec.tools._conditions import Conditions, Where, features_of
+from asyncrec.tools._count import counts_of
+from asyncrec.tools._head import FoundRecord, RecordStream
+from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
+
+__all__ = ["TailStream", "open_tail"]
+
+
+class TailStream:
+    """The last records and, where they are followed, new ones: ``async for records in stream`` gives lists.
+
+    Attributes:
+        selection: what there is now; it changes while a data set is followed.
+    """
+
+    def __init__(
+        self, selection: Selection, stack: AsyncExitStack, *, last: int, where: Sequence[Where], interval: float | None
+    ) -> None:
+        self.selection = selection
+        self._stack = stack
+        # One for all that is read: a feature that new records lack is one that others had.
+        self._conditions = Conditions(where, features_of(selection.schema), selection.path) if where else ()
+        self._interval = interval
+        self._last = last
+        self._known = {shard.key for shard in selection.shards}
+        self._reading: tuple[RecordStream, Sequence[int]] | None = None
+        self._skip = 0
+        self._begun = False
+
+    def __aiter__(self) -> TailStream:
+        return self
+
+    async def __anext__(self) -> list[FoundRecord]:
+        if not self._begun:
+            await self._begin()
+            self._begun = True
+        while True:
+            if self._reading is not None:
+                stream, places = self._reading
+                found = await anext(stream, None)
+                if found is not None:
+                    records = [replace(each, number=_place(each.number, places)) for each in found]
+                    records = [each for each in records if each.number >= self._skip]
+                    if records:
+                        return records
+                    continue
+                self._reading = None
+            if self._interval is None:
+                raise StopAsyncIteration
+            await anyio.sleep(self._interval)
+            await self._look()
+
+    async def _begin(self) -> None:
+        counts = await counts_of(self.selection)
+        self._skip = max(0, sum(counts) - self._last)
+        starts = [0, *accumulate(counts)]
+        first = next((at for at in range(len(counts)) if starts[at + 1] > self._skip), len(counts))
+        self._read(list(range(first, len(counts))), starts)
+
+    async def _look(self) -> None:
+        """Begin to read what was committed since."""
+        self.selection = await reselected(self.selection)
+        self._skip = 0
+        shards = self.selection.shards
+        starts = [0, *accumulate(shard.entry.records for shard in shards if shard.entry is not None)]
+        new = [at for at, shard in enumerate(shards) if shard.key not in self._known]
+        self._known = {shard.key for shard in shards}
+        if new:
+            self._read(new, starts)
+
+    def _read(self, numbers: Sequence[int], starts: Sequence[int]) -> None:
+        shards: tuple[SelectedShard, ...] = tuple(self.selection.shards[at] for at in numbers)
+        places = [number for at in numbers for number in (starts[at], starts[at + 1] - starts[at])]
+        stream = RecordStream(replace(self.selection, shards=shards), self._conditions, self._stack)
+        self._reading = stream, places
+
+
+def _place(number: int, places: Sequence[int]) -> int:
+    """The number among all, of a record that has ``number`` among those of some shards: (first, count), ..."""
+    for first, count in zip(places[::2], places[1::2], strict=True):
+        if number < count:
+            return first + number
+        number -= count
+    raise AssertionError("each record is in one of the shards")
+
+
+@asynccontextmanager
+async def open_tail(
+    path: str | os.PathLike[str],
+    *,
+    records: int = 10,
+    where: Sequence[Where] = (),
+    follow: bool = False,
+    interval: float = 1.0,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[TailStream]:
+    """The last ``records`` records of ``path``, those of them for which all of ``where`` holds; with ``follow`` the
+    stream does not end, and gives what is committed to the data set from then on, in the order of commits.
+
+    Args:
+        interval: seconds between two looks at the manifest.
+
+    Raises:
+        ValueError: a number below 0.
+        DatasetError: ``follow``, and the path is no data set.
+        ObjectNotFoundError, StoragePermissionError: on opening.
+    """
+    if records < 0 or interval < 0:
+        raise ArgumentValueError("the number of records and the interval are not below 0")
+    async with (
+        selected(path, storage=storage, storage_options=storage_options) as selection,
+        AsyncExitStack() as stack,
+    ):
+        if follow and selection.kind != "data set":
+            raise DatasetError(f"{selection.path}: only a data set can be followed: give its folder and name")
+        yield TailStream(selection, stack, last=records, where=where, interval=interval if follow else None)

@@ -1,0 +1,225 @@
+"""`watch` looks at a data set that is being written: what is committed, who is at work, and how each gets on.
+
+It reads the manifest, the marks of jobs and what writers say of themselves (`asyncrec._shards.journal.status`), and
+writes nothing. Looking again costs what is new: a segment that was read is not read again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import anyio
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.status import JobStatus, read_status
+from asyncrec._shards.manifest.following import ManifestFollower
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.ownership.claims import claim_journal
+from asyncrec._shards.ownership.liveness import take_life
+from asyncrec._shards.ownership.marks import find_marks, load_status
+from asyncrec._shards.spool.folder import is_spool
+from asyncrec.errors import ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._url import redact
+from asyncrec.tools._class_counts import ClassCounts
+from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
+
+__all__ = ["Watch", "open_watch", "watch"]
+
+# A writer that has told nothing for three times as long as it promised, and some seconds, is asked whether it lives.
+_LATE = 3.0
+_LATE_SECONDS = 5.0
+
+
+class Watch:
+    """A data set that is being watched, opened by `open_watch`."""
+
+    def __init__(
+        self, path: str, folder: Storage | None, name: str, spool: LocalStorage | None, classes: ClassCounts | None
+    ) -> None:
+        self.path = path
+        self.remote = spool is None and folder is not None and local_folder(folder) is None
+        self._folder = folder
+        self._name = name
+        self._spool = spool
+        self._manifest = None if folder is None else ManifestFollower(folder, name, path=path)
+        self._classes = classes
+        self._seen: Manifest | None = None
+        self._totals: tuple[int, int, str | None] = (0, 0, None)
+        self._changed: dict[str, tuple[str, float]] = {}
+
+    async def look(self) -> WatchReport:
+        """Look once.
+
+        Raises:
+            StorageError, ManifestError.
+        """
+        # The jobs first: one that ends meanwhile is in the manifest then, and not missed.
+        found = await self._jobs()
+        manifest = await self._manifest.load() if self._manifest is not None else None
+        if self._classes is not None and manifest is not None and self._folder is not None:
+            await self._classes.count(self._folder, manifest)
+        if manifest is not self._seen:
+            self._seen, self._totals = manifest, await in_thread(_totals, manifest)
+        records, size, last_commit = self._totals
+        now = datetime.now(UTC)
+        writers = [self._watched(header, state, status, now, manifest) for header, state, status in found]
+        return WatchReport(
+            path=self.path,
+            time=now,
+            there=manifest is not None or bool(writers),
+            records=records,
+            bytes=size,
+            shards=len(manifest.shards) if manifest is not None else 0,
+            last_commit=last_commit,
+            writers=tuple(sorted(writers, key=lambda writer: writer.since)),
+            classes=self._classes.most() if self._classes is not None else {},
+        )
+
+    def _watched(
+        self, header: JobHeader, state: State, status: JobStatus | None, now: datetime, manifest: Manifest | None
+    ) -> WatchedWriter:
+        known = manifest.writers.get(header.writer) if manifest is not None else None
+        return WatchedWriter(
+            id=header.writer,
+            kind=header.kind,
+            state=state,
+            host=header.host,
+            pid=header.pid,
+            since=header.since,
+            spool=header.spool,
+            status=status,
+            told=0.0 if status is None else self._told(status, now),
+            records=known.records if known is not None else 0,
+        )
+
+    async def _jobs(self) -> list[tuple[JobHeader, State, JobStatus | None]]:
+        local = self._spool if self._spool is not None else local_folder(self._folder) if self._folder else None
+        found = []
+        if local is not None:
+            name = None if self._spool is not None else self._name
+            for path, header in await in_thread(find_job_headers, local, name):
+                status = await in_thread(read_status, local, header)
+                found.append((header, await self._state(header, status, partial(_lives_here, local, path)), status))
+        if self._folder is not None:
+            folder = self._folder
+
+            async def ask(mark: JobHeader) -> tuple[JobHeader, State, JobStatus | None]:
+                status = await load_status(folder, self._name, mark.writer)
+                return mark, await self._state(mark, status, partial(_lives_there, mark)), status
+
+            found += await for_each(ask, await find_marks(folder, self._name))
+        return found
+
+    async def _state(self, header: JobHeader, status: JobStatus | None, lives: Any) -> State:
+        if status is not None and self._told(status, datetime.now(UTC)) <= _LATE * status.every + _LATE_SECONDS:
+            return "ending" if status.waiting_for == "end" else "at work"
+        alive: bool | None = await lives()
+        return "silent" if alive is None else "at work" if alive else "dead"
+
+    def _told(self, status: JobStatus, now: datetime) -> float:
+        """How old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""
+        time, since = self._changed.get(status.writer, ("", 0.0))
+        if time != status.time:
+            since = anyio.current_time()
+            self._changed[status.writer] = (status.time, since)
+        return max(status.age(now), anyio.current_time() - since)
+
+
+@asynccontextmanager
+async def open_watch(
+    path: str | os.PathLike[str],
+    *,
+    by: str | None = None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Watch]:
+    """Open a data set to be watched, also one that is not there yet; or a spool. The context gives a `Watch`.
+
+    Args:
+        by: a feature, by whose values the first records of each new shard are counted.
+
+    Raises:
+        ValueError: the path has no name.
+        StorageError: the store failed.
+    """
+    display_path = redact(os.fspath(path))
+    async with AsyncExitStack() as stack:
+        if storage is None and await in_thread(is_spool, path):
+            yield Watch(display_path, None, "", LocalStorage(path), None)
+            return
+        options = None if storage_options is None else dict(storage_options)
+        folder, name = await stack.enter_async_context(dataset_at(path, storage=storage, storage_options=options))
+        yield Watch(display_path, folder, name, None, ClassCounts(by) if by is not None else None)
+
+
+async def watch(
+    path: str | os.PathLike[str],
+    *,
+    by: str | None = None,
+    storage: Storage | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> WatchReport:
+    """Look once at a data set that is being written, or at a spool; `open_watch` is for looking again and again.
+
+    Args:
+        by: a feature, by whose values the first records of each shard are counted.
+
+    Raises:
+        ObjectNotFoundError: there is neither a data set nor a job that makes one.
+    """
+    async with open_watch(path, by=by, storage=storage, storage_options=storage_options) as watched:
+        report = await watched.look()
+    if not report.there:
+        raise ObjectNotFoundError(
+            f"{report.path}: no data set, and nobody makes one; its path is its folder and its name, without the shard "
+            "numbers"
+        )
+    return report
+
+
+async def _lives_here(local: LocalStorage, path: str) -> bool:
+    """Whether the job of a header on this disk lives: the lock on it dies with its process."""
+    try:
+        journal = await claim_journal(local, path)
+    except StorageError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        return True
+    if journal is None:
+        return True  # it has just ended
+    await surely_in_thread(partial(journal.end, keep=True))
+    return False
+
+
+async def _lives_there(mark: JobHeader) -> bool | None:
+    """Whether the job of a mark lives; `None` where nobody here can tell."""
+    try:
+        life = await take_life(mark)
+    except StorageError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        return True
+    if life is None:
+        return None
+    await surely_in_thread(partial(life.end, keep=True))
+    return False
+
+
+def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:
+    """Count the records and bytes of a manifest, and find its last commit: some time for each shard."""
+    if manifest is None:
+        return 0, 0, None
+    last = max((each.last_commit for each in manifest.writers.values()), default=None)
+    return manifest.records, manifest.bytes, last

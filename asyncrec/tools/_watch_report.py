@@ -1,0 +1,149 @@
+"""`WatchReport` and `WatchedWriter`: what `asyncrec.tools.watch` saw at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from asyncrec._shards.journal.status import JobStatus
+
+__all__ = ["State", "WatchReport", "WatchedWriter"]
+
+State = Literal["at work", "ending", "silent", "dead"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedWriter:
+    """A job that has not ended.
+
+    Attributes:
+        state: ``"at work"``, or ``"ending"``: publishing what is left. ``"dead"``: a lock proves it, and
+            `asyncrec.recover` sees to what it left. ``"silent"``: it is on another machine, and has said nothing for
+            too long, or never.
+        status: what it said of itself last, and ``told`` seconds ago; `None` where it has not.
+        records: of it in the manifest.
+    """
+
+    id: str
+    kind: str
+    state: State
+    host: str
+    pid: int
+    since: str
+    spool: bool
+    status: JobStatus | None
+    told: float
+    records: int
+
+    @property
+    def uncommitted_records(self) -> int:
+        """Taken, and not in the manifest."""
+        status = self.status
+        return 0 if status is None else max(0, status.taken_records - max(status.committed_records, self.records))
+
+    @property
+    def at_risk(self) -> float:
+        """How many seconds ago the oldest record was taken that a kill would lose; 0 where there is none."""
+        if self.status is None or not self.status.oldest_buffered_seconds:
+            return 0.0
+        return self.status.oldest_buffered_seconds + self.told
+
+    @property
+    def tells(self) -> JobStatus | None:
+        """Its status, where it still holds."""
+        return self.status if self.state in ("at work", "ending") else None
+
+    def to_json(self) -> dict[str, Any]:
+        status = self.status
+        content: dict[str, Any] = {
+            "id": self.id,
+            "kind": self.kind,
+            "state": self.state,
+            "host": self.host,
+            "pid": self.pid,
+            "since": self.since or None,
+            "spool": self.spool,
+            "committed_records": self.records,
+            "told_seconds_ago": None if status is None else round(self.told, 3),
+        }
+        if status is not None:
+            content |= {
+                "taken_records": status.taken_records,
+                "taken_bytes": status.taken_bytes,
+                "committed_bytes": status.committed_bytes,
+                "records_per_second": round(status.records_per_second, 3),
+                "bytes_per_second": round(status.bytes_per_second, 3),
+                "waiting_for": status.waiting_for,
+                "open_shards": status.open_shards,
+                "buffered_bytes": status.buffered_bytes,
+                "memory_limit": status.memory_limit,
+                "spool_bytes": status.spool_bytes,
+                "upload_retries": status.upload_retries,
+                "oldest_uncommitted_seconds": round(status.oldest_uncommitted_seconds, 3),
+                "oldest_buffered_seconds": round(status.oldest_buffered_seconds, 3),
+            }
+        return content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchReport:
+    """What `watch` saw at one moment.
+
+    Attributes:
+        time: of the look, with a time zone.
+        there: whether there is a data set, or a job that makes one.
+        writers: the jobs that have not ended.
+        last_commit: the time of the newest segment.
+        classes: of the records that were looked at, how many have which value of the feature asked for; most first.
+    """
+
+    path: str
+    time: datetime
+    there: bool
+    records: int
+    bytes: int
+    shards: int
+    last_commit: str | None
+    writers: tuple[WatchedWriter, ...]
+    classes: Mapping[str, int]
+
+    @property
+    def _told(self) -> list[JobStatus]:
+        return [writer.tells for writer in self.writers if writer.tells is not None]
+
+    @property
+    def uncommitted_records(self) -> int:
+        """Taken by writers that live, and not in the manifest."""
+        return sum(writer.uncommitted_records for writer in self.writers if writer.tells is not None)
+
+    @property
+    def records_per_second(self) -> float:
+        return sum(status.records_per_second for status in self._told)
+
+    @property
+    def bytes_per_second(self) -> float:
+        return sum(status.bytes_per_second for status in self._told)
+
+    @property
+    def at_risk(self) -> float:
+        """How many seconds ago the oldest record of all was taken that a kill would lose."""
+        return max((writer.at_risk for writer in self.writers if writer.tells is not None), default=0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "time": self.time.isoformat(),
+            "there": self.there,
+            "records": self.records,
+            "bytes": self.bytes,
+            "shards": self.shards,
+            "uncommitted_records": self.uncommitted_records,
+            "records_per_second": round(self.records_per_second, 3),
+            "bytes_per_second": round(self.bytes_per_second, 3),
+            "oldest_buffered_seconds": round(self.at_risk, 3),
+            "last_commit": self.last_commit,
+            "writers": [writer.to_json() for writer in self.writers],
+            "classes": dict(self.classes),
+        }

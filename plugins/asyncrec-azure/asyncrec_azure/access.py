@@ -1,0 +1,126 @@
+"""`Access` says which account is used, and by which credentials; what is not given is looked for in the environment."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from asyncrec.errors import ArgumentValueError
+
+__all__ = ["Access", "access_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What makes one client: storages that agree in all of it share their connections.
+
+    Attributes:
+        endpoint: of the account, without a slash at its end; ``""`` where the connection string has it.
+        account: its name; ``""`` where nobody needs it.
+        connection_string, account_key, sas_token: the credentials; at most one is given.
+        anonymous: send none. Where this is not so and there are none either, the SDK finds an identity.
+        client_id: of the managed identity, where the machine has several.
+        ca_file: of the authorities that certificates may come from; `None`: those of this machine.
+    """
+
+    endpoint: str
+    account: str = ""
+    connection_string: str | None = field(default=None, repr=False)
+    account_key: str | None = field(default=None, repr=False)
+    sas_token: str | None = field(default=None, repr=False)
+    anonymous: bool = False
+    client_id: str | None = None
+    ca_file: str | None = None
+
+    @property
+    def identity(self) -> bool:
+        """Whether tokens are sent, of an identity that the SDK finds."""
+        return not (self.connection_string or self.account_key or self.sas_token or self.anonymous)
+
+
+def access_of(
+    *,
+    host: str = "",
+    account: str | None = None,
+    endpoint: str | None = None,
+    connection_string: str | None = None,
+    account_key: str | None = None,
+    sas_token: str | None = None,
+    anonymous: bool = False,
+    client_id: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+) -> Access:
+    """Make the access of these options, and of the environment where they leave something out.
+
+    The environment's credentials are for the environment's account: they are not sent to another one.
+
+    Args:
+        host: that the URL names, ``account.dfs.core.windows.net``.
+
+    Raises:
+        ValueError: they contradict each other, or name no account.
+    """
+    given = [connection_string, account_key, sas_token, anonymous or None]
+    if sum(each is not None for each in given) > 1:
+        raise ArgumentValueError("connection_string, account_key, sas_token and anonymous exclude each other")
+    if host and (account is not None or endpoint is not None):
+        raise ArgumentValueError("the URL names the account: leave out account and endpoint")
+    if endpoint is not None:
+        _check_endpoint(endpoint)
+    elif host:
+        endpoint = f"https://{host.replace('.dfs.', '.blob.', 1)}"
+    named = account or (_account_of(endpoint) if endpoint is not None else "")
+    files = None if ca_file is None else os.fspath(ca_file)
+    if all(each is None for each in given):
+        connection_string, account_key, sas_token, named = _of_environment(named)
+    if connection_string is not None:
+        if host or endpoint is not None or account is not None:
+            raise ArgumentValueError("a connection_string names the account: leave out account and endpoint")
+        return Access(endpoint="", connection_string=connection_string, ca_file=files)
+    if not named and endpoint is None:
+        named = _variable("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME") or ""
+    if not named and endpoint is None:
+        raise ArgumentValueError(
+            "no storage account is named: give the option account, set AZURE_STORAGE_ACCOUNT or "
+            "AZURE_STORAGE_CONNECTION_STRING, or write abfs://container@account.dfs.core.windows.net/prefix"
+        )
+    return Access(
+        endpoint=(endpoint or f"https://{named}.blob.core.windows.net").rstrip("/"),
+        account=named,
+        account_key=account_key,
+        sas_token=None if sas_token is None else sas_token.lstrip("?"),
+        anonymous=anonymous,
+        client_id=client_id,
+        ca_file=files,
+    )
+
+
+def _of_environment(account: str) -> tuple[str | None, str | None, str | None, str]:
+    """Give what the environment has for ``account``: connection string, key, token; and the account."""
+    own = _variable("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
+    if not account and (whole := _variable("AZURE_STORAGE_CONNECTION_STRING")):
+        return whole, None, None, ""
+    if account and own and own != account:
+        return None, None, None, account
+    if key := _variable("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"):
+        return None, key, None, account or own or ""
+    return None, None, _variable("AZURE_STORAGE_SAS_TOKEN"), account or own or ""
+
+
+def _variable(*names: str) -> str | None:
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def _check_endpoint(endpoint: str) -> None:
+    parts = urlsplit(endpoint)
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ArgumentValueError("endpoint holds no credentials and no query: they have options of their own")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ArgumentValueError("endpoint begins with http:// or https:// and names a host")
+
+
+def _account_of(endpoint: str) -> str:
+    """Give the account's name: the host's first part, or of an emulator, whose host says nothing, the path."""
+    parts = urlsplit(endpoint)
+    return parts.path.strip("/") or (parts.hostname or "").partition(".")[0]

@@ -1,0 +1,93 @@
+"""One client per event loop for all storages that agree in account and credentials: connections and tokens."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs
+
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.storage.blob.aio import BlobServiceClient, ContainerClient
+
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage import SharedClients, in_thread, trusting
+
+from .access import Access
+from .transport import Transport
+
+__all__ = ["CLIENTS", "Client"]
+
+
+class Client:
+    """The SDK's client of one account.
+
+    Attributes:
+        secrets: what is struck out of what the store answers, for stores echo it.
+    """
+
+    def __init__(self, access: Access, context: ssl.SSLContext, identity: Any) -> None:
+        self.secrets = tuple(_secrets(access))
+        self._identity = identity
+        options: dict[str, Any] = {
+            "transport": Transport(context),
+            "retry_total": 0,  # the core's back-off is the only one
+            "user_agent": "asyncrec-azure",
+        }
+        if access.connection_string is not None:
+            try:
+                self._service = BlobServiceClient.from_connection_string(access.connection_string, **options)
+            except ValueError as error:  # the SDK's words hold nothing of it
+                raise ArgumentValueError(f"connection_string: {error}") from None
+        else:
+            credential = _credential(access) or identity
+            self._service = BlobServiceClient(access.endpoint, credential=credential, **options)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._service.primary_hostname}>"
+
+    def container(self, name: str) -> ContainerClient:
+        return self._service.get_container_client(name)
+
+    async def close(self) -> None:
+        """End the connections, those of whoever gives tokens too."""
+        try:
+            await self._service.close()
+        finally:
+            if self._identity is not None:
+                await self._identity.close()
+
+
+def _credential(access: Access) -> Any:
+    if access.account_key is not None:
+        return AzureNamedKeyCredential(access.account, access.account_key)
+    return None if access.sas_token is None else AzureSasCredential(access.sas_token)
+
+
+def _secrets(access: Access) -> Iterator[str]:
+    pieces = dict(part.partition("=")[::2] for part in (access.connection_string or "").split(";"))
+    if key := access.account_key or pieces.get("AccountKey"):
+        yield key
+    if token := access.sas_token or pieces.get("SharedAccessSignature"):
+        yield token
+        # Signed, it is in every address; a store may decode it.
+        yield from parse_qs(token).get("sig", ())
+        yield from (part[4:] for part in token.split("&") if part.startswith("sig="))
+
+
+def _prepare(access: Access) -> tuple[ssl.SSLContext, Any]:
+    """Read the authorities, and make what tokens come from. It reads files, and imports."""
+    context = trusting(access.ca_file, named_by="ca_file", what="opening a client for Azure")
+    if not access.identity:
+        return context, None
+    from azure.identity.aio import DefaultAzureCredential
+
+    options = {} if access.client_id is None else {"managed_identity_client_id": access.client_id}
+    return context, DefaultAzureCredential(**options)
+
+
+async def _make(access: Access) -> Client:
+    return Client(access, *await in_thread(_prepare, access))
+
+
+CLIENTS = SharedClients("asyncrec_azure_clients", _make, Client.close)

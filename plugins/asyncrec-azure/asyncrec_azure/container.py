@@ -1,0 +1,142 @@
+"""One container: requests to it with their errors made ours, and what sinks and sources have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+import anyio
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError
+from azure.storage.blob.aio import BlobClient
+
+from asyncrec.errors import ObjectNotFoundError, StorageError
+from asyncrec.storage import (
+    DEFAULT,
+    ObjectInfo,
+    PartBuffers,
+    PartSlots,
+    RetryPolicy,
+    TaskScope,
+    retrying,
+)
+
+from .client import Client
+from .errors import Condition, translate
+from .options import Options
+
+__all__ = ["CRC32C", "UPLOAD", "Container", "Found", "info_of"]
+
+T = TypeVar("T")
+
+# In an object's metadata: whose upload made it, by which a lost answer is settled; and the checksum of its content, of
+# which Azure keeps none of its own.
+UPLOAD, CRC32C = "asyncrec_upload", "asyncrec_crc32c"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object as the store describes it; ``upload`` is the id of the upload of ours that made it, if one did."""
+
+    info: ObjectInfo
+    upload: str | None
+
+
+class Container:
+    """A container, and room for the blocks of all sinks that write to it.
+
+    Attributes:
+        slots: one for each block that is copied and on its way: what bounds the memory of all sinks together.
+        tasks: those that send blocks.
+    """
+
+    def __init__(self, client: Client, options: Options, tasks: TaskScope, policy: RetryPolicy = DEFAULT) -> None:
+        self.root = options.root
+        self.chunk_size = options.chunk_size
+        self.policy = policy
+        self.slots = PartSlots(options.max_concurrency, options.chunk_size)
+        self.buffers = PartBuffers(options.chunk_size)
+        # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.
+        self.threads = anyio.CapacityLimiter(options.max_concurrency)
+        self.tasks = tasks
+        self.sdk = client.container(options.container)
+        self._secrets = client.secrets
+
+    def shown(self, key: str) -> str:
+        return f"{self.root}/{key}"
+
+    def blob(self, key: str) -> BlobClient:
+        return self.sdk.get_blob_client(key)
+
+    async def once(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
+        """Make one call of the SDK's.
+
+        Raises:
+            StorageError: of the kind that the SDK's error means, which it is not chained to.
+        """
+        try:
+            return await operation()
+        except StorageError as error:  # the transport's
+            failure = StorageError(f"{what}: {error}")
+        except (AzureError, OSError, TimeoutError, ValueError, TypeError, KeyError, AttributeError) as error:
+            failure = translate(error, what, condition=condition, secrets=self._secrets)
+        raise failure
+
+    async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:
+        """Make a call that may be repeated until it has an outcome."""
+
+        async def attempt() -> T:
+            return await self.once(operation, what, condition=condition)
+
+        return await retrying(attempt, what=what, policy=self.policy)
+
+    async def look(self, key: str, blob: BlobClient, what: str, policy: RetryPolicy | None = None) -> Found:
+        """Ask for what the store knows of an object.
+
+        Raises:
+            ObjectNotFoundError, StoragePermissionError, TransientStorageError.
+        """
+
+        async def attempt() -> Found:
+            return await self.once(ask, what)
+
+        async def ask() -> Found:
+            found: Any = await blob.get_blob_properties()
+            metadata = found.metadata or {}
+            info = info_of(key, found.size, found.etag, found.last_modified, metadata)
+            return Found(info, metadata.get(UPLOAD))
+
+        return await retrying(attempt, what=what, policy=policy or self.policy)
+
+    async def remove(self, key: str, *, etag: str | None = None) -> None:
+        """Delete an object, or only this version of it. That it is not there is no error."""
+        condition: dict[str, Any] = {}
+        if etag is not None:
+            condition = {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
+        blob = self.blob(key)
+        what = f"{self.shown(key)}: deleting"
+        try:
+            await self.repeat(lambda: blob.delete_blob(delete_snapshots="include", **condition), what)
+        except ObjectNotFoundError:
+            return
+
+
+def info_of(key: str, size: object, etag: object, modified: object, metadata: Mapping[str, str]) -> ObjectInfo:
+    """Make the info of a description.
+
+    Raises:
+        ValueError: it does not describe an object: somebody else has answered.
+    """
+    if not isinstance(size, int) or not isinstance(etag, str) or not etag or not isinstance(modified, datetime):
+        raise ValueError("the answer does not describe an object")
+    crc = metadata.get(CRC32C, "")
+    return ObjectInfo(key, size, etag.strip('"'), _crc(crc), modified)
+
+
+def _crc(text: str) -> int | None:
+    try:
+        return int(text, 16) if len(text) == 8 else None
+    except ValueError:
+        return None

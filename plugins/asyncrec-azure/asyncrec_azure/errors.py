@@ -1,0 +1,132 @@
+"""What the store, the SDK and its HTTP client say, as errors of asyncrec: the one place that says what is transient.
+
+Codes: https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes. A message names the operation and
+the object, the store's code and the first line of its words, with secrets struck out, and what to do where that is
+known. Of a refused signature the store says what was signed: nothing of that is told. None is chained to an error of
+the SDK's: those carry the request, its headers and its address, which with a SAS token is as good as a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import aiohttp
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.storage import parse_retry_after, redact
+
+__all__ = ["BlocksGoneError", "Condition", "translate"]
+
+Condition = Literal["", "none", "same"]
+"""What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
+
+_TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
+# A block that was damaged on its way is refused with a 400.
+_TRANSIENT = {
+    "ServerBusy",
+    "OperationTimedOut",
+    "InternalError",
+    "Md5Mismatch",
+    "Crc64Mismatch",
+    "ContainerBeingDeleted",
+}
+_PERMISSION = {"PublicAccessNotPermitted", "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled"}
+_ADVICE = {
+    "BlobImmutableDueToPolicy": "a policy of the container keeps it as it is",
+    "LeaseIdMissing": "somebody holds a lease on it",
+    "ContainerNotFound": "the container does not exist, or is another account's",
+    "InvalidBlobOrBlock": "another program has begun to upload it with ids of another length: they go within a week",
+    "UnsupportedHeader": "the emulator or gateway is older than the SDK",
+}
+_SECRETS = re.compile(r"(?i)(sig=|bearer |sharedkey |eyJ)[^\s&\"'<>,;]+")
+
+
+class BlocksGoneError(StorageError):
+    """The blocks are no more: another writer has published the object since, and the store dropped ours."""
+
+
+def translate(error: Exception, what: str, *, condition: Condition = "", secrets: Iterable[str] = ()) -> StorageError:
+    """Make the error that ``error`` means, for the operation ``what`` (``"az://container/key: reading"``).
+
+    Args:
+        condition: the one that was sent, and so what it means that it failed.
+        secrets: what the store may echo.
+    """
+    if isinstance(error, HttpResponseError) and error.response is not None:
+        return _of_answer(error, what, condition, secrets)
+    if isinstance(error, ClientAuthenticationError):
+        return StoragePermissionError(
+            f"{what}: there are no credentials that can be used ({type(error).__name__}): give connection_string, "
+            "account_key or sas_token, run `az login`, or use a machine with a managed identity; for a public "
+            "container anonymous=True"
+        )
+    return _of_transport(error, what)
+
+
+def _of_answer(error: HttpResponseError, what: str, condition: Condition, secrets: Iterable[str]) -> StorageError:
+    response: Any = error.response
+    status = int(response.status_code)
+    code = _code(response.headers.get("x-ms-error-code") or getattr(error, "error_code", None))
+    text = f"{what}: HTTP {status}" + (f" {code}" if code else "")
+    if 200 <= status < 300:
+        # What the SDK cannot read, or a body that was cut short.
+        return TransientStorageError(f"{text}: the answer cannot be read")
+    if status in (401, 403) or code in _PERMISSION:
+        return StoragePermissionError(f"{text}; the plugin's README lists the rights that each operation needs")
+    words = _strike((str(error.message or "").splitlines() or [""])[0][:300], secrets)
+    # Where the store gave no words, as to HEAD, the SDK has some that say nothing.
+    text += "" if not words or words.startswith("Operation returned") else f": {words}"
+    if advice := _ADVICE.get(code):
+        text += f"; {advice}"
+    if code in _TRANSIENT or status in _TRANSIENT_STATUS:
+        return TransientStorageError(text, retry_after=parse_retry_after(response.headers.get("Retry-After")))
+    if code == "InvalidBlockList":
+        return BlocksGoneError(f"{text}; another writer has published it meanwhile: write it again")
+    if status == 404:
+        return ObjectNotFoundError(text)
+    if condition == "none" and (status == 412 or code == "BlobAlreadyExists"):
+        return ObjectExistsError(f"{text}; it is there already")
+    if condition == "same" and status in (412, 416):
+        return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
+    if code == "InvalidMd5":
+        return IntegrityError(f"{text}; it was not published: write it again")
+    return StorageError(text)
+
+
+def _of_transport(error: Exception, what: str) -> StorageError:
+    """Make the error that a failure of the connection means. Only types are told: a text may hold the address."""
+    inner = getattr(error, "inner_exception", None) or error
+    name = type(inner).__name__
+    if isinstance(inner, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
+        return StorageError(
+            f"{what}: {name}: the store's certificate is not trusted by this machine; name a file of its authorities "
+            "by the option ca_file, or by the environment variable SSL_CERT_FILE"
+        )
+    if isinstance(inner, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
+        return StorageError(f"{what}: {name}: the endpoint cannot be used")
+    if not isinstance(inner, (AzureError, aiohttp.ClientError, OSError, TimeoutError)):
+        return StorageError(f"{what}: {name}: the store's answer cannot be read")
+    number = getattr(inner, "errno", None)
+    return TransientStorageError(f"{what}: {name}" + (f" (errno {number})" if number else ""))
+
+
+def _code(value: object) -> str:
+    text = str(getattr(value, "value", value) or "")
+    return text if re.fullmatch(r"[A-Za-z0-9]{1,80}", text) else ""
+
+
+def _strike(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return redact(_SECRETS.sub(r"\1***", text))

@@ -1,0 +1,106 @@
+"""Listings, page by page. The SDK asks for them; what comes is parsed here, in a thread.
+
+The SDK makes objects of a page on the loop, a millisecond for each blob: a page of 1,000 would hold it for a second. So
+the transport hands the page to us, and an empty one to the SDK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree as Xml
+
+from asyncrec.errors import StorageError
+from asyncrec.storage import ObjectInfo, in_thread
+
+from .container import Container, info_of
+
+__all__ = ["pages", "parse_page"]
+
+# Blobs in a page: some 700 KB, of which a thread needs some 20 ms.
+_PAGE = 1_000
+# Bytes parsed at a time, some tenths of a millisecond: the parser does not let other threads run in between.
+_BITE = 32 << 10
+
+
+async def pages(container: Container, prefix: str, start_after: str) -> AsyncIterator[list[ObjectInfo]]:
+    """Give the objects after ``start_after``, ascending by UTF-8 bytes.
+
+    Raises:
+        StorageError: they do not ascend, as in an account with a hierarchical namespace.
+    """
+    what = f"{container.shown(prefix)}*: listing"
+    first = last = start_after.encode()
+    token = ""
+    # By UTF-16 these come after what by UTF-8 they come before.
+    from_there = bool(start_after) and not any("\ue000" <= each <= "\uffff" for each in start_after)
+    while True:
+
+        async def ask(token: str = token) -> tuple[list[ObjectInfo], str]:
+            taken: list[bytes] = []
+            # Inclusive; and what does not know it lists from the beginning.
+            start: dict[str, Any] = {"start_from": start_after} if from_there and not token else {}
+            listing = container.sdk.list_blobs(
+                name_starts_with=prefix or None,
+                include=["metadata"],
+                results_per_page=_PAGE,
+                taken=taken,  # by the transport
+                **start,
+            )
+            async for _ in listing.by_page(token or None):
+                break
+            return await in_thread(parse_page, taken[0])
+
+        found, token = await container.repeat(ask, what)
+        # A page is in the order of UTF-16, at least on the emulator, or of folders.
+        found = sorted((info for info in found if info.key.encode() > first), key=lambda info: info.key.encode())
+        if found and found[0].key.encode() <= last:
+            raise StorageError(
+                f"{what}: {found[0].key!r} came after {last.decode()!r}, which is out of order: does the account have "
+                "a hierarchical namespace? Its listings have another order, which asyncrec cannot use"
+            )
+        last = found[-1].key.encode() if found else last
+        yield found
+        if not token:
+            return
+
+
+def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:
+    """Read a page of a listing, and the token of the next; ``""`` after the last. What are folders is left out.
+
+    Raises:
+        ValueError: it is not what it should be.
+    """
+    parser: Any = Xml.XMLPullParser(["end"])
+    found: list[ObjectInfo] = []
+    token: str | None = None
+    try:
+        for begin in range(0, len(page), _BITE):
+            parser.feed(page[begin : begin + _BITE])
+            for _, element in parser.read_events():
+                if element.tag == "Blob":
+                    if (info := _info(element)) is not None:
+                        found.append(info)
+                    element.clear()
+                elif element.tag == "NextMarker":
+                    token = element.text or ""
+        parser.close()
+    except Xml.ParseError as error:
+        raise ValueError(f"the page of a listing is no XML: {error.msg}") from None
+    if token is None:
+        raise ValueError("the page of a listing does not say whether another follows")
+    return found, token
+
+
+def _info(blob: Any) -> ObjectInfo | None:
+    name = blob.find("Name")
+    if name is None or not name.text:
+        raise ValueError("the page of a listing has a blob without a name")
+    key = unquote(name.text) if name.get("Encoded") == "true" else name.text
+    metadata = {each.tag: each.text or "" for each in blob.iterfind("Metadata/*")}
+    if metadata.get("hdi_isfolder") == "true":
+        return None
+    size, modified = (blob.findtext(f"Properties/{each}", "") for each in ("Content-Length", "Last-Modified"))
+    return info_of(key, int(size), blob.findtext("Properties/Etag"), parsedate_to_datetime(modified), metadata)

@@ -1,0 +1,71 @@
+"""What can be said of a container and of the way to it is checked here, before anything is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.storage import redact, scheme_of
+
+from .access import Access, access_of
+
+__all__ = ["MIB", "Options"]
+
+MIB = 1 << 20
+# The least that keeps the requests few, and Azure's most.
+_LEAST_CHUNK, _MOST_CHUNK = 64 << 10, 4_000 * MIB
+_OF_ACCESS = (
+    "account", "account_key", "anonymous", "ca_file", "client_id", "connection_string", "endpoint", "sas_token",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All options of one storage.
+
+    Attributes:
+        container: from the URL.
+        root: of the URL, which names the container, and the account where the URL does.
+        access: the account and its credentials: see `access_of`.
+        chunk_size: bytes per block. With 8 MiB an object may have 390 GiB, for Azure has 50,000 blocks.
+        max_concurrency: blocks copied and on their way, over all sinks of the storage: with the defaults 32 MiB.
+    """
+
+    container: str
+    root: str
+    access: Access
+    chunk_size: int = 8 * MIB
+    max_concurrency: int = 4
+
+    def __post_init__(self) -> None:
+        if not _LEAST_CHUNK <= self.chunk_size <= _MOST_CHUNK:
+            raise ArgumentValueError(f"chunk_size is 64 KiB to 4,000 MiB, not {self.chunk_size:,}")
+        if self.max_concurrency < 1:
+            raise ArgumentValueError(f"max_concurrency is at least 1, not {self.max_concurrency}")
+
+    @classmethod
+    def of(cls, url: str, **options: Any) -> tuple[Options, str]:
+        """Make the options of a URL, and give the prefix it names (``""`` for the container itself).
+
+        Raises:
+            ValueError: the URL or an option cannot be; credentials are not shown.
+            TypeError: there is no such option.
+        """
+        known = {*_OF_ACCESS, "chunk_size", "max_concurrency"}
+        if unknown := sorted(set(options) - known):
+            raise ArgumentTypeError(f"azure has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        scheme = scheme_of(url)
+        if not scheme or not url.startswith("://", len(scheme)):
+            raise ArgumentValueError(f"{redact(url)}: not of the form az://container/prefix")
+        place, _, prefix = url[len(scheme) + 3 :].partition("/")
+        container, at, host = place.partition("@")
+        if ":" in container or (at and (scheme == "az" or not host)):
+            raise ArgumentValueError(
+                f"{redact(url)}: not of the form az://container/prefix or "
+                "abfs://container@account.dfs.core.windows.net/prefix; credentials have options of their own"
+            )
+        if not container:
+            raise ArgumentValueError(f"{redact(url)}: the URL names no container: az://container/prefix")
+        access = access_of(host=host, **{name: options.pop(name) for name in _OF_ACCESS if name in options})
+        return cls(container=container, root=f"{scheme}://{place}", access=access, **options), prefix.strip("/")

@@ -1,0 +1,45 @@
+"""The hook: which schemes, and how to open one. Importing it costs nothing; the client's library comes on opening."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from asyncrec.storage import StorageFactory, hookimpl
+
+if TYPE_CHECKING:
+    from asyncrec.storage import Storage
+
+__all__ = ["asyncrec_storage_factories", "open_azure"]
+
+
+@asynccontextmanager
+async def open_azure(url: str, **options: Any) -> AsyncIterator[Storage]:
+    """Open ``az://container/prefix``, with the options of `asyncrec_azure.options.Options.of`.
+
+    The client runs on asyncio; under trio it runs on a thread of its own, behind `BridgedStorage`.
+
+    Raises:
+        ValueError, TypeError: the URL or an option cannot be.
+        StorageError: the file of authorities cannot be used.
+    """
+    from asyncrec.storage import BridgedStorage, PrefixedStorage, in_thread, on_asyncio
+
+    from .options import Options
+
+    parsed, prefix = Options.of(url, **options)
+    # Its imports take some tenths of a second, once per process; in a thread the loop goes on, if haltingly.
+    await in_thread(import_module, f"{__package__}.storage")
+    from .storage import open_container
+
+    opener = partial(open_container, parsed)
+    async with opener() if on_asyncio() else BridgedStorage(opener) as storage:
+        yield PrefixedStorage(storage, prefix) if prefix else storage
+
+
+@hookimpl
+def asyncrec_storage_factories() -> Iterable[StorageFactory]:
+    return [StorageFactory(name="azure", schemes=("az", "abfs", "abfss"), open=open_azure)]

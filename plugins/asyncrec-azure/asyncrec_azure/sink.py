@@ -1,0 +1,207 @@
+"""`AzureSink`: one object being written, as one put or as blocks that are committed together.
+
+An object of at most 1 MiB, and shorter than a chunk, is one put, sent at the exit; of a longer one each chunk is a
+block, staged by a task of the storage while the caller goes on. At the exit either the object is published and
+verified, or nothing of it is ever seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from asyncrec.errors import (
+    ArgumentValueError,
+    IntegrityError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
+from asyncrec.storage import Buffer, ByteSink, ObjectInfo, SinkState, fill_part, in_thread, sheltered
+
+from .container import CRC32C, UPLOAD, Container, Found, info_of
+from .errors import BlocksGoneError
+from .upload import MOST_BLOCKS, Upload
+
+__all__ = ["AzureSink"]
+
+# Copying and checking more than this would hold the loop for too long; and the SDK sends what it is given to put in one
+# piece, on the loop.
+_ON_LOOP = 1 << 20
+# Seconds a cancelled publication may go on, and may then look whether it succeeded.
+_PUBLISH_SECONDS = 20.0
+_LOOK_SECONDS = 10.0
+
+
+class AzureSink(ByteSink):
+    """A sink of one object, which the storage's `open_sink` makes; its own context."""
+
+    def __init__(self, container: Container, key: str, *, exclusive: bool) -> None:
+        self.chunk_size = container.chunk_size
+        self._container = container
+        self._key = key
+        self._exclusive = exclusive
+        self._shown = container.shown(key)
+        self._upload = Upload(container, key, exclusive=exclusive)
+        self._short = bytearray()
+        self._last_sent = False
+        self._size = 0
+        self._crc: int | None = 0
+        # For what comes after a failure: patience was lost before.
+        self._brief = replace(container.policy, attempts=min(4, container.policy.attempts))
+        self._state = SinkState(self._shown)
+
+    async def __aenter__(self) -> AzureSink:
+        with self._state.entering():
+            await anyio.lowlevel.checkpoint()
+        return self
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        self._state.check()
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if self._last_sent or not 0 < size <= self.chunk_size:
+            raise ArgumentValueError(
+                f"a chunk has {self.chunk_size:,} bytes, only the last of an object fewer, not {size:,}"
+            )
+        with self._state.working():
+            self._upload.check()
+            self._last_sent = size < self.chunk_size
+            if self._last_sent and not self._upload.started and size <= _ON_LOOP:
+                # No slot for it: a task that has several short objects open must not wait for itself.
+                self._short = bytearray(size)
+                await self._copy(self._short, buffers, size)
+            else:
+                await self._send_block(buffers, size)
+
+    async def flush(self, tail: Sequence[Buffer]) -> int:
+        """Return 0, for nothing of what is not committed can be read back. Raises what a block has failed with."""
+        self._state.check()
+        self._upload.check()
+        await anyio.lowlevel.checkpoint()
+        return 0
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if not self._state.leave(exc):
+                return
+            await self._upload.finish()
+            await anyio.lowlevel.checkpoint()
+            self.published = await sheltered(self._publish(), limit=_PUBLISH_SECONDS)
+        finally:
+            if self.published is None:
+                await self._upload.abandon()
+            self._short = bytearray()
+
+    async def _send_block(self, buffers: Sequence[Buffer], size: int) -> None:
+        if self._upload.started == MOST_BLOCKS:
+            raise StorageError(
+                f"{self._shown}: longer than Azure's {MOST_BLOCKS:,} blocks of {self.chunk_size:,} bytes; give a "
+                "larger chunk_size"
+            )
+        if self._exclusive and not self._upload.started:
+            await self._refuse_existing()
+        slots = self._container.slots.of(size)
+        await self._container.slots.acquire(slots)
+        part = self._container.buffers.take(size)
+        try:
+            await self._copy(part, buffers, size)
+        except BaseException:
+            self._container.buffers.give(part, reusable=True)
+            self._container.slots.release(slots)
+            raise
+        self._upload.start(part, slots)
+
+    async def _copy(self, into: bytearray | memoryview, buffers: Sequence[Buffer], size: int) -> None:
+        if size <= _ON_LOOP:
+            await anyio.lowlevel.checkpoint()
+            self._crc = fill_part(into, buffers, self._crc)
+        else:
+            self._crc = await in_thread(fill_part, into, buffers, self._crc, limiter=self._container.threads)
+        self._size += size
+
+    async def _refuse_existing(self) -> None:
+        """Refuse what must be new and is there before all of it is sent. What decides is the condition at the end."""
+        try:
+            await self._look()
+        except StorageError:
+            return
+        raise ObjectExistsError(f"{self._shown}: it is there already")
+
+    async def _publish(self) -> ObjectInfo:
+        """Publish, verify, and settle what is not known; cancelled, look whether it succeeded all the same."""
+        metadata = {UPLOAD: self._upload.id, CRC32C: f"{self._crc:08x}"}
+        try:
+            if self._upload.started:
+                return await self._verified(await self._upload.commit(metadata))
+            return self._info(await self._upload.put(self._short, metadata))
+        except asyncio.CancelledError:
+            with anyio.move_on_after(_LOOK_SECONDS, shield=True):
+                found = await self._ours()
+                if found is not None:
+                    return found.info
+            raise
+        except (TransientStorageError, ObjectExistsError, BlocksGoneError) as failure:
+            error = failure
+        return await self._settle(error)
+
+    async def _settle(self, error: StorageError) -> ObjectInfo:
+        """Find out what an answer that was lost would have been: ours is known by its id."""
+        try:
+            found = await self._look()
+        except ObjectNotFoundError:
+            raise error from None
+        except StorageError as blind:
+            error.add_note(f"whether it was published is not known: {blind}")
+            raise error from None
+        if found.upload == self._upload.id:
+            return self._check(found)
+        if self._exclusive and not isinstance(error, ObjectExistsError):
+            raise ObjectExistsError(f"{self._shown}: another's object is there already") from error
+        raise error
+
+    async def _verified(self, answer: Mapping[str, Any]) -> ObjectInfo:
+        """Ask what the store has put together."""
+        found = await self._ours()
+        # Replaced or deleted since by another, as is his right: ours was published.
+        return self._info(answer) if found is None else await self._intact(found)
+
+    async def _intact(self, found: Found) -> ObjectInfo:
+        try:
+            return self._check(found)
+        except IntegrityError as error:
+            try:
+                await self._container.remove(self._key, etag=found.info.etag)
+            except StorageError as failure:
+                error.add_note(f"the damaged object could not be deleted: {failure}")
+            raise
+
+    def _check(self, found: Found) -> ObjectInfo:
+        if found.info.size != self._size:
+            raise IntegrityError(
+                f"{self._shown}: {self._size:,} bytes were sent, the store has {found.info.size:,}; write it again"
+            )
+        return found.info
+
+    def _info(self, answer: Mapping[str, Any]) -> ObjectInfo:
+        metadata = {CRC32C: f"{self._crc:08x}"}
+        return info_of(self._key, self._size, answer.get("etag"), answer.get("last_modified"), metadata)
+
+    async def _look(self) -> Found:
+        return await self._container.look(self._key, self._upload.blob, f"{self._shown}: looking", self._brief)
+
+    async def _ours(self) -> Found | None:
+        """Give the object, if it is this upload that made it."""
+        try:
+            found = await self._look()
+        except ObjectNotFoundError:
+            return None
+        return found if found.upload == self._upload.id else None

@@ -1,0 +1,78 @@
+"""`AzureStorage`: a container as a `Storage`. asyncio only; `asyncrec_azure.plugin` puts it behind a bridge on trio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NoReturn
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.storage import DEFAULT, ByteSink, ByteSource, ObjectInfo, RetryPolicy, Storage, TaskScope, check_key
+
+from .client import CLIENTS
+from .container import Container
+from .listing import pages
+from .options import Options
+from .sink import AzureSink
+from .source import WINDOW, AzureSource
+
+__all__ = ["AzureStorage", "open_container"]
+
+
+class AzureStorage(Storage):
+    """A container as a `Storage`: keys are the names of blobs, etags their ETags.
+
+    An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
+    """
+
+    read_ahead = 2 * WINDOW  # one window is worked on while the next one comes
+
+    def __init__(self, container: Container) -> None:
+        self.root = container.root
+        self._container = container
+
+    def __repr__(self) -> str:
+        return f"AzureStorage({self.root!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{self!r} belongs to this process and its event loop: open another with the same options"
+        )
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return AzureSink(self._container, _checked(key), exclusive=exclusive)
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        return AzureSource(self._container, _checked(key), start=start, end=end, etag=etag)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for page in pages(self._container, prefix, start_after):
+            for info in page:
+                yield info
+
+    async def head(self, key: str) -> ObjectInfo:
+        blob = self._container.blob(_checked(key))
+        return (await self._container.look(key, blob, f"{self._container.shown(key)}: looking")).info
+
+    async def delete(self, key: str) -> None:
+        await self._container.remove(_checked(key))
+
+
+def _checked(key: str) -> str:
+    if "\\" in check_key(key):
+        raise ArgumentValueError(f"the key {key!r} holds a backslash, which Azure takes for a slash")
+    return key
+
+
+@asynccontextmanager
+async def open_container(options: Options, *, policy: RetryPolicy = DEFAULT) -> AsyncIterator[Storage]:
+    """Open the storage that ``options`` describe, on the running asyncio loop.
+
+    Raises:
+        StorageError: the file of authorities cannot be used.
+        ValueError: the connection string is none.
+    """
+    async with CLIENTS.use(options.access) as client, TaskScope() as tasks:
+        yield AzureStorage(Container(client, options, tasks, policy))

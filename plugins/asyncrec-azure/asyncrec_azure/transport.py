@@ -1,0 +1,152 @@
+"""`Transport`: how the SDK's requests are sent. Every answer is read to its end here, within limits.
+
+The SDK's own transport gives an answer for as long as anything moves within a minute on the way down, and whatever it
+weighs; on the way up, and of a body that was cut short, it has views of its own. So the requests go through its
+extension point: nothing moves for a minute, and it ends; an answer is no longer than what was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+from azure.core.exceptions import ServiceResponseError
+from azure.core.pipeline.transport import AioHttpTransport
+
+from asyncrec.errors import StorageError
+from asyncrec.storage import SlicedBody, in_thread
+
+__all__ = ["CONNECT_SECONDS", "STALLED_SECONDS", "Transport"]
+
+# Seconds in which a request must make progress: connect, send the next slice, or be answered.
+STALLED_SECONDS = 60.0
+CONNECT_SECONDS = 10.0
+# More connections than blocks and ranges are on their way, over all storages of a program.
+_CONNECTIONS = 100
+# An error's XML is some hundred bytes; what is longer is no explanation.
+_ERROR_BYTES = 64 << 10
+# A window of a source, a page of a listing: what is longer was not asked for.
+_MOST_BYTES = 64 << 20
+_EMPTY_LISTING = b"<EnumerationResults><Blobs /><NextMarker /></EnumerationResults>"
+# Joining more than this would hold the loop for too long.
+_JOIN_ON_LOOP = 1 << 20
+
+
+class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it by a function
+    """The SDK's transport on aiohttp, over a session of ours, which trusts whom ``context`` says."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(
+            connection_timeout=CONNECT_SECONDS,
+            read_timeout=STALLED_SECONDS,
+            connection_data_block_size=256 << 10,
+        )
+        self._context: ssl.SSLContext | None = context
+
+    async def open(self) -> None:
+        """Open the session, with the first request: nothing is to be closed of a client that could not be made."""
+        if self._context is not None:
+            self.session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._context, limit=_CONNECTIONS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                trust_env=True,  # proxies
+            )
+            self._context = None
+        await super().open()
+
+    async def send(self, request: Any, *, stream: bool = False, proxies: Any = None, **config: Any) -> Any:
+        """Send one request and read the whole answer, whatever its status.
+
+        With the option ``taken``, a list, the body of a listing is put there, and the SDK gets an empty one.
+
+        Raises:
+            ServiceResponseError: nothing moved for a minute, or the body was cut short.
+            StorageError: the body is longer than anything that is asked for.
+        """
+        taken: list[bytes] | None = config.pop("taken", None)
+        try:
+            async with asyncio.timeout(STALLED_SECONDS) as patience:
+                body = request.data
+                if isinstance(body, SlicedBody):
+                    body.moved = lambda: _extend(patience)
+                response = await super().send(request, stream=True, proxies=proxies, **config)
+                content = await _read(response, patience)
+                if taken is not None and response.status_code == 200:
+                    taken[:] = [content]
+                    content = _EMPTY_LISTING
+                return _Answer(response, content)
+        except TimeoutError:
+            stalled = ServiceResponseError(f"nothing moved for {STALLED_SECONDS:.0f} s")
+        raise stalled
+
+
+class _Answer:
+    """A response that was read: all that the SDK asks of one."""
+
+    is_stream_consumed = True
+
+    def __init__(self, response: Any, content: bytes) -> None:
+        self._response = response
+        self.content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._response, name)
+
+    def body(self) -> bytes:
+        return self.content
+
+    def text(self, encoding: str | None = None) -> str:
+        return self.content.decode(encoding or "utf-8-sig", errors="replace")
+
+    async def read(self) -> bytes:
+        return self.content
+
+    def stream_download(self, *_: Any, **__: Any) -> _Download:
+        return _Download(self)
+
+
+class _Download:
+    """The body of an answer, as an iterator of one block; the SDK notes ``properties`` on it."""
+
+    properties: Any
+
+    def __init__(self, answer: _Answer) -> None:
+        self.response = answer
+        self.content_length = len(answer.content)
+        self._left = [answer.content]
+
+    def __aiter__(self) -> _Download:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.pop()
+
+
+def _extend(patience: asyncio.Timeout) -> None:
+    with suppress(RuntimeError):  # expired, or the answer came before the body was sent
+        patience.reschedule(asyncio.get_running_loop().time() + STALLED_SECONDS)
+
+
+async def _read(response: Any, patience: asyncio.Timeout) -> bytes:
+    blocks: list[bytes] = []
+    size = 0
+    try:
+        async for block in response.iter_raw():
+            _extend(patience)
+            blocks.append(block)
+            size += len(block)
+            if response.status_code >= 400 and size > _ERROR_BYTES:
+                break
+            if size > _MOST_BYTES:
+                raise StorageError(f"the store's answer is longer than {_MOST_BYTES:,} bytes, which nobody asked for")
+    finally:
+        response.internal_response.close()  # its connection is given back already if it was read to its end
+    if size > _JOIN_ON_LOOP:
+        return await in_thread(b"".join, blocks)
+    return b"".join(blocks)

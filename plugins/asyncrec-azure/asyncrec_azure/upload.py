@@ -1,0 +1,140 @@
+"""`Upload`: the blocks of one object on their way, as tasks of the storage, and the request that publishes them.
+
+A block that was staged is seen by nobody until the list that names it is committed. There is no upload to end: blocks
+that were never committed go by themselves within a week, or when anybody publishes the object.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import anyio
+from azure.core import MatchConditions
+from azure.storage.blob import BlobBlock
+
+from asyncrec.storage import Buffer, PartTasks, SlicedBody, in_thread
+
+from .container import Container
+from .errors import Condition
+
+__all__ = ["MOST_BLOCKS", "Upload"]
+
+# https://learn.microsoft.com/azure/storage/blobs/scalability-targets
+MOST_BLOCKS = 50_000
+# Hashing more than this would hold the loop for too long.
+_HASH_ON_LOOP = 256 << 10
+# Seconds that blocks may take to end when they are cancelled: each only lets go of its connection.
+_CANCEL_SECONDS = 5.0
+
+
+class Upload:
+    """One upload.
+
+    Attributes:
+        id: of this upload alone: the object that it makes has it in its metadata, and its blocks in their names.
+        started: blocks handed over so far.
+        condition: what the publishing request is sent under.
+    """
+
+    def __init__(self, container: Container, key: str, *, exclusive: bool) -> None:
+        self.id = uuid.uuid4().hex
+        self.started = 0
+        self.condition: Condition = "none" if exclusive else ""
+        self.blob = container.blob(key)
+        self._container = container
+        self._shown = container.shown(key)
+        self._staged = 0
+        self._tasks = PartTasks(container.tasks, container.slots.release)
+
+    def start(self, part: memoryview, slots: int) -> None:
+        """Send the next block in the background; its ``slots`` and its memory are given back when it is over."""
+        self._tasks.start(partial(self._stage, self.started, part), slots)
+        self.started += 1
+
+    def check(self) -> None:
+        """Raise what a block has failed with."""
+        self._tasks.check()
+
+    async def finish(self) -> None:
+        """Wait until every block is staged.
+
+        Raises:
+            StorageError: what one has failed with.
+        """
+        await self._tasks.wait()
+        self.check()
+        if self._staged != self.started:
+            raise anyio.ClosedResourceError(f"{self._shown}: its storage was closed while it was written")
+
+    async def abandon(self) -> None:
+        """Cancel what is under way, and wait until it has ended."""
+        self._tasks.cancel()
+        with anyio.move_on_after(_CANCEL_SECONDS, shield=True):
+            await self._tasks.wait()
+
+    async def put(self, data: Buffer, metadata: Mapping[str, str]) -> Mapping[str, Any]:
+        """Publish an object that was not sent in blocks, in one request."""
+        what = f"{self._shown}: writing"
+        md5 = await _md5(data)
+        body = bytes(data)
+
+        async def request() -> Mapping[str, Any]:
+            answer: Mapping[str, Any] = await self.blob.upload_blob(
+                body,
+                length=len(body),
+                metadata=dict(metadata),
+                headers={"Content-MD5": md5},
+                # With a condition of its own the SDK adds none.
+                **(self._conditions or {"overwrite": True}),
+            )
+            return answer
+
+        return await self._container.repeat(request, what, condition=self.condition)
+
+    async def commit(self, metadata: Mapping[str, str]) -> Mapping[str, Any]:
+        """Publish the blocks. Repeated after a lost answer it does no harm: committed blocks are found again."""
+        blocks = [BlobBlock(block_id=self._block(n)) for n in range(self.started)]
+        request = partial(self.blob.commit_block_list, blocks, metadata=dict(metadata), **self._conditions)
+        what = f"{self._shown}: publishing"
+        return await self._container.repeat(request, what, condition=self.condition)
+
+    @property
+    def _conditions(self) -> dict[str, Any]:
+        return {"match_condition": MatchConditions.IfMissing} if self.condition == "none" else {}
+
+    def _block(self, number: int) -> str:
+        """Name a block. Azure wants names of one length for all blocks of an object, whoever sends them."""
+        return f"{self.id}-{number:05}"
+
+    async def _stage(self, number: int, part: memoryview) -> None:
+        reusable = False
+        try:
+            md5 = await _md5(part, self._container.threads)
+
+            async def request() -> object:
+                body: Any = SlicedBody(part)
+                return await self.blob.stage_block(
+                    self._block(number), body, length=len(part), headers={"Content-MD5": md5}
+                )
+
+            await self._container.repeat(request, f"{self._shown}: writing block {number:,}")
+            reusable = True
+            self._staged += 1
+        finally:
+            self._container.buffers.give(part, reusable=reusable)
+
+
+async def _md5(data: Buffer, limiter: anyio.CapacityLimiter | None = None) -> str:
+    """Hash what a request carries, which the store compares before it takes it."""
+    if memoryview(data).nbytes <= _HASH_ON_LOOP:
+        return _digest(data)
+    return await in_thread(_digest, data, limiter=limiter)
+
+
+def _digest(data: Buffer) -> str:
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

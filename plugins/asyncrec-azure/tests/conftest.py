@@ -1,0 +1,39 @@
+"""The fake store, once for all tests, or Azurite where `make test-azurite` says so; and both event loops."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+
+from azure_api import FakeAzure  # found by the line above
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[FakeAzure]:
+    with FakeAzure().serving() as server:
+        yield server
+
+
+@pytest.fixture
+def azure(server: FakeAzure) -> FakeAzure:
+    """The store, empty."""
+    server.reset()
+    return server
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AZURE_") and name != "AZURE_STORAGE_CONNECTION_STRING_OF_TESTS":
+            monkeypatch.delenv(name)

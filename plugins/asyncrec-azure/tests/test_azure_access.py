@@ -1,0 +1,166 @@
+"""Which account, which credentials: by options, by the URL, by the environment; and what cannot be."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from asyncrec_azure.access import Access
+from asyncrec_azure.options import Options
+from asyncrec_azure.plugin import open_azure
+from azure_api import FakeAzure
+from azure_opening import KEY, open_quick
+from serving import Server
+
+from asyncrec.errors import StorageError, StoragePermissionError
+
+ADDRESS = "https://data.blob.core.windows.net"
+
+
+def access(url: str = "az://crawl", **options: Any) -> Access:
+    return Options.of(url, **options)[0].access
+
+
+@pytest.mark.parametrize(
+    ("url", "container", "root", "prefix"),
+    [
+        ("az://crawl", "crawl", "az://crawl", ""),
+        ("az://crawl/a/b/", "crawl", "az://crawl", "a/b"),
+        ("abfs://crawl/a", "crawl", "abfs://crawl", "a"),
+        ("abfss://crawl@data.dfs.core.windows.net/a", "crawl", "abfss://crawl@data.dfs.core.windows.net", "a"),
+    ],
+)
+def test_a_url_names_a_container_and_a_prefix(
+    monkeypatch: pytest.MonkeyPatch, url: str, container: str, root: str, prefix: str
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
+    options, found = Options.of(url)
+    assert (options.container, options.root, found) == (container, root, prefix)
+    assert options.access.endpoint == ADDRESS
+    assert options.access.identity
+
+
+def test_the_environment_gives_what_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "c2VjcmV0")
+    assert access() == Access(endpoint=ADDRESS, account="data", account_key="c2VjcmV0")
+    assert access(anonymous=True).account_key is None
+    assert access(sas_token="?sig=x").sas_token == "sig=x"
+    monkeypatch.delenv("AZURE_STORAGE_KEY")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=x")
+    assert access().sas_token == "sv=1&sig=x"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=other")
+    assert access().connection_string == "AccountName=other"
+    assert access(account="data").connection_string is None
+
+
+def test_the_environments_credentials_are_for_its_account_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "data")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sig=x")
+    assert access("abfs://crawl@data.dfs.core.windows.net").sas_token == "sig=x"
+    other = access("abfs://crawl@other.dfs.core.windows.net")
+    assert other.sas_token is None
+    assert other.identity
+    assert access(account="other").sas_token is None
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("az://crawl", {}, "no storage account is named"),
+        ("az://", {"account": "x"}, "names no container"),
+        ("az://user:pass@host/x", {}, "credentials have options"),
+        ("az://crawl@host/x", {}, "abfs://"),
+        ("abfs://crawl@/x", {}, "abfs://"),
+        ("abfs://crawl@a.dfs.core.windows.net/x", {"account": "b"}, "the URL names the account"),
+        ("az://crawl", {"account": "a", "account_key": "k", "sas_token": "s"}, "exclude each other"),
+        ("az://crawl", {"account": "a", "connection_string": "s"}, "names the account"),
+        ("az://crawl", {"endpoint": "ftp://x"}, "begins with"),
+        ("az://crawl", {"endpoint": "https://u:p@x"}, "no credentials"),
+        ("az://crawl", {"endpoint": "https://x?sig=1"}, "no query"),
+        ("az://crawl", {"account": "a", "chunk_size": 1}, "chunk_size"),
+        ("az://crawl", {"account": "a", "max_concurrency": 0}, "max_concurrency"),
+    ],
+)
+def test_what_cannot_be_is_a_value_error(url: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        Options.of(url, **options)
+    assert "pass" not in str(raised.value)
+
+
+def test_an_option_that_there_is_not_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="azure has no option chunks"):
+        Options.of("az://crawl", account="a", chunks=1)
+
+
+@pytest.mark.anyio
+async def test_a_connection_string_and_a_sas_token_are_taken_as_they_are(azure: FakeAzure) -> None:
+    whole = f"AccountName=devstoreaccount1;AccountKey={KEY};BlobEndpoint={azure.endpoint};"
+    async with open_quick("", connection_string=whole) as storage:
+        await storage.put("key", b"x")
+    azure.authorization, azure.signature = None, "s1g="
+    async with open_quick(azure.endpoint, sas_token="?sv=2024-01-01&sig=s1g%3D") as storage:
+        assert await storage.get("key") == b"x"
+        assert [info.key async for info in storage.list_objects()] == ["key"]
+
+
+@pytest.mark.anyio
+async def test_a_connection_string_that_is_none_is_told_without_showing_it() -> None:
+    with pytest.raises(ValueError, match="connection_string") as raised:
+        async with open_azure("az://crawl", connection_string="c4n4ry"):
+            pass
+    assert "c4n4ry" not in str(raised.value)
+
+
+@pytest.mark.anyio
+async def test_who_has_no_credentials_is_told_where_they_may_come_from(azure: FakeAzure) -> None:
+    azure.authorization = "Bearer"
+    async with open_quick(azure.endpoint, anonymous=True) as storage:
+        with pytest.raises(StoragePermissionError, match="HTTP 403 AuthenticationFailed"):
+            await storage.head("key")
+
+
+class Identity(Server):
+    """A machine's service of managed identities."""
+
+    def kind_of(self, request: Any) -> str:
+        return "token"
+
+    async def answer(self, request: Any, kind: str, how: str) -> Any:
+        from aiohttp import web
+
+        expires = int(datetime.datetime.now().timestamp()) + 3600
+        body = {"access_token": "c4n4ry-t0ken", "expires_on": str(expires), "resource": "r", "token_type": "Bearer"}
+        return web.Response(text=json.dumps(body), content_type="application/json")
+
+
+@pytest.mark.anyio
+async def test_a_managed_identity_gives_tokens_by_the_sdks_own_ways(
+    azure: FakeAzure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on App Service, whose environment says where. Azure's SDK sends tokens over TLS alone."""
+    with Identity().serving() as identity:
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{identity.url}/msi")
+        monkeypatch.setenv("IDENTITY_HEADER", "header")
+        from asyncrec_azure.client import _prepare
+
+        _, credential = _prepare(access(account="data"))
+
+        async def token() -> str:
+            async with credential:
+                return str((await credential.get_token("https://storage.azure.com/.default")).token)
+
+        if anyio.get_cancelled_exc_class().__module__.startswith("asyncio"):
+            assert await token() == "c4n4ry-t0ken"
+            assert identity.log == ["token"]
+
+
+@pytest.mark.anyio
+async def test_a_file_of_authorities_that_is_not_there_is_told_on_opening_by_name(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"none\.pem, the authorities named by ca_file"):
+        async with open_azure("az://crawl", account="data", ca_file=str(tmp_path / "none.pem"), anonymous=True):
+            pass

@@ -1,0 +1,90 @@
+"""The plugin passes the kit every storage passes, on asyncio and, over the bridge, on trio."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+
+import pytest
+from asyncrec_azure.plugin import open_azure
+from azure_api import FakeAzure
+from azure_opening import CHUNK, KEY
+from serving import Fault, nothing
+
+from asyncrec.storage import Storage
+from asyncrec.testing import StorageConformance, replaces_case
+from asyncrec.testing._storage.hooks import by_bytes, keys_of
+from asyncrec.testing._storage.keys import ODD_KEYS
+
+
+class AzureCases(StorageConformance):
+    """The cases, and the one that differs."""
+
+    @replaces_case("Azure takes a backslash in a name for a slash, so that such a key is refused; all others are kept")
+    async def test_odd_keys(self) -> None:
+        keys = [key for key in ODD_KEYS if "\\" not in key]
+        async with self.open_storage() as storage:
+            with pytest.raises(ValueError, match="backslash"):
+                await storage.put("a\\b", b"x")
+            for key in keys:
+                await storage.put(key, key.encode())
+                assert await self.raw_get(storage, key) == key.encode()
+            assert set(await self.raw_list(storage)) == set(keys)
+            assert await keys_of(storage) == by_bytes(keys)
+            for key in keys:
+                assert await storage.get(key) == key.encode()
+                assert (await storage.head(key)).key == key
+                await storage.delete(key)
+            assert not await self.raw_list(storage)
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        """Blocks that were never committed are seen by nobody, cannot be taken away, and go by themselves."""
+        return []
+
+
+class TestAzureStorage(AzureCases):
+    prefix = ""
+
+    @pytest.fixture(autouse=True)
+    def store(self, azure: FakeAzure) -> None:
+        self.azure = azure
+
+    def open_storage(self) -> AbstractAsyncContextManager[Storage]:
+        url = f"az://crawl/{self.prefix}"
+        return open_azure(url, endpoint=self.azure.endpoint, account_key=KEY, chunk_size=CHUNK)
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        self.azure.store(self.prefix + key, data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        found = self.azure.blobs.get(self.prefix + key)
+        return None if found is None else found.data
+
+    async def raw_list(self, storage: Storage) -> Collection[str]:
+        return [name.removeprefix(self.prefix) for name in self.azure.blobs]
+
+    @contextmanager
+    def losing_an_answer(self, storage: Storage) -> Iterator[None]:
+        lost = 0
+
+        def plan(kind: str, n: int) -> Fault | None:
+            nonlocal lost
+            lost += kind in ("put", "commit")
+            return Fault("status-after", 500) if lost == 1 and kind in ("put", "commit") else None
+
+        self.azure.plan = plan
+        yield
+        self.azure.plan = nothing
+        assert lost > 1, "the request was sent again"
+
+
+class TestAzureStorageBelowAPrefix(TestAzureStorage):
+    """And on a store that cannot begin a listing in the middle, and has small pages."""
+
+    prefix = "some/folder/"
+
+    @pytest.fixture(autouse=True)
+    def store(self, azure: FakeAzure) -> None:
+        self.azure = azure
+        azure.knows_start = False
+        azure.page_size = 400

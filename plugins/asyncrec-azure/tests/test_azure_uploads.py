@@ -1,0 +1,130 @@
+"""What an upload does when something is in its way: another writer, a damaged body, a store that lost some of it."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from azure_api import FakeAzure
+from azure_opening import CHUNK, open_quick
+from serving import Fault, nth
+
+from asyncrec.errors import (
+    IntegrityError,
+    ObjectExistsError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.storage import Storage
+from asyncrec.testing._checks import content, send_all
+
+pytestmark = pytest.mark.anyio
+
+LONG = content(3 * CHUNK + 5)
+
+
+async def write(storage: Storage, data: bytes = LONG, *, exclusive: bool = False) -> None:
+    async with storage.open_sink("key", exclusive=exclusive) as sink:
+        await send_all(sink, data)
+
+
+async def test_a_short_object_is_one_request_and_a_long_one_its_blocks_a_commit_and_a_look(azure: FakeAzure) -> None:
+    async with open_quick(azure.endpoint) as storage:
+        await write(storage, b"short", exclusive=True)
+        assert azure.log == ["put"]
+        azure.reset()
+        await write(storage)
+        assert sorted(azure.log) == ["block"] * 4 + ["commit", "meta"]
+        assert azure.blobs["key"].data == LONG
+        assert not azure.staged
+
+
+async def test_what_is_there_already_is_told_before_the_first_block_is_sent(azure: FakeAzure) -> None:
+    azure.store("key", b"older")
+    async with open_quick(azure.endpoint) as storage:
+        with pytest.raises(ObjectExistsError):
+            await write(storage, exclusive=True)
+    assert azure.log == ["meta"]
+
+
+@pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "block"])
+async def test_a_body_that_was_damaged_on_its_way_is_sent_again(azure: FakeAzure, data: bytes) -> None:
+    azure.plan = nth(1, Fault("damage"))
+    async with open_quick(azure.endpoint) as storage:
+        await write(storage, data)
+    assert azure.blobs["key"].data == data
+
+
+async def test_what_the_store_put_together_wrongly_is_deleted_and_told(azure: FakeAzure) -> None:
+    azure.plan = nth(1, Fault("corrupt"), "commit")
+    async with open_quick(azure.endpoint) as storage:
+        with pytest.raises(IntegrityError, match="196,613 bytes were sent, the store has 196,612"):
+            await write(storage)
+    assert not azure.blobs
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_blocks_that_another_writers_commit_swept_away_make_the_writer_fail(
+    azure: FakeAzure, exclusive: bool
+) -> None:
+    """The store keeps the blocks of nobody when an object is published."""
+    async with open_quick(azure.endpoint) as storage:
+        with pytest.raises(ObjectExistsError if exclusive else StorageError, match=r"another|already"):
+            async with storage.open_sink("key", exclusive=exclusive) as sink:
+                await send_all(sink, LONG)
+                await storage.put("key", b"another's")
+    assert azure.blobs["key"].data == b"another's"
+
+
+@pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "commit"])
+async def test_an_answer_that_stays_away_is_looked_for(azure: FakeAzure, data: bytes) -> None:
+    """Every answer to the publishing request is lost: the object, by its upload's id, says that it is ours."""
+    azure.plan = lambda kind, n: Fault("reset-after") if kind in ("put", "commit") else None
+    async with open_quick(azure.endpoint, attempts=3) as storage:
+        await write(storage, data, exclusive=True)
+    assert azure.blobs["key"].data == data
+
+
+async def test_where_the_store_does_not_say_the_error_does(azure: FakeAzure) -> None:
+    azure.plan = lambda kind, n: Fault("status", 500) if kind in ("commit", "meta") else None
+    async with open_quick(azure.endpoint, attempts=2) as storage:
+        with pytest.raises(TransientStorageError) as raised:
+            await write(storage)
+    assert any("whether it was published is not known" in note for note in raised.value.__notes__)
+
+
+async def test_a_block_that_is_refused_fails_the_upload_and_nothing_is_published(azure: FakeAzure) -> None:
+    azure.plan = nth(2, Fault("status", 403), "block")
+    async with open_quick(azure.endpoint) as storage:
+        with pytest.raises(StoragePermissionError):
+            await write(storage)
+    assert not azure.blobs
+    assert "commit" not in azure.log
+
+
+async def test_as_many_blocks_as_are_allowed_are_on_their_way_and_memory_is_given_back(azure: FakeAzure) -> None:
+    """A store that answers nothing holds up `send` after ``max_concurrency`` blocks."""
+    azure.plan = lambda kind, n: Fault("stall") if kind == "block" else None
+    sent = 0
+    async with open_quick(azure.endpoint, max_concurrency=2) as storage:
+        with anyio.move_on_after(1):
+            async with storage.open_sink("key") as sink:
+                for _ in range(10):
+                    await sink.send([bytes(CHUNK)])
+                    sent += 1
+        assert sent == 2
+        azure.plan = nth(0, Fault("reset"))
+        await write(storage)
+    assert azure.blobs["key"].data == LONG
+
+
+async def test_a_storage_that_is_closed_while_it_is_written_to_publishes_nothing(azure: FakeAzure) -> None:
+    context = open_quick(azure.endpoint)
+    storage = await context.__aenter__()
+    sink_context = storage.open_sink("key")
+    sink = await sink_context.__aenter__()
+    await sink.send([LONG[:CHUNK]])
+    await context.__aexit__(ValueError, ValueError(), None)
+    with pytest.raises((anyio.ClosedResourceError, StorageError)):
+        await sink_context.__aexit__(None, None, None)
+    assert not azure.blobs

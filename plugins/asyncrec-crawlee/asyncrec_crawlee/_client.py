@@ -1,0 +1,202 @@
+"""`AsyncrecStorageClient`: datasets are asyncrec data sets; queues and key-value stores are another client's.
+
+A context has to be left by the task that entered it, and Crawlee opens datasets from many: so a task of its own holds
+each writer open until the client's context ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Hashable, Mapping
+from types import TracebackType
+from typing import Any
+
+from crawlee.configuration import Configuration
+from crawlee.storage_clients import FileSystemStorageClient, StorageClient
+from crawlee.storage_clients._base import KeyValueStoreClient, RequestQueueClient
+
+import asyncrec
+from asyncrec.pages import PAGE, page_key
+
+from ._dataset import AsyncrecDatasetClient, Key
+
+__all__ = ["AsyncrecStorageClient"]
+
+_SHARD_BYTES = 64 << 20
+# The dataset that has no name; also in what is given by name.
+_DEFAULT = "default"
+# What opens a path, to write or to read.
+_OPENING = ("storage", "storage_options")
+
+
+class AsyncrecStorageClient(StorageClient):
+    """A storage client whose datasets are asyncrec data sets in one folder. A context around ``crawler.run()``.
+
+    Args:
+        folder: of the data sets, local or a URL; the dataset without a name is ``default`` in it.
+        schemas: of datasets, by their names; `asyncrec.pages.PAGE` for pages. Without one an item may hold anything.
+        keys: by the same names: the field that names an item, or a function of it. An item whose key was stored before,
+            in this run or an earlier one, is dropped. A page has its `page_key` unless another is given.
+        others: the client of request queues and key-value stores; Crawlee's own in files.
+        options: of `asyncrec.open_sharded_writer`: ``spool`` where ``folder`` is not on a local disk, ``compression``.
+
+    What a process that was killed left is recovered when a dataset is opened.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        schemas: Mapping[str, asyncrec.Schema] | None = None,
+        keys: Mapping[str, Key] | None = None,
+        others: StorageClient | None = None,
+        **options: Any,
+    ) -> None:
+        self._folder = os.fspath(folder).rstrip("/")
+        self._schemas = dict(schemas or {})
+        self._keys = dict(keys or {})
+        self._others = others if others is not None else FileSystemStorageClient()
+        self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **options}
+        self._open: dict[str, _OpenWriter] = {}
+        self._entered = False
+        self._identity = object()  # no other client's writer is ever taken for this one's
+
+    async def __aenter__(self) -> AsyncrecStorageClient:
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit all datasets. What is on the disk and could not be committed is there for `asyncrec.recover`."""
+        self._entered = False
+        failures = [failure for each in self._open.values() if (failure := await each.close()) is not None]
+        for failure in failures:
+            if exc is None:
+                raise failure
+            exc.add_note(f"and a dataset could not be committed: {failure}")
+
+    def get_storage_client_cache_key(self, configuration: Configuration) -> Hashable:
+        """Tell Crawlee's cache that a dataset belongs to this very client."""
+        return super().get_storage_client_cache_key(configuration), self._folder, self._identity
+
+    async def create_dataset_client(
+        self,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        alias: str | None = None,
+        configuration: Configuration | None = None,
+    ) -> AsyncrecDatasetClient:
+        """Open a data set, which is never purged: it only grows.
+
+        Raises:
+            RuntimeError: the client's context is not entered.
+            ValueError: nothing under the folder survives this process: a store needs a ``spool``.
+        """
+        if not self._entered:
+            raise RuntimeError("AsyncrecStorageClient is a context: run the crawler inside `async with` it")
+        dataset = id or name or (alias if alias and alias != "__default__" else _DEFAULT)
+        if dataset in self._open:
+            return self._open[dataset].client
+        schema = self._schemas.get(dataset)
+        key = self._keys.get(dataset, page_key if schema == PAGE else None)
+        options = {"schema": schema, "on_duplicate": "write" if key is None else "skip", **self._options}
+        opened = self._open[dataset] = _OpenWriter(f"{self._folder}/{dataset}", options)
+        try:
+            writer, before = await opened.begin()
+        except BaseException:
+            del self._open[dataset]
+            raise
+        opening = {option: value for option, value in options.items() if option in _OPENING}
+        opened.client = AsyncrecDatasetClient(
+            writer,
+            dataset=dataset,
+            name=None if alias is not None or dataset == _DEFAULT else dataset,
+            key=key,
+            before=before,
+            opening=opening,
+        )
+        return opened.client
+
+    async def create_kvs_client(
+        self,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        alias: str | None = None,
+        configuration: Configuration | None = None,
+    ) -> KeyValueStoreClient:
+        """Open a key-value store of the other client."""
+        return await self._others.create_kvs_client(id=id, name=name, alias=alias, configuration=configuration)
+
+    async def create_rq_client(
+        self,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        alias: str | None = None,
+        configuration: Configuration | None = None,
+    ) -> RequestQueueClient:
+        """Open a request queue of the other client."""
+        return await self._others.create_rq_client(id=id, name=name, alias=alias, configuration=configuration)
+
+
+class _OpenWriter:
+    """A writer, and the task that entered its context and leaves it.
+
+    Attributes:
+        client: what it was opened for.
+    """
+
+    client: AsyncrecDatasetClient
+
+    def __init__(self, path: str, options: Mapping[str, Any]) -> None:
+        self._path = path
+        self._options = options
+        self._ending = asyncio.Event()
+
+    async def begin(self) -> tuple[asyncrec.ShardedWriter, int]:
+        """Open it; also gives how many records there were."""
+        opened: asyncio.Future[tuple[asyncrec.ShardedWriter, int]] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.get_running_loop().create_task(self._own(opened))
+
+        def tell(task: asyncio.Task[None]) -> None:
+            if not opened.done():
+                opened.set_exception(_failure(task))
+
+        self._task.add_done_callback(tell)
+        try:
+            return await opened
+        except BaseException:
+            self._ending.set()
+            await asyncio.wait({self._task})
+            raise
+
+    async def close(self) -> Exception | None:
+        """Commit everything, and return what failed."""
+        self._ending.set()
+        await asyncio.wait({self._task})
+        failure = self._task.exception()
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure
+        return failure
+
+    async def _own(self, opened: asyncio.Future[tuple[asyncrec.ShardedWriter, int]]) -> None:
+        opening = {option: value for option, value in self._options.items() if option in _OPENING}
+        await asyncrec.recover(self._path, **opening)
+        try:
+            before = (await asyncrec.read_manifest(self._path, **opening)).records
+        except asyncrec.ObjectNotFoundError:
+            before = 0
+        async with asyncrec.open_sharded_writer(self._path, **self._options) as writer:
+            await writer.flush(require="spooled")  # a refusal says what is missing
+            if not opened.done():  # else whoever asked was cancelled
+                opened.set_result((writer, before))
+            await self._ending.wait()
+
+
+def _failure(task: asyncio.Task[None]) -> BaseException:
+    """What a task ended with before it had opened anything."""
+    return asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("it ended early")

@@ -1,0 +1,164 @@
+"""`AsyncrecDatasetClient`: one dataset of Crawlee's, which is a data set of asyncrec's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from crawlee.storage_clients._base import DatasetClient
+from crawlee.storage_clients.models import DatasetItemsListPage, DatasetMetadata
+
+import asyncrec
+
+from ._items import features_of, item_of
+
+__all__ = ["AsyncrecDatasetClient", "Key"]
+
+_log = logging.getLogger("asyncrec.crawlee")
+
+Key: TypeAlias = "str | Callable[[Mapping[str, Any]], str | bytes | None]"
+
+# Read together; a page of 100 KB each is 10 MB.
+_TOGETHER = 100
+
+
+class AsyncrecDatasetClient(DatasetClient):
+    """A dataset that is written through one writer, made by `AsyncrecStorageClient`."""
+
+    def __init__(
+        self,
+        writer: asyncrec.ShardedWriter,
+        *,
+        dataset: str,
+        name: str | None,
+        key: Key | None,
+        before: int,
+        opening: Mapping[str, Any],
+    ) -> None:
+        """``before`` is how many items there were, ``opening`` what the path is opened with to be read."""
+        self._writer = writer
+        self._dataset = dataset
+        self._name = name
+        self._key = key
+        self._before = before
+        self._opening = opening
+        self._created = self._modified = datetime.now(UTC)
+
+    async def get_metadata(self) -> DatasetMetadata:
+        """Describe it; items that another process writes meanwhile are not counted."""
+        return DatasetMetadata(
+            id=self._dataset,
+            name=self._name,
+            created_at=self._created,
+            modified_at=self._modified,
+            accessed_at=datetime.now(UTC),
+            item_count=self._before + self._writer.stats().records,
+        )
+
+    async def push_data(self, data: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
+        """Store items; they are on the disk when it returns. Many requests that push at once share one flush.
+
+        With a key, an item whose key was stored before is dropped.
+
+        Raises:
+            SchemaError: an item is not what the dataset's schema says; what was before it is stored.
+            OSError: the disk, or the store.
+        """
+        items = data if isinstance(data, Sequence) else [data]
+        ticket = 0
+        for item in items:
+            record = asyncrec.encode_example(features_of(item)) if self._writer.schema is None else item
+            ticket = await self._writer.write(record, key=self._key_of(item))
+        self._modified = datetime.now(UTC)
+        await self._writer.wait(ticket, "spooled")
+
+    async def get_data(
+        self,
+        *,
+        offset: int = 0,
+        limit: int | None = 999_999_999_999,
+        clean: bool = False,
+        desc: bool = False,
+        fields: list[str] | None = None,
+        omit: list[str] | None = None,
+        unwind: list[str] | None = None,
+        skip_empty: bool = False,
+        skip_hidden: bool = False,
+        flatten: list[str] | None = None,
+        view: str | None = None,
+    ) -> DatasetItemsListPage:
+        """Read items. What is open is committed first, so that a shard ends here."""
+        _warn(clean=clean, fields=fields, omit=omit, unwind=unwind, skip_hidden=skip_hidden, flatten=flatten, view=view)
+        async with self._open() as dataset:
+            total = len(dataset) if dataset is not None else 0
+            items = [item async for item in _items(dataset, offset, limit, desc=desc, skip_empty=skip_empty)]
+        return DatasetItemsListPage(
+            count=len(items), offset=offset, limit=limit or max(0, total - offset), total=total, desc=desc, items=items
+        )
+
+    async def iterate_items(
+        self,
+        *,
+        offset: int = 0,
+        limit: int | None = None,
+        clean: bool = False,
+        desc: bool = False,
+        fields: list[str] | None = None,
+        omit: list[str] | None = None,
+        unwind: list[str] | None = None,
+        skip_empty: bool = False,
+        skip_hidden: bool = False,
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Iterate over items, some at a time in memory. What is open is committed first."""
+        _warn(clean=clean, fields=fields, omit=omit, unwind=unwind, skip_hidden=skip_hidden)
+        async with self._open() as dataset:
+            async for item in _items(dataset, offset, limit, desc=desc, skip_empty=skip_empty):
+                yield item
+
+    async def drop(self) -> None:
+        """Refuse: a data set is not deleted by the crawler that wrote it."""
+        raise NotImplementedError(f"{self._writer.path}: it is not deleted from here; delete its files by hand")
+
+    async def purge(self) -> None:
+        """Refuse, as `drop` does."""
+        await self.drop()
+
+    def _key_of(self, item: Mapping[str, Any]) -> str | bytes | None:
+        if self._key is None:
+            return None
+        found = self._key(item) if callable(self._key) else item.get(self._key)
+        return found if found is None or isinstance(found, str | bytes) else str(found)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[asyncrec.Dataset | None]:
+        await self._writer.commit()
+        async with AsyncExitStack() as stack:
+            dataset = None
+            with suppress(asyncrec.ObjectNotFoundError):  # nothing was ever pushed
+                dataset = await stack.enter_async_context(asyncrec.open_dataset(self._writer.path, **self._opening))
+            yield dataset
+
+
+async def _items(
+    dataset: asyncrec.Dataset | None, offset: int, limit: int | None, *, desc: bool, skip_empty: bool
+) -> AsyncIterator[dict[str, Any]]:
+    if dataset is None:
+        return
+    total = len(dataset)
+    numbers = range(offset, total if limit is None else min(total, offset + limit))
+    if desc:
+        numbers = range(total - 1 - offset, max(-1, total - 1 - offset - len(numbers)), -1)
+    schema = dataset.schema
+    for begin in range(0, len(numbers), _TOGETHER):
+        for record in await dataset.get_many(numbers[begin : begin + _TOGETHER]):
+            item = item_of(record) if schema is None else schema.decode(record)
+            if item or not skip_empty:
+                yield item
+
+
+def _warn(**given: Any) -> None:
+    if unsupported := [name for name, value in given.items() if value]:
+        _log.warning("%s: not supported, and ignored", ", ".join(unsupported), extra={"arguments": unsupported})

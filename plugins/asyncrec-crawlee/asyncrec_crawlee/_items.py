@@ -1,0 +1,107 @@
+"""`features_of` makes an Example's features of any item, and `item_of` gives the item back as it was.
+
+a value                                 becomes
+text, bytes, an int64                   itself
+a float                                 a float32, and JSON where it is not exactly that
+a bool                                  0 or 1, and JSON
+two or more texts, bytes or numbers     a feature of many values; of floats as above
+anything else that JSON holds           JSON: None, what is nested, mixed, empty or too large
+what JSON does not hold                 its text, within the JSON
+
+The JSON of all fields that need it is one feature, ``_json``. So training reads plain features, and Crawlee what was
+pushed.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import asyncrec
+
+__all__ = ["features_of", "item_of"]
+
+_JSON = "_json"
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def features_of(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the features of an item."""
+    features: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    binary: list[str] = []
+    for key, value in item.items():
+        name = str(key)
+        feature, exact = _feature(value)
+        if name == _JSON:
+            feature, exact = None, False
+        if feature is not None:
+            features[name] = feature
+            if isinstance(feature, bytes) or (isinstance(feature, list) and isinstance(feature[0], bytes)):
+                binary.append(name)
+        if not exact:
+            values[name] = value
+    if values or binary:
+        features[_JSON] = json.dumps({"values": values, "bytes": binary}, default=str)
+    return features
+
+
+def item_of(record: bytes) -> dict[str, Any]:
+    """Give back the item of a record that was made of `features_of`, or of any other Example."""
+    features = asyncrec.decode_example(record)
+    told = features.pop(_JSON, None)
+    rest = json.loads(told[0]) if told is not None else {"values": {}, "bytes": []}
+    item: dict[str, Any] = {}
+    for name, feature in features.items():
+        many = [_text(each, name in rest["bytes"]) for each in _listed(feature)]
+        item[name] = many[0] if len(many) == 1 else many
+    item.update(rest["values"])
+    return item
+
+
+def _feature(value: Any) -> tuple[Any, bool]:
+    """The feature of a value, `None` where it has none; and whether the value can be told from it alone."""
+    if isinstance(value, bool):
+        return int(value), False
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return None, False
+        return value, True
+    if isinstance(value, bytes | bytearray):
+        return bytes(value), True
+    if isinstance(value, int):
+        return (value, True) if value in _INT64 else (None, False)
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, list | tuple) and value:
+        made = [_feature(each) for each in value]
+        kinds = {type(feature) for feature, _ in made}
+        if len(kinds) == 1 and kinds <= {str, bytes, int, float} and not isinstance(value[0], bool):
+            several = isinstance(value, list) and len(value) > 1
+            return [feature for feature, _ in made], several and all(exact for _, exact in made)
+    return None, False
+
+
+def _float(value: float) -> tuple[float | None, bool]:
+    try:
+        rounded = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:  # beyond float32
+        return None, False
+    return value, bool(rounded == value)
+
+
+def _listed(feature: Any) -> Sequence[Any]:
+    return feature if isinstance(feature, list) else feature.tolist() if hasattr(feature, "tolist") else [feature]
+
+
+def _text(value: Any, binary: bool) -> Any:
+    if not isinstance(value, bytes) or binary:
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

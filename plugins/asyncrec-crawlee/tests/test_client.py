@@ -1,0 +1,131 @@
+"""Crawlee's datasets on asyncrec: what was pushed is on the disk, is read back as it was, and is never purged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncrec_crawlee import AsyncrecStorageClient
+from crawlee.configuration import Configuration
+from crawlee.storage_clients import MemoryStorageClient
+from crawlee.storages import Dataset, KeyValueStore, RequestQueue
+
+import asyncrec
+from asyncrec import pages
+from asyncrec.errors import SchemaError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # Crawlee's
+
+
+def client(folder: Path | str, **options: Any) -> AsyncrecStorageClient:
+    return AsyncrecStorageClient(folder, others=MemoryStorageClient(), **options)
+
+
+ITEMS: list[dict[str, Any]] = [
+    {"url": f"https://example.org/{number}", "price": 99.99, "tags": ["a"], "no": None, "deep": {"x": [number]}}
+    for number in range(7)
+]
+
+
+async def test_what_was_pushed_is_read_back_by_crawlee_while_the_crawl_goes_on(tmp_path: Path) -> None:
+    async with client(tmp_path) as storage:
+        dataset = await Dataset.open(storage_client=storage)
+        assert (await dataset.get_data()).items == []
+        await dataset.push_data(ITEMS[0])
+        await dataset.push_data(ITEMS[1:])
+        assert (await dataset.get_metadata()).item_count == 7
+        assert list((await dataset.get_data()).items) == ITEMS
+        page = await dataset.get_data(offset=2, limit=3, desc=True)
+        assert (page.total, page.count, list(page.items)) == (7, 3, ITEMS[4:1:-1])
+        assert [item async for item in dataset.iterate_items(offset=5)] == ITEMS[5:]
+        await dataset.export_to("all.json", content_type="json", to_kvs_storage_client=storage)
+    assert (await asyncrec.read_manifest(tmp_path / "default")).records == 7
+
+
+async def test_what_push_data_returned_from_survives_a_kill(tmp_path: Path) -> None:
+    async with client(tmp_path) as storage:
+        data = await storage.create_dataset_client(name="items")
+        before = asyncrec.stats.writer_totals().buffered_bytes
+        await data.push_data(ITEMS)
+        assert asyncrec.stats.writer_totals().buffered_bytes == before
+
+
+async def test_a_second_run_goes_on_and_nothing_is_purged(tmp_path: Path) -> None:
+    configuration = Configuration(purge_on_start=True)
+    for _ in range(2):
+        async with client(tmp_path, keys={"default": "url"}) as storage:
+            dataset = await Dataset.open(storage_client=storage, configuration=configuration)
+            await dataset.push_data(ITEMS)
+            assert (await dataset.get_data()).total == 7
+            with pytest.raises(NotImplementedError, match="by hand"):
+                await dataset.purge()
+            with pytest.raises(NotImplementedError, match="by hand"):
+                await dataset.drop()
+
+
+async def test_pages_have_their_schema_and_are_stored_once(tmp_path: Path) -> None:
+    page = pages.page("https://example.org/1", b"<html>", status=200)
+    async with client(tmp_path, schemas={"default": pages.PAGE}) as storage:
+        dataset = await Dataset.open(storage_client=storage)
+        await dataset.push_data(page)
+        await dataset.push_data([page, {**page, "url": "https://example.org/2"}])
+        found = (await dataset.get_data()).items
+        assert [each["url"] for each in found] == ["https://example.org/1", "https://example.org/2"]
+        assert found[0]["content"] == b"<html>"
+        with pytest.raises(SchemaError, match="status"):
+            await dataset.push_data({**page, "url": "https://example.org/3", "status": "two hundred"})
+    async with asyncrec.open_dataset(tmp_path / "default") as stored:
+        assert stored.schema == pages.PAGE
+        assert pages.PAGE.decode(await stored.get_by_key("https://example.org/2"))["status"] == 200
+
+
+async def test_queues_and_key_value_stores_are_the_other_clients(tmp_path: Path) -> None:
+    async with client(tmp_path) as storage:
+        queue = await RequestQueue.open(storage_client=storage)
+        await queue.add_request("https://example.org/1")
+        values = await KeyValueStore.open(storage_client=storage)
+        await values.set_value("a", 1)
+        assert await values.get_value("a") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_store_without_a_spool_is_refused_since_nothing_in_it_would_be_safe(tmp_path: Path) -> None:
+    async with client(f"memory://{tmp_path.name}") as storage:
+        with pytest.raises(ValueError, match="local disk"):
+            await storage.create_dataset_client()
+    async with asyncrec.open_storage(f"memory://{tmp_path.name}") as store:
+        async with client("crawl", storage=store, spool=tmp_path / "spool") as storage:
+            data = await storage.create_dataset_client()
+            await data.push_data(ITEMS)
+            assert (await data.get_data()).total == 7
+        assert (await asyncrec.read_manifest("crawl/default", storage=store)).records == 7
+
+
+async def test_it_is_a_context_and_a_dataset_that_fails_to_open_leaves_nothing(tmp_path: Path) -> None:
+    storage = client(tmp_path, compression="BZIP")
+    with pytest.raises(RuntimeError, match="async with"):
+        await storage.create_dataset_client()
+    async with storage:
+        with pytest.raises(ValueError, match="BZIP"):
+            await storage.create_dataset_client()
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_disk_that_fails_is_raised_by_push_data_and_by_the_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OSError, match="no more"):
+        async with client(tmp_path) as storage:
+            data = await storage.create_dataset_client()
+
+            async def fail(*_: Any, **__: Any) -> int:
+                raise OSError("no more")
+
+            monkeypatch.setattr(asyncrec.ShardedWriter, "write", fail)
+            await data.push_data(ITEMS)

@@ -1,0 +1,69 @@
+"""Real crawls by Crawlee, in processes of their own, killed with -9 and started again: each page is there once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from linked_site import Site, serving_site
+
+from asyncrec import blocking, pages
+
+PROGRAM = Path(__file__).parent / "crawl_pages.py"
+KILLS = int(os.environ.get("ASYNCREC_CRAWLEE_KILLS", "2"))  # 20 of them take some minutes
+PAGES = 60 + 30 * KILLS
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with serving_site(PAGES) as server:
+        yield server
+
+
+@contextmanager
+def crawling(site: Site, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A crawl in a process of its own, which is killed in the end if it has not ended."""
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), site.root, str(folder)],
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def stored(folder: Path) -> list[dict[str, Any]]:
+    with blocking.open_dataset(folder / "crawl/default") as dataset:
+        assert dataset.schema == pages.PAGE
+        return list(dataset.examples())
+
+
+@pytest.mark.timeout(600)
+def test_killed_again_and_again_every_page_is_there_once(site: Site, tmp_path: Path) -> None:
+    for kill in range(1, KILLS + 1):
+        with crawling(site, tmp_path) as process:
+            site.wait_for(kill * PAGES // (KILLS + 1), lambda: process.poll() is not None)
+    with crawling(site, tmp_path) as process:
+        assert process.wait() == 0, (tmp_path / "log").read_text()
+    found = stored(tmp_path)
+    assert sorted(page["url"] for page in found) == sorted(f"{site.root}/{number}" for number in range(PAGES))
+    for page in found:
+        assert page["status"] == 200
+        assert page["content"].startswith(b"<html><title>Page ")
+        assert page["date"]
+    # What was under way when it was killed is asked for again, and not much more.
+    assert sum(site.asked.values()) <= PAGES + KILLS * 8 * 2

@@ -1,0 +1,54 @@
+"""An item of any kind becomes an Example, and is given back as it was."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from asyncrec_crawlee import features_of, item_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+import asyncrec
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+JSON = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8
+)
+
+
+def through(item: dict[str, Any]) -> dict[str, Any]:
+    return item_of(asyncrec.encode_example(features_of(item)))
+
+
+@given(st.dictionaries(st.text(), JSON | st.binary(), max_size=5))
+def test_what_json_holds_and_bytes_come_back_as_they_were(item: dict[str, Any]) -> None:
+    back = through(item)
+    assert back == item
+    assert {name: type(value) for name, value in back.items()} == {name: type(value) for name, value in item.items()}
+
+
+@pytest.mark.parametrize("name", ["_json", "", "a/b", "\x00"])
+def test_a_field_may_have_any_name(name: str) -> None:
+    assert through({name: 1, "other": None}) == {name: 1, "other": None}
+
+
+def test_what_can_be_is_a_plain_feature_too() -> None:
+    features = asyncrec.decode_example(
+        asyncrec.encode_example(features_of({"price": 99.99, "in_stock": True, "tags": ["a", "b"], "sizes": [1, 2]}))
+    )
+    assert features["price"] == np.float32(99.99)
+    assert features["in_stock"] == [1]
+    assert features["tags"] == [b"a", b"b"]
+    assert list(features["sizes"]) == [1, 2]
+
+
+def test_what_json_does_not_hold_is_its_text() -> None:
+    assert through({"at": datetime(2026, 11, 22, tzinfo=UTC)}) == {"at": "2026-11-22 00:00:00+00:00"}
+
+
+def test_an_example_that_was_not_made_here_is_read_too() -> None:
+    record = asyncrec.encode_example({"a": b"\xff", "b": "text", "c": [1, 2]})
+    assert item_of(record) == {"a": b"\xff", "b": "text", "c": [1, 2]}

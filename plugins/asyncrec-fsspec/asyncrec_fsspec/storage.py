@@ -1,0 +1,193 @@
+"""`FsspecStorage`: a filesystem of fsspec's as a `Storage` that only reads. Its calls run in worker threads.
+
+An asynchronous filesystem is used by its synchronous side, which has a loop of its own in a thread of its own: it works
+under trio as under asyncio.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Any, NoReturn, TypeVar
+
+import anyio
+from fsspec.core import url_to_fs
+
+from asyncrec.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+    PluginError,
+    StorageError,
+)
+from asyncrec.storage import (
+    ByteSource,
+    ObjectInfo,
+    RangedSource,
+    ReadOnlyStorage,
+    check_key,
+    in_thread,
+    join,
+    redact,
+    retrying,
+    scheme_of,
+)
+
+from .errors import translate
+
+__all__ = ["FsspecStorage"]
+
+T = TypeVar("T")
+
+# Calls of one storage at a time: a filesystem that blocks must not take all threads of a program.
+_THREADS = 8
+# Of what a filesystem says of a file: what changes when the content does, the better ones first.
+_VERSIONS = ("ETag", "etag", "blob_id", "oid", "sha", "md5Hash", "md5", "checksum", "generation", "version_id")
+_DATES = ("LastModified", "last_modified", "modified", "mtime", "updated", "created")
+
+
+class FsspecStorage(ReadOnlyStorage):
+    """A folder of a filesystem."""
+
+    read_ahead = 2 * RangedSource.window
+    why = (
+        "files of fsspec's show what was written when they are closed after an error, and creating one exclusively is "
+        "not what every filesystem does; so asyncrec only reads by it, and writes by plugins of its own (s3://, gs://, "
+        "az://)"
+    )
+
+    def __init__(self, root: str, filesystem: Any, folder: str) -> None:
+        self.root = redact(root)
+        self._filesystem = filesystem
+        self._folder = folder.rstrip("/")
+        self._limiter = anyio.CapacityLimiter(_THREADS)
+
+    @classmethod
+    async def of(cls, url: str, options: Mapping[str, Any]) -> FsspecStorage:
+        """Open the folder that ``url`` names. A filesystem may connect, or import, when it is made: in a thread.
+
+        Raises: as `asyncrec_fsspec.plugin.open_filesystem`.
+        """
+        scheme = scheme_of(url)
+        if not url.startswith("://", len(scheme)):
+            raise ArgumentValueError(f"{redact(url)}: not of the form {scheme or 'hf'}://folder")
+        theirs = scheme.removesuffix("+fsspec") + url[len(scheme) :]
+        what = f"{redact(url)}: opening"
+        try:
+            filesystem, folder = await in_thread(lambda: url_to_fs(theirs, **options))
+        except ImportError as error:
+            raise PluginError(f"{what}: {error}") from None
+        except TypeError as error:
+            raise ArgumentTypeError(f"{what}: {redact(str(error))}") from None
+        except ValueError as error:
+            raise ArgumentValueError(f"{what}: {redact(str(error))}") from None
+        except Exception as error:
+            failure = translate(error, what)
+        else:
+            return cls(url, filesystem, folder)
+        raise failure
+
+    def __repr__(self) -> str:
+        return f"FsspecStorage({self.root!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(f"{self!r} belongs to this process: open another with the same options")
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        return _FsspecSource(self, check_key(key), start=start, end=end, etag=etag)
+
+    async def head(self, key: str) -> ObjectInfo:
+        path, what = self.path_of(check_key(key)), f"{self.shown(key)}: looking"
+        found = await retrying(lambda: self.call(self._filesystem.info, path, what=what), what=what)
+        return self._info(key, found, what)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        """List what is below the prefix. Filesystems list folders: all of the prefix's is listed, and then sorted."""
+        what = f"{self.shown(prefix)}*: listing"
+        folder = prefix.rpartition("/")[0]
+        path = self.path_of(folder) if folder else self._folder
+
+        async def ask() -> Mapping[str, Any]:
+            try:
+                found: Any = await self.call(lambda: self._filesystem.find(path, detail=True), what=what)
+            except ObjectNotFoundError:
+                return {}
+            return dict(found)
+
+        found = await retrying(ask, what=what)
+        infos = []
+        for name, entry in found.items():
+            key = name.strip("/").removeprefix(self._folder.strip("/")).lstrip("/")
+            if key and key.startswith(prefix) and key.encode() > start_after.encode():
+                infos.append(self._info(key, entry, what))
+        for info in sorted(infos, key=lambda info: info.key.encode()):
+            yield info
+
+    def path_of(self, key: str) -> str:
+        return f"{self._folder}/{key}" if self._folder else key
+
+    def shown(self, key: str) -> str:
+        return redact(join(self.root, key))
+
+    async def read(self, key: str, start: int, end: int) -> bytes:
+        """Read the bytes ``[start, end)``, in one call."""
+        what = f"{self.shown(key)}: reading bytes {start:,} to {end:,}"
+        block: bytes = await self.call(self._filesystem.cat_file, self.path_of(key), start, end, what=what)
+        return bytes(block)
+
+    async def call(self, function: Callable[..., T], *args: Any, what: str) -> T:
+        """Call the filesystem, in a thread.
+
+        Raises:
+            StorageError: of the kind that its error means, which it is not chained to: that may hold credentials.
+        """
+        try:
+            return await in_thread(function, *args, limiter=self._limiter)
+        except Exception as error:
+            failure = translate(error, what)
+        raise failure
+
+    def _info(self, key: str, found: Mapping[str, Any], what: str) -> ObjectInfo:
+        size = found.get("size")
+        if found.get("type", "file") != "file":
+            raise ObjectNotFoundError(f"{what}: {key} is no file")
+        if not isinstance(size, int):
+            raise StorageError(f"{what}: the filesystem does not say how long {key} is, so it cannot be read from")
+        dates = [found[name] for name in _DATES if found.get(name) is not None]
+        version = next((str(found[name]) for name in _VERSIONS if found.get(name)), None)
+        # Where there is no version, all that may change with the content has to do.
+        etag = version or hashlib.sha256(repr((size, [str(date) for date in dates])).encode()).hexdigest()[:32]
+        return ObjectInfo(key, size, etag, None, _date(dates))
+
+
+class _FsspecSource(RangedSource):
+    def __init__(self, storage: FsspecStorage, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+        self._storage = storage
+        self._key = key
+        super().__init__(storage.shown(key), start=start, end=end, etag=etag)
+
+    async def look(self) -> ObjectInfo:
+        return await self._storage.head(self._key)
+
+    async def fetch(self, start: int, end: int) -> list[bytes]:
+        block = await self._storage.read(self._key, start, end)
+        # A filesystem is asked for bytes, and not for a version of them: so it is asked again what it has.
+        if (await self.look()).etag != self.info.etag:
+            raise ObjectChangedError(
+                f"{self._storage.shown(self._key)}: it was replaced since it was opened: open it again"
+            )
+        return [block]
+
+
+def _date(values: list[Any]) -> datetime:
+    for value in values:
+        if isinstance(value, datetime):
+            return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        if isinstance(value, (int, float)):
+            return datetime.fromtimestamp(value, UTC)
+    return datetime.fromtimestamp(0, UTC)  # it says as much

@@ -1,0 +1,184 @@
+"""What is read by a filesystem of fsspec's is what it has, of one version; nothing is written, and that says why."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from asyncrec_fsspec.errors import translate
+from asyncrec_fsspec.plugin import asyncrec_storage_factories, open_filesystem
+from fsspec.implementations.memory import MemoryFileSystem
+from reading_kit import ReadingKit
+
+import asyncrec
+from asyncrec.errors import (
+    ObjectNotFoundError,
+    PluginError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.storage import Storage
+from asyncrec.testing._checks import content
+from asyncrec.tools import doctor
+
+pytestmark = pytest.mark.anyio
+
+DATA = content(100_000)
+
+
+class Versioned(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no types
+    """fsspec's files in memory, with versions, as stores have them, and faults."""
+
+    protocol = "kit"
+    root_marker = ""
+    cachable = False
+    store: dict[str, Any] = {}  # noqa: RUF012  # as in the base: shared by all
+    pseudo_dirs = [""]  # noqa: RUF012
+    versions: dict[str, int] = {}  # noqa: RUF012
+    faults: list[Exception] = []  # noqa: RUF012
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("kit://").strip("/")
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        if self.faults:
+            raise self.faults.pop()
+        found: dict[str, Any] = super().info(path, **options)
+        return found | {"ETag": f"v{self.versions.get(self._strip_protocol(path))}"}
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        if self.faults:
+            raise self.faults.pop()
+        data: bytes = super().cat_file(path, start, end, **options)
+        return data
+
+
+@pytest.fixture(autouse=True)
+def filesystem() -> Iterator[Versioned]:
+    fsspec.register_implementation("kit", Versioned, clobber=True)
+    found = Versioned()
+    yield found
+    found.store.clear()
+    found.versions.clear()
+    found.faults.clear()
+    found.pseudo_dirs[:] = [""]
+
+
+class TestReading(ReadingKit):
+    @pytest.fixture(autouse=True)
+    def files(self, filesystem: Versioned) -> None:
+        self.filesystem = filesystem
+        self.count = itertools.count(1)
+
+    def open_reading(self) -> AbstractAsyncContextManager[Storage]:
+        return open_filesystem("kit://folder")
+
+    def store(self, key: str, data: bytes) -> None:
+        self.filesystem.pipe_file(f"folder/{key}", data)
+        self.filesystem.versions[f"/folder/{key}"] = next(self.count)
+
+    def remove(self, key: str) -> None:
+        self.filesystem.rm_file(f"folder/{key}")
+
+    def stored(self, key: str) -> bytes | None:
+        path = f"/folder/{key}"
+        return self.filesystem.cat_file(path) if self.filesystem.exists(path) else None
+
+
+async def test_objects_are_listed_by_bytes_below_a_prefix_and_behind_a_key(filesystem: Versioned) -> None:
+    for name in ("b/z.d", "b/z/a", "b/z-1", "c", "\uff5e", "\U0001f600", "a"):
+        filesystem.pipe_file(f"folder/{name}", b"x")
+    async with open_filesystem("kit://folder") as storage:
+        names = sorted(("b/z.d", "b/z/a", "b/z-1", "c", "\uff5e", "\U0001f600", "a"), key=str.encode)
+        assert [info.key async for info in storage.list_objects()] == names
+        assert [info.key async for info in storage.list_objects("b/z", start_after="b/z-1")] == ["b/z.d", "b/z/a"]
+        assert [info.key async for info in storage.list_objects("nothing/")] == []
+
+
+async def test_a_data_set_is_read_by_its_name(filesystem: Versioned) -> None:
+    async with asyncrec.open_storage(f"memory://fsspec-{uuid.uuid4().hex}") as memory:
+        async with asyncrec.open_sharded_writer("pages", storage=memory, max_shard_records=3) as writer:
+            for n in range(10):
+                await writer.write(b"%d" % n)
+        async for info in memory.list_objects():
+            filesystem.pipe_file(f"data/{info.key}", await memory.get(info.key))
+    async with open_filesystem("kit://data") as storage:
+        async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+            assert sorted(await dataset.get_many(range(len(dataset))), key=int) == [b"%d" % n for n in range(10)]
+
+
+async def test_files_of_this_machine_are_read_by_their_own_filesystem(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(DATA)
+    async with asyncrec.open_storage(f"local+fsspec://{tmp_path}") as storage:
+        assert await storage.get("x") == DATA
+        assert [info.key async for info in storage.list_objects()] == ["x"]
+
+
+async def test_a_fault_that_passes_is_tried_again_and_another_is_told(filesystem: Versioned) -> None:
+    filesystem.pipe_file("folder/x", DATA)
+    async with open_filesystem("kit://folder") as storage:
+        filesystem.faults.append(ConnectionResetError("reset"))
+        assert (await storage.head("x")).size == len(DATA)
+        filesystem.faults.append(PermissionError("no: ?sig=c4n4ry"))
+        with pytest.raises(StoragePermissionError) as raised:
+            await storage.head("x")
+        assert "c4n4ry" not in str(raised.value)
+        assert raised.value.__cause__ is raised.value.__context__ is None
+
+
+async def test_nothing_is_written_or_deleted_and_the_error_says_why(filesystem: Versioned) -> None:
+    async with open_filesystem("kit://folder") as storage:
+        for operation in (storage.put("x", b"x"), storage.delete("x")):
+            with pytest.raises(StorageError, match="closed after an error"):
+                await operation
+    assert not filesystem.store
+
+
+async def test_doctor_says_that_it_only_reads(filesystem: Versioned) -> None:
+    filesystem.pipe_file("folder/x", DATA)
+    async with open_filesystem("kit://folder") as storage:
+        report = await doctor("x", storage=storage)
+    assert [(check.name, check.ok) for check in report.checks] == [("write", None), ("read", True)]
+
+
+async def test_what_a_filesystem_needs_and_is_not_there_is_named() -> None:
+    fsspec.register_implementation("absent", "no_such_module.FileSystem", clobber=True, errtxt="install no-such-module")
+    with pytest.raises(PluginError, match="no-such-module"):
+        async with open_filesystem("absent://x"):
+            pass
+
+
+def test_schemes_with_plugins_of_their_own_are_left_to_them() -> None:
+    (factory,) = asyncrec_storage_factories()
+    schemes = set(factory.schemes)
+    assert {"hf", "sftp", "hdfs", "ftp", "smb", "memory+fsspec", "s3+fsspec", "hf+fsspec"} <= schemes
+    assert not {"s3", "gs", "az", "https", "http", "memory", "file", "file+fsspec", ""} & schemes
+
+
+class Failure(Exception):
+    def __init__(self, status: int) -> None:
+        super().__init__("of a client")
+        self.status = status
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (FileNotFoundError("x"), ObjectNotFoundError),
+        (Failure(404), ObjectNotFoundError),
+        (Failure(403), StoragePermissionError),
+        (Failure(503), TransientStorageError),
+        (TimeoutError(), TransientStorageError),
+        (Failure(418), StorageError),
+    ],
+)
+def test_errors_are_told_apart(error: Exception, kind: type[StorageError]) -> None:
+    assert type(translate(error, "what")) is kind

@@ -1,0 +1,56 @@
+"""What a server and the HTTP client say, as errors of asyncrec: the one place that says what is transient.
+
+None is chained to an error of the client's: those carry the request, its headers and its address.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+
+import httpx2
+
+from asyncrec.errors import (
+    ObjectChangedError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.storage import parse_retry_after
+
+__all__ = ["of_answer", "of_transport"]
+
+_TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
+
+
+def of_answer(status: int, headers: Mapping[str, str], what: str) -> StorageError:
+    """Make the error that a status means, for the operation ``what`` (``"https://host/key: reading"``)."""
+    text = f"{what}: HTTP {status}"
+    if status in _TRANSIENT:
+        return TransientStorageError(text, retry_after=parse_retry_after(headers.get("Retry-After")))
+    if status in (404, 410):
+        return ObjectNotFoundError(text)
+    if status in (401, 403, 407):
+        return StoragePermissionError(f"{text}; credentials are given by the options headers, query and proxy")
+    if status in (412, 416):
+        return ObjectChangedError(f"{text}; it was replaced since it was opened: open it again")
+    return StorageError(text)
+
+
+def of_transport(error: Exception, what: str) -> StorageError:
+    """Make the error that a failure of the connection means. Only its type is told: its text may hold the address."""
+    name = type(error).__name__
+    one: BaseException | None = error
+    while one is not None:
+        if isinstance(one, ssl.SSLCertVerificationError):
+            return StorageError(
+                f"{what}: the server's certificate is not trusted by this machine ({one.verify_message}); name a file "
+                "of its authorities by the option ca_file, or by the environment variable SSL_CERT_FILE"
+            )
+        one = one.__cause__ or one.__context__
+    if isinstance(error, httpx2.ProxyError):
+        return StoragePermissionError(f"{what}: {name}: the proxy refuses")
+    if isinstance(error, (httpx2.InvalidURL, httpx2.UnsupportedProtocol)):
+        return StorageError(f"{what}: {name}: the address cannot be used")
+    return TransientStorageError(f"{what}: {name}")

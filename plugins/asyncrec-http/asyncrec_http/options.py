@@ -1,0 +1,89 @@
+"""What can be said of a server is checked here, before anything is opened; and how a key becomes an address."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.storage import redact
+
+__all__ = ["Options"]
+
+_OPTIONS = ("ca_file", "headers", "proxy", "query")
+# What stands in an address as it is: a key may be one that is escaped already, and may have a query.
+_SAFE = "/?&=;:@!$'()*+,~%-._"
+_BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All options of one storage. Storages that agree in all of it share their connections.
+
+    Attributes:
+        root: scheme, host and port of the URL.
+        headers: sent with every request to this server, and to no other that it redirects to: where credentials go.
+        query: put behind every address of this server, as a shared-access signature is.
+        ca_file: of the authorities that certificates may come from; `None`: those of this machine.
+        proxy: the URL of one, with its credentials perhaps; `None`: what the environment says.
+    """
+
+    root: str
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    query: str = field(default="", repr=False)
+    ca_file: str | None = None
+    proxy: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, url: str, **options: Any) -> tuple[Options, str]:
+        """Make the options of a URL, and give the prefix it names (``""`` for the server itself).
+
+        Raises:
+            ValueError: the URL or an option cannot be; credentials are not shown.
+            TypeError: there is no such option.
+        """
+        if unknown := sorted(set(options) - set(_OPTIONS)):
+            raise ArgumentTypeError(f"http has no option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}")
+        shown = redact(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise ArgumentValueError(f"{shown}: not of the form https://host/folder") from None
+        if parts.username is not None or parts.password is not None:
+            raise ArgumentValueError(f"{shown}: credentials do not belong in a URL; send them by the option headers")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ArgumentValueError(f"{shown}: not of the form https://host/folder")
+        if parts.query or parts.fragment:
+            raise ArgumentValueError(f"{shown}: a folder has no query; give it by the option query")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return cls(
+            root=f"{parts.scheme}://{host}" + (f":{port}" if port is not None else ""),
+            headers=_headers(options.get("headers")),
+            query=str(options.get("query") or "").lstrip("?"),
+            ca_file=None if options.get("ca_file") is None else os.fspath(options["ca_file"]),
+            proxy=options.get("proxy"),
+        ), parts.path.strip("/")
+
+    def address(self, key: str) -> str:
+        """Give the address of a key: escaped where it is not, with the query behind it."""
+        path = _BARE_PERCENT.sub("%25", quote(key, safe=_SAFE))
+        if not self.query:
+            return f"{self.root}/{path}"
+        return f"{self.root}/{path}{'&' if '?' in path else '?'}{self.query}"
+
+
+def _headers(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
+    found = tuple(sorted((given or {}).items()))
+    for name, value in found:
+        if not isinstance(name, str) or not isinstance(value, str) or not re.fullmatch(r"[!-9;-~]+", name):
+            raise ArgumentValueError("headers is a dict of names to values, each a str")  # which are not shown
+        if not value.isprintable() or not value.isascii():
+            raise ArgumentValueError(f"the header {name} holds what cannot be sent")
+        if name.lower() in ("accept-encoding", "host", "if-range", "range"):
+            raise ArgumentValueError(f"the header {name} is not for a caller to set")
+    return found

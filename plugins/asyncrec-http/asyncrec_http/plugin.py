@@ -1,0 +1,41 @@
+"""The hook: which schemes, and how to open one. Importing it costs nothing; the client's library comes on opening."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from asyncrec.storage import StorageFactory, hookimpl
+
+if TYPE_CHECKING:
+    from asyncrec.storage import Storage
+
+__all__ = ["asyncrec_storage_factories", "open_http"]
+
+
+@asynccontextmanager
+async def open_http(url: str, **options: Any) -> AsyncIterator[Storage]:
+    """Open ``https://host`` or ``https://host/folder``, with the options of `asyncrec_http.options.Options.of`.
+
+    Raises:
+        ValueError, TypeError: the URL or an option cannot be.
+        StorageError: the file of authorities cannot be used.
+    """
+    from asyncrec.storage import PrefixedStorage, in_thread
+
+    from .options import Options
+
+    parsed, prefix = Options.of(url, **options)
+    # Its imports take some tenths of a second, once per process; in a thread the loop goes on, if haltingly.
+    await in_thread(import_module, f"{__package__}.storage")
+    from .storage import open_server
+
+    async with open_server(parsed) as storage:
+        yield PrefixedStorage(storage, prefix) if prefix else storage
+
+
+@hookimpl
+def asyncrec_storage_factories() -> Iterable[StorageFactory]:
+    return [StorageFactory(name="http", schemes=("https", "http"), open=open_http)]

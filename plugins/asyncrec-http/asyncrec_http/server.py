@@ -1,0 +1,120 @@
+"""`Server`: requests to one server, and where it redirects to."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urljoin, urlsplit
+
+import httpx2
+
+from asyncrec.errors import StorageError
+from asyncrec.storage import Redacting, SharedClients, in_thread, redact, trusting
+
+from .errors import of_transport
+from .options import Options
+
+__all__ = ["SERVERS", "Server"]
+
+# Seconds to connect, and in which something has to come.
+_TIMEOUT = httpx2.Timeout(60.0, connect=10.0, pool=None)
+_CONNECTIONS = 64
+_LIMITS = httpx2.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=16)
+# The client logs addresses, and what redirects to them.
+_LOGGERS = ("httpx2", *(f"httpcore2.{name}" for name in ("connection", "http11", "http2", "proxy", "socks")))
+_MOST_REDIRECTS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+
+
+class Server:
+    """One server, by its options.
+
+    Attributes:
+        told: whether it was told that it knows no ranges.
+        through: how many more answers may be kept open, to be read through: the others need connections, too.
+    """
+
+    def __init__(self, options: Options, context: ssl.SSLContext) -> None:
+        self.options = options
+        self.told = False
+        self.through = _CONNECTIONS // 2
+        self._client = httpx2.AsyncClient(
+            verify=context,
+            timeout=_TIMEOUT,
+            limits=_LIMITS,
+            follow_redirects=False,
+            proxy=options.proxy,
+            # Ranges and sizes are of what is stored.
+            headers={"Accept-Encoding": "identity", "User-Agent": "asyncrec-http"},
+        )
+
+    def __repr__(self) -> str:
+        return f"<Server {self.options.root}>"
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, address: str, *, what: str, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[tuple[httpx2.Response, str]]:
+        """Send a request, and where it is redirected to; give the answer, whose body is still to come, and its address.
+
+        Raises:
+            TransientStorageError: the connection failed, or nothing came for 60 s.
+            StorageError: it is redirected too often, from https to http, or to what is no address.
+        """
+        for _ in range(_MOST_REDIRECTS + 1):
+            response = await self._send(method, address, what, headers or {})
+            try:
+                target = response.headers.get("Location") if response.status_code in _REDIRECTS else None
+                if target is None:
+                    yield response, address
+                    return
+                address = self._followed(address, target, what)
+            finally:
+                await response.aclose()
+        raise StorageError(f"{what}: redirected more than {_MOST_REDIRECTS} times")
+
+    async def _send(self, method: str, address: str, what: str, headers: Mapping[str, str]) -> httpx2.Response:
+        # The caller's own are for this server alone.
+        own = self.options.headers if _origin(address) == _origin(self.options.root) else ()
+        try:
+            request = self._client.build_request(method, address, headers={**dict(own), **headers})
+            return await self._client.send(request, stream=True)
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            failure = of_transport(error, what)
+        raise failure  # outside the handler: the client's error holds the request, and must not be chained
+
+    def _followed(self, address: str, target: str, what: str) -> str:
+        try:
+            target = urljoin(address, target)
+            scheme = _origin(target)[0]
+        except ValueError:
+            scheme = None
+        if scheme is None:
+            raise StorageError(f"{what}: the server redirects to what is no address")
+        if urlsplit(address).scheme == "https" and scheme != "https":
+            shown = redact(target.partition("?")[0])
+            raise StorageError(f"{what}: redirected from https to {shown}, which is not safe")
+        return target
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(address)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+_redacting = Redacting(redact)
+
+
+async def _make(options: Options) -> Server:
+    _redacting.install(_LOGGERS)
+    what = f"opening {options.root}"
+    context = await in_thread(lambda: trusting(options.ca_file, named_by="ca_file", what=what))
+    # The client reads the environment for proxies, and makes a pool for each.
+    return await in_thread(Server, options, context)
+
+
+SERVERS = SharedClients("asyncrec_http_servers", _make, Server.close)

@@ -1,0 +1,235 @@
+"""`HttpSource`: ranges of one version of what an address names, also where the server knows no ranges.
+
+A server that answers a range with the whole is read through: the one answer is kept open and goes on where it is asked
+for what comes next, unless many are open already. What lies before a range is read and dropped, and told once in a
+warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, suppress
+from types import TracebackType
+from typing import Any
+
+import anyio
+import httpx2
+
+from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, StoragePermissionError
+from asyncrec.storage import ObjectInfo, RangedSource, parse_content_range, redact, retrying
+
+from .errors import of_answer, of_transport
+from .server import Server
+from .version import Version
+
+__all__ = ["HttpSource", "look"]
+
+logger = logging.getLogger("asyncrec.storage")
+
+# Seconds for closing a connection.
+_HANG_UP_SECONDS = 5.0
+# What is read rather than the connection given up; more than the client holds, which may be the end of the body.
+_READ_TO_THE_END = 1 << 20
+# The statuses of servers that do not take HEAD, or sign addresses for GET alone.
+_NO_HEAD = (400, 401, 403, 405, 501)
+
+
+async def look(server: Server, key: str) -> tuple[Version, str]:
+    """Ask what the server knows of a key, and where it is in the end.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError, TransientStorageError.
+        StorageError: the server does not say how long it is.
+    """
+    what = f"{redact(f'{server.options.root}/{key}')}: looking"
+
+    async def ask() -> tuple[Version, str]:
+        address = server.options.address(key)
+        async with server.request("HEAD", address, what=what) as (response, where):
+            if response.status_code == 200 and (length := _length(response)) is not None:
+                return Version.of(response.headers, length), where
+            if response.status_code not in (200, *_NO_HEAD):
+                raise of_answer(response.status_code, response.headers, what)
+        async with server.request("GET", address, what=what, headers={"Range": "bytes=0-0"}) as (response, where):
+            return Version.of(response.headers, _size_of_get(response, what)), where
+
+    return await retrying(ask, what=what)
+
+
+def _size_of_get(response: httpx2.Response, what: str) -> int:
+    """Give the size of the whole, which an answer to a range of one byte says."""
+    size = None
+    if response.status_code == 206:
+        try:
+            size = parse_content_range(response.headers.get("Content-Range"))[2]
+        except ValueError as error:
+            raise StorageError(f"{what}: {error}") from None
+    elif response.status_code == 416 and response.headers.get("Content-Range", "").strip() == "bytes */0":
+        size = 0
+    elif response.status_code == 200:
+        size = _length(response)
+    else:
+        raise of_answer(response.status_code, response.headers, what)
+    if size is None:
+        raise StorageError(f"{what}: the server does not say how long it is, so it cannot be read from")
+    return size
+
+
+def _length(response: httpx2.Response) -> int | None:
+    text = response.headers.get("Content-Length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+class HttpSource(RangedSource):
+    """A source of one address."""
+
+    def __init__(self, server: Server, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+        self._server = server
+        self._key = key
+        self._shown = redact(f"{server.options.root}/{key}")
+        self._through = AsyncExitStack()  # holds the answer that is read through
+        self._body: AsyncGenerator[bytes] | None = None
+        self._at = 0  # in the body
+        self._rest = b""  # of its last block
+        super().__init__(self._shown, start=start, end=end, etag=etag)
+
+    async def look(self) -> ObjectInfo:
+        self._version, self._address = await look(self._server, self._key)
+        return self._version.info(self._key)
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await super().__aexit__(exc_type, exc, traceback)
+        await self._leave()
+
+    async def fetch(self, start: int, end: int) -> list[bytes]:
+        what = f"{self._shown}: reading bytes {start:,} to {end:,}"
+        if self._body is not None and self._at <= start:
+            return await self._go_on(start, end)
+        await self._leave()
+        try:
+            return await self._ask(self._address, start, end, what)
+        except (ObjectNotFoundError, StoragePermissionError):
+            original = self._server.options.address(self._key)
+            if self._address == original:
+                raise
+        # Where it was redirected to is signed for some minutes only.
+        blocks = await self._ask(original, start, end, what)
+        self._address = original
+        return blocks
+
+    async def _ask(self, address: str, start: int, end: int, what: str) -> list[bytes]:
+        headers = {"Range": f"bytes={start}-{end - 1}"}
+        if condition := self._version.condition:
+            headers["If-Range"] = condition
+        async with AsyncExitStack() as stack:
+            asking = self._server.request("GET", address, what=what, headers=headers)
+            response, _ = await stack.enter_async_context(asking)
+            if response.status_code == 206:
+                self._check(Version.of(response.headers, self._span(response, start, end, what)), what)
+                return [block async for block in _limited(response, end - start, what)]
+            if response.status_code != 200:
+                raise of_answer(response.status_code, response.headers, what)
+            self._check(Version.of(response.headers, _length(response)), what)
+            # Not another version: so it is the server that knows no ranges.
+            if start or end < self.info.size:
+                self._tell(start)
+            self._body, self._at, self._rest = _limited(response, self.info.size, what), 0, b""
+            self._through = stack.pop_all()
+        kept = self._server.through > 0
+        if kept:
+            self._server.through -= 1
+            self._through.callback(self._give_back)
+        blocks = await self._go_on(start, end)
+        if not kept:
+            await self._leave()
+        return blocks
+
+    async def _go_on(self, start: int, end: int) -> list[bytes]:
+        """Read the answer that is open, from where it is; anything but success closes it."""
+        blocks: list[bytes] = []
+        try:
+            assert self._body is not None, "open"
+            while self._at < end:
+                block = self._rest or await anext(self._body, b"")
+                if not block:
+                    break
+                skipped = max(0, min(len(block), start - self._at))
+                taken = min(len(block), end - self._at)
+                if taken > skipped:
+                    blocks.append(block[skipped:taken])
+                self._at += taken
+                self._rest = block[taken:]
+        except BaseException:
+            await self._leave()
+            raise
+        return blocks
+
+    def _give_back(self) -> None:
+        self._server.through += 1
+
+    async def _leave(self) -> None:
+        body, self._body = self._body, None
+        if body is not None:
+            await body.aclose()
+        await self._through.aclose()
+
+    def _span(self, response: httpx2.Response, start: int, end: int, what: str) -> int | None:
+        try:
+            span = parse_content_range(response.headers.get("Content-Range"))
+        except ValueError as error:
+            raise StorageError(f"{what}: {error}") from None
+        if span[:2] != (start, end):
+            if span[2] not in (None, self.info.size):
+                raise ObjectChangedError(f"{what}: it has {span[2]:,} bytes now: open it again")
+            raise StorageError(f"{what}: the server sent bytes {span[0]:,} to {span[1]:,} instead")
+        return span[2]
+
+    def _check(self, version: Version, what: str) -> None:
+        if self._version.contradicts(version):
+            raise ObjectChangedError(f"{what}: it was replaced since it was opened: open it again")
+
+    def _tell(self, start: int) -> None:
+        if self._server.told:
+            return
+        self._server.told = True
+        logger.warning(
+            "%s: the server knows no ranges: every file is read from its beginning, and what was asked for begins at "
+            "byte %d. Random access to it is slow",
+            self._shown,
+            start,
+            extra={"path": self._shown},
+        )
+
+
+async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGenerator[bytes]:
+    """Give the body as it is stored, in blocks. Longer than was said it is refused; shorter, whoever reads tells."""
+    left = size
+    body: Any = response.aiter_raw()
+    ended = False
+    try:
+        async for block in body:
+            left -= len(block)
+            if left < 0:
+                raise StorageError(f"{what}: the server sent more than it had said")
+            yield block
+        ended = True
+        return
+    except httpx2.HTTPError as error:
+        failure = of_transport(error, what)
+    finally:
+        if not ended:
+            await _hang_up(response, body, left)
+    raise failure
+
+
+async def _hang_up(response: httpx2.Response, body: AsyncGenerator[bytes], left: int) -> None:
+    """End a body before its end. The client's generators, one in another, end when what they read from is closed; a
+    little that is left is read, and the connection used again."""
+    with anyio.move_on_after(_HANG_UP_SECONDS, shield=True), suppress(Exception):
+        if not 0 <= left <= _READ_TO_THE_END:
+            await response.extensions["network_stream"].aclose()
+        async for _ in body:
+            pass

@@ -1,0 +1,58 @@
+"""`HttpStorage`: a web server as a `Storage` that only reads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NoReturn
+
+from asyncrec.errors import ArgumentTypeError
+from asyncrec.storage import ByteSource, ObjectInfo, ReadOnlyStorage, Storage, check_key
+
+from .options import Options
+from .server import SERVERS, Server
+from .source import HttpSource, look
+
+__all__ = ["HttpStorage", "open_server"]
+
+
+class HttpStorage(ReadOnlyStorage):
+    """A web server as a `Storage`: keys are paths, escaped or not, and may have a query.
+
+    An instance belongs to its event loop and is not pickled: other processes open their own, with the same options.
+    """
+
+    read_ahead = 2 * HttpSource.window
+    why = "a web server knows neither uploads that end all or nothing nor lists of what it has: it is only read from"
+
+    def __init__(self, server: Server) -> None:
+        self.root = server.options.root
+        self._server = server
+
+    def __repr__(self) -> str:
+        return f"HttpStorage({self.root!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{self!r} belongs to this process and its event loop: open another with the same options"
+        )
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        return HttpSource(self._server, check_key(key), start=start, end=end, etag=etag)
+
+    async def head(self, key: str) -> ObjectInfo:
+        version, _ = await look(self._server, check_key(key))
+        return version.info(key)
+
+
+@asynccontextmanager
+async def open_server(options: Options) -> AsyncIterator[Storage]:
+    """Open the storage that ``options`` describe.
+
+    Raises:
+        StorageError: the file of authorities cannot be used.
+    """
+    async with SERVERS.use(options) as server:
+        yield HttpStorage(server)

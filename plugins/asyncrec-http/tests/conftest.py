@@ -1,0 +1,34 @@
+"""A web server, once for all tests, and both event loops."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+
+from web_server import WebServer  # found by the line above
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[WebServer]:
+    with WebServer().serving() as server:
+        yield server
+
+
+@pytest.fixture
+def web(running: WebServer, monkeypatch: pytest.MonkeyPatch) -> WebServer:
+    """The server, empty; and no proxy of this machine's."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    running.reset()
+    return running

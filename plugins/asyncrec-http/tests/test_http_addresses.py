@@ -1,0 +1,196 @@
+"""What becomes of a URL: addresses, redirects, headers, certificates, proxies; and that no secret is seen."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncrec_http.options import Options
+from asyncrec_http.plugin import open_http
+from serving import Fault
+from store_checks import everything
+from web_server import WebServer
+
+from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.storage._registry import located
+from asyncrec.testing._checks import content
+
+pytestmark = pytest.mark.anyio
+
+DATA = content(5_000)
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("a/b.tfrecord", "a/b.tfrecord"),
+        ("a b", "a%20b"),
+        ("a%20b", "a%20b"),
+        ("100%", "100%25"),
+        ("caf\u00e9", "caf%C3%A9"),
+        ("a#b", "a%23b"),
+        ("x?sig=a%2Fb&y=1", "x?sig=a%2Fb&y=1"),
+    ],
+)
+async def test_a_key_is_escaped_where_it_is_not(web: WebServer, key: str, path: str) -> None:
+    web.store(path, DATA)
+    async with open_http(web.url) as storage:
+        assert await storage.get(key) == DATA
+    async with located(f"{web.url}/{key}") as (storage, found):
+        assert await storage.get(found) == DATA
+
+
+async def test_a_query_is_put_behind_every_address(web: WebServer) -> None:
+    web.store("data/x?sv=1&sig=s", DATA)
+    async with open_http(f"{web.url}/data", query="?sv=1&sig=s") as storage:
+        assert await storage.get("x") == DATA
+
+
+async def test_redirects_are_followed_and_the_last_is_asked_from_then_on(web: WebServer) -> None:
+    web.redirects = {"x": f"{web.url}/y", "y": "/z?sig=1"}
+    web.store("z?sig=1", DATA)
+    async with open_http(web.url) as storage, storage.open_source("x") as source:
+        assert await source.receive(10) == DATA[:10]
+        assert len(web.log) == 4
+        # Where it led to is no more; the first address leads elsewhere now.
+        web.redirects["y"] = "/z?sig=2"
+        web.files["z?sig=2"] = web.files.pop("z?sig=1")
+        assert await source.receive(10) == DATA[10:20]
+
+
+async def test_a_ring_of_redirects_ends(web: WebServer) -> None:
+    web.redirects = {"x": "/y", "y": "/x"}
+    async with open_http(web.url) as storage:
+        with pytest.raises(StorageError, match="redirected more than 5 times"):
+            await storage.head("x")
+
+
+@pytest.mark.parametrize(
+    "target", ["http://[::1/x?sig=c4n4ry", "http://host:port/x?sig=c4n4ry", "http:///x?sig=c4n4ry"]
+)
+async def test_a_redirect_to_what_is_no_address_is_an_error_of_the_servers(web: WebServer, target: str) -> None:
+    web.redirects = {"x": target}
+    async with open_http(web.url) as storage:
+        with pytest.raises(StorageError, match="/x: looking: ") as raised:
+            await storage.head("x")
+    assert "c4n4ry" not in everything(raised.value)
+
+
+async def test_headers_go_to_the_server_and_to_no_other(web: WebServer) -> None:
+    web.wanted = {"Authorization": "Bearer c4n4ry"}
+    with WebServer().serving() as other:
+        other.store("x", DATA)
+        web.redirects = {"x": f"{other.url}/x"}
+        async with open_http(web.url, headers={"Authorization": "Bearer c4n4ry"}) as storage:
+            assert await storage.get("x") == DATA
+        assert web.seen
+        assert other.seen
+        assert not any("Authorization" in headers for headers in other.seen)
+    async with open_http(web.url) as storage:
+        with pytest.raises(StoragePermissionError):
+            await storage.head("x")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of this server's own, with its key, in one file."""
+    folder = tmp_path_factory.mktemp("tls")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=folder, check=True, capture_output=True,
+    )  # fmt: skip
+    (folder / "both.pem").write_bytes((folder / "key.pem").read_bytes() + (folder / "cert.pem").read_bytes())
+    return folder
+
+
+async def test_whom_to_trust_is_said_by_a_file(web: WebServer, certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "both.pem")
+    with WebServer().serving(tls=context) as server:
+        server.store("x", DATA)
+        async with open_http(server.url, ca_file=str(certificate / "cert.pem")) as storage:
+            assert await storage.get("x") == DATA
+            server.redirects = {"y": f"{web.url}/x"}
+            with pytest.raises(StorageError, match="redirected from https to http"):
+                await storage.head("y")
+        async with open_http(server.url) as storage:
+            with pytest.raises(StorageError, match="certificate is not trusted"):
+                await storage.head("x")
+    with pytest.raises(StorageError, match=r"none\.pem, the authorities named by ca_file"):
+        async with open_http("https://127.0.0.1", ca_file=str(certificate / "none.pem")):
+            pass
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+async def test_a_proxy_is_asked_for_what_it_is_named_for(
+    web: WebServer, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """The proxy here answers itself: it is given whole addresses."""
+    options = {}
+    if by == "option":
+        options = {"proxy": web.url}
+    else:
+        monkeypatch.setenv("HTTP_PROXY", web.url)
+    web.store("http://elsewhere.invalid/x", DATA)
+    async with open_http("http://elsewhere.invalid", **options) as storage:
+        assert await storage.get("x") == DATA
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("https://user:c4n4ry@host/x", {}, "credentials do not belong"),
+        ("https:///x", {}, "not of the form"),
+        ("https://host:port/x", {}, "not of the form"),
+        ("https://host/x?sig=c4n4ry", {}, "by the option query"),
+        ("https://host", {"headers": {"A b": "c4n4ry"}}, "a dict of names"),
+        ("https://host", {"headers": {"A": "c4n4ry\n"}}, "cannot be sent"),
+        ("https://host", {"headers": {"Range": "c4n4ry"}}, "not for a caller"),
+    ],
+)
+def test_what_cannot_be_is_a_value_error(url: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        Options.of(url, **options)
+    assert "c4n4ry" not in str(raised.value)
+
+
+def test_an_option_that_there_is_not_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="http has no option token"):
+        Options.of("https://host", token=1)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault("status", 403), Fault("status", 503), Fault("status", 404), Fault("reset"), Fault("truncate")],
+    ids=lambda fault: f"{fault.how}-{fault.status}",
+)  # fmt: skip
+async def test_secrets_are_in_no_error_log_or_repr(
+    web: WebServer, fault: Fault, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a signed address, of headers, of the query, of where it is redirected to."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr("asyncrec.storage._retry.anyio.sleep", _at_once)
+    secrets = ("c4n4ry-1", "c4n4ry-2", "c4n4ry-3", "c4n4ry-4")
+    signed, led = "x?X-Amz-Signature=c4n4ry-1&sig=c4n4ry-2", "z?token=c4n4ry-3&sig=c4n4ry-2"
+    web.store(led, DATA)
+    web.redirects = {signed: f"/{led}"}
+    texts = []
+    async with open_http(web.url, headers={"X-Api-Key": "c4n4ry-4"}, query="sig=c4n4ry-2") as storage:
+        assert await storage.get("x?X-Amz-Signature=c4n4ry-1") == DATA
+        texts += [repr(storage), repr(Options.of(web.url, headers={"A": "c4n4ry-4"}, query="sig=c4n4ry-2"))]
+        web.plan = lambda kind, n: fault if kind == "GET" else None
+        try:
+            await storage.get("x?X-Amz-Signature=c4n4ry-1")
+        except OSError as error:
+            texts += [str(error), repr(error), *getattr(error, "__notes__", ())]
+            texts.append(repr(error.__cause__))
+    text = "\n".join([*texts, caplog.text])
+    assert len(texts) > 2
+    assert not [secret for secret in secrets if secret in text]
+
+
+async def _at_once(_: float) -> None: ...

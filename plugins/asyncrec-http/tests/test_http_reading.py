@@ -1,0 +1,212 @@
+"""Whatever a server knows, what is read from it is what it has, of one version."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractAsyncContextManager, suppress
+
+import anyio
+import pytest
+from asyncrec_http.plugin import open_http
+from reading_kit import ReadingKit
+from serving import Fault, chaos, nth
+from web_server import WebServer
+
+import asyncrec
+from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, StoragePermissionError
+from asyncrec.storage import Storage
+from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.testing._checks import content, receive_all
+
+pytestmark = pytest.mark.anyio
+
+DATA = content(100_000)
+
+
+class TestReading(ReadingKit):
+    """The kit, on a server as they should be."""
+
+    @pytest.fixture(autouse=True)
+    def server(self, web: WebServer) -> None:
+        self.web = web
+
+    def open_reading(self) -> AbstractAsyncContextManager[Storage]:
+        return open_http(self.web.url)
+
+    def store(self, key: str, data: bytes) -> None:
+        self.web.store(key, data)
+
+    def remove(self, key: str) -> None:
+        del self.web.files[key]
+
+    def stored(self, key: str) -> bytes | None:
+        return self.web.files[key].data if key in self.web.files else None
+
+
+class TestReadingThrough(TestReading):
+    """The kit, on one that knows neither ranges nor HEAD, and below a folder."""
+
+    @pytest.fixture(autouse=True)
+    def server(self, web: WebServer) -> None:
+        self.web = web
+        web.ranges = web.heads = False
+
+    def open_reading(self) -> AbstractAsyncContextManager[Storage]:
+        return open_http(f"{self.web.url}/some/folder")
+
+    def store(self, key: str, data: bytes) -> None:
+        super().store(f"some/folder/{key}", data)
+
+    def remove(self, key: str) -> None:
+        super().remove(f"some/folder/{key}")
+
+    def stored(self, key: str) -> bytes | None:
+        return super().stored(f"some/folder/{key}")
+
+
+class TestReadingWithWeakTags(TestReading):
+    @pytest.fixture(autouse=True)
+    def server(self, web: WebServer) -> None:
+        self.web = web
+        web.weak = True
+
+
+class TestReadingWithDatesAlone(TestReading):
+    @pytest.fixture(autouse=True)
+    def server(self, web: WebServer) -> None:
+        self.web = web
+        web.etags = False
+
+
+async def test_records_are_read_by_their_address(web: WebServer) -> None:
+    async with asyncrec.open_storage("memory://http-records") as memory:
+        await asyncrec.write_records("a.tfrecord", [b"one", b"two"], storage=memory)
+        web.store("data/a.tfrecord", await memory.get("a.tfrecord"))
+    assert await asyncrec.read_records(f"{web.url}/data/a.tfrecord") == [b"one", b"two"]
+
+
+async def test_one_request_looks_and_each_window_is_one_more(web: WebServer) -> None:
+    web.store("x", DATA)
+    async with open_http(web.url) as storage, storage.open_source("x") as source:
+        assert await receive_all(source, max_bytes=40_000) == DATA
+    assert web.log == ["HEAD", "GET", "GET", "GET"]
+    assert web.seen[1]["Range"] == "bytes=0-39999"
+    assert web.seen[1]["If-Range"] == web.files["x"].etag
+
+
+async def test_a_server_without_ranges_is_read_through_once_and_told(
+    web: WebServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    web.ranges = False
+    web.store("x", DATA)
+    with caplog.at_level(logging.WARNING):
+        async with open_http(web.url) as storage:
+            async with storage.open_source("x") as source:
+                assert await receive_all(source, max_bytes=7_000) == DATA
+            assert web.log == ["HEAD", "GET"]
+            async with storage.open_source("x", start=90_000, end=95_000) as source:
+                assert await receive_all(source, max_bytes=3_000) == DATA[90_000:95_000]
+    assert web.log == ["HEAD", "GET"] * 2
+    assert [record.message.count("knows no ranges") for record in caplog.records] == [1]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+async def test_a_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: bool) -> None:
+    web.ranges = ranges
+    web.store("x", DATA)
+    web.plan = nth(1, Fault("truncate"), "GET")
+    async with open_http(web.url) as storage, ResumingSource(storage, "x", read_ahead=0) as source:
+        assert await receive_all(source) == DATA
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_through_a_server_that_fails_one_request_in_four_all_is_read(web: WebServer, seed: int) -> None:
+    for n in range(20):
+        web.store(f"{n}", content(30_000, n))
+    web.plan = chaos(seed)
+    async with open_http(web.url) as storage, anyio.create_task_group() as group:
+
+        async def read(n: int) -> None:
+            async with ResumingSource(storage, f"{n}", read_ahead=0) as source:
+                assert await receive_all(source, max_bytes=9_000) == content(30_000, n)
+
+        for n in range(20):
+            group.start_soon(read, n)
+
+
+async def test_retry_after_is_waited_for(web: WebServer) -> None:
+    web.store("x", DATA)
+    web.plan = nth(1, Fault("status", 429, {"Retry-After": "0"}))
+    async with open_http(web.url) as storage:
+        assert (await storage.head("x")).size == len(DATA)
+    assert web.log == ["HEAD", "HEAD"]
+
+
+@pytest.mark.parametrize("tags", ["strong", "weak", "none"])
+@pytest.mark.parametrize("ranges", [True, False])
+async def test_what_is_replaced_while_it_is_read_is_not_mixed(web: WebServer, tags: str, ranges: bool) -> None:
+    web.etags, web.weak, web.ranges = tags != "none", tags == "weak", ranges
+    web.store("x", DATA)
+    async with open_http(web.url) as storage, storage.open_source("x") as source:
+        head = await source.receive(1_000)
+        web.store("x", content(100_000, seed=2))
+        with suppress(ObjectChangedError):
+            assert head + await receive_all(source) == DATA
+
+
+async def test_an_empty_file_is_empty(web: WebServer) -> None:
+    web.store("x", b"")
+    for web.heads in (True, False):
+        async with open_http(web.url) as storage:
+            assert (await storage.head("x")).size == 0
+            assert await storage.get("x") == b""
+
+
+async def test_what_is_said_to_be_compressed_is_given_as_it_is_stored(web: WebServer) -> None:
+    web.encoding = "gzip"
+    web.store("x.gz", DATA)
+    async with open_http(web.url) as storage:
+        assert await storage.get("x.gz") == DATA
+    assert {headers["Accept-Encoding"] for headers in web.seen} == {"identity"}
+
+
+async def test_a_server_that_does_not_say_how_long_a_file_is_is_told(web: WebServer) -> None:
+    web.lengths = False
+    web.store("x", DATA)
+    async with open_http(web.url) as storage:
+        with pytest.raises(StorageError, match="does not say how long"):
+            await storage.head("x")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(404, ObjectNotFoundError), (410, ObjectNotFoundError), (403, StoragePermissionError)]
+)
+async def test_a_refusal_is_told_by_its_kind(web: WebServer, status: int, kind: type[Exception]) -> None:
+    web.plan = lambda _, n: Fault("status", status)
+    async with open_http(web.url) as storage:
+        with pytest.raises(kind, match=f"HTTP {status}"):
+            await storage.head("x")
+
+
+async def test_nothing_is_written_deleted_or_listed_and_the_error_says_why(web: WebServer) -> None:
+    async with open_http(web.url) as storage:
+        for operation in (storage.put("x", b"x"), storage.delete("x"), anext(aiter(_listing(storage)))):
+            with pytest.raises(StorageError, match="a web server knows neither"):
+                await operation
+    assert web.log == []
+
+
+async def _listing(storage: Storage) -> object:
+    async for info in storage.list_objects():
+        yield info
+
+
+async def test_doctor_says_that_it_only_reads_and_reads(web: WebServer) -> None:
+    from asyncrec.tools import doctor
+
+    web.store("data/x", DATA)
+    report = await doctor(f"{web.url}/data/x")
+    assert report.ok
+    assert [(check.name, check.ok) for check in report.checks] == [("write", None), ("read", True)]
+    assert not (await doctor(f"{web.url}/data/y")).ok
+    assert (await doctor(web.url)).ok

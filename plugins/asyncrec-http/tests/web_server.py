@@ -1,0 +1,94 @@
+"""A web server over a dictionary, as good or as bad as it is told to be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
+
+from serving import Refusal, Server  # found by the line above
+
+__all__ = ["WebServer"]
+
+
+@dataclass
+class File:
+    data: bytes
+    etag: str
+    modified: str
+
+
+class WebServer(Server):
+    """Its log has ``HEAD`` and ``GET``. It follows addresses to the letter: nothing in them is decoded but by the test.
+
+    Attributes:
+        files: by path and query, as they stand in a request.
+        redirects: from path to address.
+        ranges, heads, etags, dates, lengths: whether it knows them; ``weak``: whether its tags are weak.
+        wanted: headers that a request must have.
+        encoding: said of every body, falsely.
+    """
+
+    def reset(self) -> None:
+        super().reset()
+        self.files: dict[str, File] = {}
+        self.redirects: dict[str, str] = {}
+        self.ranges = self.heads = self.etags = self.dates = self.lengths = True
+        self.weak = False
+        self.wanted: dict[str, str] = {}
+        self.encoding = ""
+        self._versions = 0
+
+    def store(self, path: str, data: bytes) -> File:
+        self._versions += 1
+        minute, second = divmod(self._versions, 60)
+        date = f"Sun, 22 Nov 2026 10:{minute:02}:{second:02} GMT"
+        self.files[path] = File(data, f'"v{self._versions}"', date)
+        return self.files[path]
+
+    def kind_of(self, request: web.BaseRequest) -> str:
+        return request.method
+
+    async def answer(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
+        path = request.raw_path.lstrip("/")
+        for name, value in self.wanted.items():
+            if request.headers.get(name) != value:
+                raise Refusal(401, f"no {name}: {request.headers.get(name)}")
+        if path in self.redirects:
+            return web.Response(status=302, headers={"Location": self.redirects[path]})
+        if kind == "HEAD" and not self.heads:
+            raise Refusal(405, "no HEAD")
+        found = self.files.get(path)
+        if found is None:
+            raise Refusal(404, "Not Found")
+        headers = {"Accept-Ranges": "bytes"} if self.ranges else {}
+        if self.etags:
+            headers["ETag"] = f"W/{found.etag}" if self.weak else found.etag
+        if self.dates:
+            headers["Last-Modified"] = found.modified
+        if self.encoding:
+            headers["Content-Encoding"] = self.encoding
+        if kind == "HEAD":
+            return web.Response(headers=headers | ({"Content-Length": str(len(found.data))} if self.lengths else {}))
+        condition = request.headers.get("If-Range")
+        span = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
+        fresh = condition is None or condition in (headers.get("ETag"), headers.get("Last-Modified"))
+        if span is None or not self.ranges or not fresh:
+            response = web.Response(body=found.data, headers=headers)
+            if not self.lengths:
+                response.enable_chunked_encoding()
+            return response
+        start, end = int(span[1]), min(int(span[2]) + 1, len(found.data))
+        if start >= len(found.data):
+            return web.Response(status=416, headers=headers | {"Content-Range": f"bytes */{len(found.data)}"})
+        total = str(len(found.data)) if self.lengths else "*"
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
+        return web.Response(status=206, body=found.data[start:end], headers=headers)
+
+    def error(self, status: int, words: str, headers: dict[str, str] | None = None) -> web.Response:
+        return web.Response(status=status, text=words, headers=headers)

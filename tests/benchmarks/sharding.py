@@ -1,0 +1,89 @@
+"""Sharded writing: 200,000 records of 1 KiB into 16 shards, by lists and one by one with a key, beside one file.
+
+TensorFlow has no writer of shards: into 16 files in turn, as its users do. asyncrec's shards come with an index, and
+those of `write` with keys; all of it is fsynced, named by a manifest and verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from harness import Case, Job, Target
+from records import Main, batches, records, timed, watched, write_batches
+
+SHARDS = 16
+NAME = "write 1 KiB, 16 shards"
+
+
+def sharded_batches(case: Case) -> Main:
+    import asyncrec
+
+    items = records(case)
+
+    async def main(path: Path) -> None:
+        async with asyncrec.open_sharded_writer(path / "records", num_shards=SHARDS) as writer:
+            for batch in batches(items, case.size):
+                await writer.write_many(batch)
+
+    return main
+
+
+def sharded_each_with_key(case: Case) -> Main:
+    import asyncrec
+
+    items = records(case)
+    keys = [f"https://example.org/pages/{number:012d}/index.html" for number in range(case.count)]
+
+    async def main(path: Path) -> None:
+        async with asyncrec.open_sharded_writer(path / "records", num_shards=SHARDS) as writer:
+            for record, key in zip(items, keys, strict=True):
+                await writer.write(record, key=key)
+
+    return main
+
+
+def one_file(case: Case) -> Main:
+    main = write_batches(case)
+
+    async def into_folder(path: Path) -> None:
+        await main(path / "one.tfrecord")
+
+    return into_folder
+
+
+def tensorflow_in_turn(case: Case) -> Job:
+    import tensorflow as tf
+
+    items = records(case)
+
+    def job(path: Path) -> None:
+        path.mkdir()
+        writers = [tf.io.TFRecordWriter(str(path / f"{shard}.tfrecord")) for shard in range(SHARDS)]
+        for number, record in enumerate(items):
+            writers[number % SHARDS].write(record)
+        for writer in writers:
+            writer.close()
+
+    return job
+
+
+def check(case: Case, path: Path) -> str | None:
+    size = sum(each.stat().st_size for each in path.glob("*.tfrecord"))
+    wanted = case.count * (case.size + 16)
+    return None if size == wanted else f"{size:,} bytes were written, not {wanted:,}"
+
+
+CONTENDERS: dict[str, Callable[[Case], Job]] = {
+    "asyncrec write_many": timed(sharded_batches),
+    "asyncrec write with key": timed(sharded_each_with_key),
+    "asyncrec one file": timed(one_file),
+    "TensorFlow into 16 files": tensorflow_in_turn,
+    "asyncrec write_many + heartbeat": watched(sharded_batches),
+}
+
+CASES = [Case(name=NAME, count=200_000, size=1024, contenders=CONTENDERS, check=check)]
+TARGETS = [
+    Target(NAME, "asyncrec write_many", "TensorFlow into 16 files", 1.5),
+    Target(NAME, "asyncrec write_many", "asyncrec one file", 0.8),
+]

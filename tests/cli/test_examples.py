@@ -1,0 +1,71 @@
+"""The example in the help of each command does what it says when it is pasted, one after the other, in one folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from cli_data import Run
+
+import asyncrec
+from asyncrec.cli._table import COMMANDS
+
+# Against hanging, on a machine however busy.
+LIMIT = 300.0
+# What is torn or shows that it differs is told by the exit code.
+CODES = {"repair": 1}
+
+
+def example(text: str) -> str:
+    """The lines below ``Example:`` in a page of help."""
+    lines = text.split("\n")
+    begin = next((at for at, line in enumerate(lines) if line.strip() == "Example:"), None)
+    assert begin is not None, text
+    end = next(at for at in range(begin, len(lines)) if not lines[at].strip())
+    return "\n".join(line.strip() for line in lines[begin + 1 : end])
+
+
+async def _pages() -> None:
+    schema = asyncrec.Schema({"url": asyncrec.FixedLen((), "str"), "label": asyncrec.FixedLen((), "int64")})
+    async with asyncrec.open_sharded_writer("demo-data/pages", max_shard_records=100, schema=schema) as writer:
+        for n in range(300):
+            page = {"url": f"https://example.org/{n}", "label": n % 10}
+            await writer.write(page, key=page["url"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples")
+    before = Path.cwd()
+    os.chdir(folder)
+    anyio.run(_pages)
+    os.chdir(before)
+    # The script's name is in the examples: where it is installed is not what is tried.
+    script = folder / "bin/asyncrec"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m asyncrec.cli "$@"\n')
+    script.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_works_when_pasted(run: Run, folder: Path, command: str) -> None:
+    lines = example(run(command, "--help").ok())
+    assert f"asyncrec {command} " in lines
+    done = subprocess.run(
+        ["bash", "-e", "-c", lines],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"PATH": f"{folder}/bin:{os.environ['PATH']}"},
+    )
+    assert done.returncode == CODES.get(command, 0), done
+    assert done.stdout
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,151 @@
+"""``asyncrec watch`` fits its terminal, says each look in a line of JSON, and ends well by Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from fcntl import ioctl
+from pathlib import Path
+
+import pytest
+from cli_data import Run
+
+from asyncrec._shards.journal.status import JobStatus
+from asyncrec.cli._watch_screen import screen
+from asyncrec.tools import WatchedWriter, WatchReport
+
+LIMIT = 100.0
+
+STATUS = JobStatus(
+    writer="6b02cafcf32832",
+    time="2026-11-22T10:00:00+00:00",
+    every=2.0,
+    waiting_for="store",
+    records_per_second=1234.5,
+    bytes_per_second=3e6,
+    open_shards=2,
+    taken_records=1_234_567,
+    taken_bytes=1 << 40,
+    committed_records=5,
+    committed_bytes=500,
+    committed_shards=1,
+    buffered_bytes=100 << 20,
+    memory_limit=256 << 20,
+    oldest_uncommitted_seconds=300.0,
+    oldest_buffered_seconds=4.0,
+    spool_bytes=3 << 30,
+    upload_retries=7,
+)
+WRITER = WatchedWriter(
+    id=STATUS.writer,
+    kind="rolling",
+    state="at work",
+    host="a-host-with-a-name",
+    pid=12345,
+    since="2026-11-22T09:00:00+00:00",
+    spool=True,
+    status=STATUS,
+    told=1.0,
+    records=5,
+)
+REPORT = WatchReport(
+    path="s3://a-bucket-with-a-long-name/crawls/2026/november/pages",
+    time=datetime(2026, 11, 22, 10, tzinfo=UTC),
+    there=True,
+    records=5,
+    bytes=500,
+    shards=1,
+    last_commit="2026-11-22T09:59:00.000000Z",
+    writers=(WRITER, replace(WRITER, id="dead1", state="dead"), replace(WRITER, id="far", state="silent", status=None)),
+    classes={"200": 70, "404 \x1b[31mred": 30},
+)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_terminal_and_none_holds_what_it_would_act_on(width: int) -> None:
+    lines = screen(REPORT, width, 100)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    assert "\x1b" not in text
+    assert "november/pages" in lines[0]
+    assert "1,234,567, committed 5" in text
+    for word in ("at work", "1,234", "oldest for 5 s", "see 'asyncrec recover'", "70%", "silent"):
+        assert word in text
+    assert ("failing store" in text) == (width > 40)
+    assert ("process 12345" in text) == (width == 200)
+
+
+def test_what_does_not_fit_below_is_counted() -> None:
+    lines = screen(REPORT, 80, 8)
+    assert len(lines) == 8
+    assert lines[-1].startswith("... ")
+
+
+def test_an_empty_place_says_so() -> None:
+    nothing = replace(REPORT, there=False, writers=(), classes={})
+    assert screen(nothing, 40, 24)[1] == "nothing is there yet"
+    assert screen(replace(REPORT, writers=()), 40, 24)[-5] == "nobody is at work"
+
+
+def test_once_as_json_and_where_nothing_is(run: Run, data: Path) -> None:
+    seen = json.loads(run("watch", "data/pages", "--once", "--json").ok())
+    assert (seen["records"], seen["shards"], seen["writers"]) == (30, 3, [])
+    result = run("watch", "data/none", "--once")
+    assert result.code == 3
+    assert "nobody makes one" in result.err
+
+
+@pytest.fixture
+def shown(data: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """The command in a terminal of 40 columns."""
+    outside, inside = pty.openpty()
+    ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 40, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "asyncrec.cli", "watch", "data/pages", "--every", "0.1"],
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        env=environment | {"TERM": "xterm"},
+        start_new_session=True,
+        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+    )
+    os.close(inside)
+    yield outside, process
+    os.close(outside)
+    process.kill()
+    process.wait(LIMIT)
+
+
+def test_in_a_terminal_it_writes_over_its_screen_until_ctrl_c_and_leaves_the_last(
+    shown: tuple[int, subprocess.Popen[bytes]],
+) -> None:
+    outside, process = shown
+    raw, asked = b"", False
+    while True:
+        ready, _, _ = select.select([outside], [], [], LIMIT)
+        assert ready, raw
+        try:
+            block = os.read(outside, 1 << 16)
+        except OSError:
+            break
+        raw += block
+        if raw.count(b"\x1b[H") >= 3 and not asked:
+            asked = True
+            os.write(outside, b"\x03")
+        if not block:
+            break
+    assert process.wait(LIMIT) == 0
+    before, _, left = raw.rpartition(b"\x1b[?1049l")
+    assert before.startswith(b"\x1b[?1049h")
+    assert b"records   30, committed 30" in left
+    assert b"Traceback" not in raw

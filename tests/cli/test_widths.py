@@ -1,0 +1,155 @@
+"""What is for people fits a terminal of 40, 80 and 200 columns; a pipe gets each line whole, and no colour."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from cli_data import write_data
+
+# Against hanging, on a machine however busy.
+LIMIT = 200.0
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OTHER = re.compile(r"\x1b(?!\[[0-9;]*m)")
+
+COMMANDS = {
+    "info": ["info", "data/pages"],
+    "ls": ["ls", "data"],
+    "head": ["head", "data/pages", "-n", "1"],
+    "sample": ["sample", "data/pages", "-n", "1"],
+    "count": ["count", "data", "--shards"],
+    "schema": ["schema", "data/pages"],
+    "verify": ["verify", "data"],
+    "diff": ["diff", "data/pages", "data/plain.tfrecord"],
+    "filter --help": ["filter", "--help"],
+    "--help": ["--help"],
+}
+
+
+def screen(folder: Path, argv: list[str], columns: int, **environment: str) -> str:
+    """What a terminal of so many columns gets."""
+    outer, inner = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "asyncrec.cli", *argv],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=inner,
+        stderr=subprocess.DEVNULL,  # a bar of progress moves about
+        env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"} | environment,
+    ) as process:
+        os.close(inner)
+        said = b""
+        while block := _read(outer):
+            said += block
+        process.wait(LIMIT)
+    os.close(outer)
+    return said.decode().replace("\r\n", "\n")
+
+
+def bash(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # Linux says so when the other side is closed
+        return b""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("widths")
+    anyio.run(write_data, str(folder / "data"))
+    return folder
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_is_longer_but_for_a_single_word(folder: Path, command: str, columns: int) -> None:
+    text = screen(folder, COMMANDS[command], columns)
+    assert text.strip()
+    assert "Traceback" not in text
+    assert not _OTHER.search(text), "colours, and nothing else that a terminal acts on"
+    lines = _COLOUR.sub("", text).split("\n")
+    # What is to be copied is not cut: a path, an option with its choices, the example of a page of help.
+    pasted = [at for at, line in enumerate(lines) if line.strip() == "Example:"]
+    long = [line for at, line in enumerate(lines) if len(line) > columns and at - 1 not in pasted]
+    assert [line for line in long if len(line.split()) > 3] == []
+
+
+def test_colours_are_for_terminals_that_want_them(folder: Path) -> None:
+    assert _COLOUR.search(screen(folder, COMMANDS["verify"], 80))
+    assert not _COLOUR.search(screen(folder, COMMANDS["verify"], 80, NO_COLOR="1"))
+    assert not _COLOUR.search(screen(folder, COMMANDS["verify"], 80, TERM="dumb"))
+
+
+def test_a_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncrec.cli", *COMMANDS["info"]],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=LIMIT,
+        env=os.environ | {"COLUMNS": "40"},
+    )
+    assert "\x1b" not in done.stdout
+    assert "writer  " in done.stdout, "a table, however wide"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_are_no_fault(folder: Path, closed: str) -> None:
+    before = {path: path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file()}
+    program = f"{sys.executable} -m asyncrec.cli cat data/pages --json {closed}"
+    done = subprocess.run(
+        ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == (3 if ">&-" in closed.replace("2>&-", "") else 0), done
+    assert "fault of asyncrec" not in done.stderr
+    assert {path: path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["info", "data/pages"], ["cat", "data/pages"], ["filter", "--help"]])
+def test_a_full_disk_behind_the_output_is_a_storage_error(folder: Path, argv: list[str]) -> None:
+    program = f"{sys.executable} -m asyncrec.cli {' '.join(argv)} > /dev/full"
+    done = subprocess.run(
+        ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.returncode == 3, done
+    assert re.fullmatch(r"asyncrec: .*No space left on device\n", done.stderr)
+
+
+def test_standard_input_and_output_are_a_dash(folder: Path) -> None:
+    command = f"{sys.executable} -m asyncrec.cli"
+    program = (
+        f"cat data/plain.tfrecord | {command} count - && "
+        f"{command} filter data/pages - --where label=1 2>/dev/null | {command} count - && "
+        f"{command} convert data/pages - --to jsonl | {command} convert - - --from jsonl | {command} count - && "
+        f"cat data/zipped-*.tfrecord | {command} verify - | tail -n 1"
+    )
+    done = subprocess.run(
+        ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.stdout.split("\n") == ["5", "10", "30", "ok: every checksum holds", ""], done
+
+
+def test_nothing_on_standard_input_is_told(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncrec.cli", "count", "-"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done

@@ -1,0 +1,117 @@
+"""What grain asks of a source: pickled, printed alike, read by threads and processes. With grain: tests/loaders."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from asyncrec import blocking
+from asyncrec.integrations import _snapshot
+from asyncrec.integrations.grain import RecordDataSource
+
+COUNT = 500
+
+
+@pytest.fixture(params=["", "GZIP"], ids=["plain", "GZIP"])
+def numbers(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    write(tmp_path, request.param)
+    return str(tmp_path / "numbers")
+
+
+def write(folder: Path, compression: str = "", first: int = 0) -> None:
+    with blocking.open_sharded_writer(folder / "numbers", max_shard_records=90, compression=compression) as writer:
+        writer.write_many(b"%d" % number for number in range(first, COUNT))
+
+
+@pytest.fixture
+def source(numbers: str) -> Iterator[RecordDataSource]:
+    made = RecordDataSource(numbers)
+    yield made
+    made.close()
+
+
+def read(source: RecordDataSource, index: int) -> tuple[int, bytes, str]:
+    """In another process."""
+    return os.getpid(), source[index], repr(source)
+
+
+def test_any_record_and_many(source: RecordDataSource) -> None:
+    assert len(source) == COUNT
+    assert source[3] == b"3"
+    assert source[-1] == b"499"
+    assert source.__getitems__([400, 3, 3]) == source._getitems([400, 3, 3]) == [b"400", b"3", b"3"]
+    with pytest.raises(IndexError):
+        source[COUNT]
+
+
+def test_the_snapshot_is_printed_and_neither_the_folder_nor_anything_that_changes(numbers: str, tmp_path: Path) -> None:
+    one, other = RecordDataSource(numbers), pickle.loads(pickle.dumps(RecordDataSource(numbers)))
+    other[0]
+    assert repr(one) == repr(other)
+    assert str(tmp_path) not in repr(one)
+    before = blocking.read_manifest(numbers)
+    write(tmp_path, first=COUNT - 1)
+    grown = RecordDataSource(numbers)
+    assert repr(grown) != repr(one)
+    assert repr(RecordDataSource(before)) == repr(one)
+    assert (len(grown), len(one)) == (COUNT + 1, COUNT)
+    for each in (one, other, grown):
+        each.close()
+
+
+def test_threads_that_begin_at_once_open_it_once(source: RecordDataSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    open_dataset = blocking.open_dataset
+
+    def counted(*args: object, **options: object) -> object:
+        opened.append(args)
+        return open_dataset(*args, **options)  # type: ignore[arg-type]  # handed on
+
+    monkeypatch.setattr(_snapshot.blocking, "open_dataset", counted)
+    wanted = random.Random(1).choices(range(COUNT), k=400)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(source.__getitem__, wanted)) == [b"%d" % number for number in wanted]
+    assert len(opened) == 1
+
+
+def test_processes_that_are_spawned_read_from_one_that_was_in_use(source: RecordDataSource) -> None:
+    assert source[0] == b"0"
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        found = [pool.submit(read, source, number).result(60) for number in (7, 8, 9)]
+    assert [record for _, record, _ in found] == [b"7", b"8", b"9"]
+    assert {shown for _, _, shown in found} == {repr(source)}
+    assert os.getpid() not in {process for process, _, _ in found}
+    assert source[1] == b"1"
+
+
+# In a process of its own, because pytest's has threads, and a child of those is a gamble.
+FORKS = """
+import os, sys
+from asyncrec.integrations.grain import RecordDataSource
+source = RecordDataSource(sys.argv[1])
+assert source[7] == b"7"
+child = os.fork()
+assert source.__getitems__([8, 400]) == [b"8", b"400"]
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_the_child_of_a_fork_opens_its_own(numbers: str) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS, numbers], check=True, timeout=100)
+
+
+def test_closed_it_opens_again(source: RecordDataSource) -> None:
+    assert source[1] == b"1"
+    source.close()
+    source.close()
+    assert source[2] == b"2"

@@ -1,0 +1,30 @@
+"""What a read of a far store costs is learned from those before it, and bounded whatever they took."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asyncrec._sampling.random_access.read_cost import ReadCost
+
+
+def test_before_anything_was_measured_half_a_mebibyte_is_worth_a_read() -> None:
+    assert ReadCost().gap == 512 << 10
+
+
+def test_a_slow_answer_and_a_wide_wire_make_the_gap_larger_and_a_quick_answer_makes_it_small() -> None:
+    far, near = ReadCost(), ReadCost()
+    for _ in range(40):
+        far.took(1000, 0.1)
+        far.took(1 << 20, 0.1 + (1 << 20) / 20e6)
+        near.took(1000, 0.001)
+    assert 1_900_000 < far.gap < 2_100_000
+    assert near.gap < 64 << 10
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 40), st.floats(0, 1e6))))
+def test_it_stays_within_its_bounds(reads: list[tuple[int, float]]) -> None:
+    cost = ReadCost()
+    for size, seconds in reads:
+        cost.took(size, seconds)
+        assert 32 << 10 <= cost.gap <= 4 << 20

@@ -1,0 +1,78 @@
+"""A site of linked pages, for crawls: what was asked for is counted, so that a crawl can be killed at a request."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+__all__ = ["Site", "serving_site"]
+
+
+class Site(ThreadingHTTPServer):
+    """Page n links to 3n+1, 3n+2 and 3n+3, so that all are found from the first.
+
+    Attributes:
+        count: how many pages there are.
+        asked: how often each path was.
+        pause: seconds before each answer.
+    """
+
+    request_queue_size = 64
+    daemon_threads = True
+
+    def __init__(self, count: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.count = count
+        self.asked: dict[str, int] = {}
+        self.pause = 0.0
+        self.reached = threading.Condition()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed."""
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def wait_for(self, asked: int, ended: Callable[[], bool]) -> None:
+        """Until so many requests have come, or the crawl has ended."""
+        with self.reached:
+            while sum(self.asked.values()) < asked and not ended():
+                self.reached.wait(0.05)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Site
+
+    def do_GET(self) -> None:
+        with self.server.reached:
+            self.server.asked[self.path] = self.server.asked.get(self.path, 0) + 1
+            self.server.reached.notify_all()
+        if self.server.pause:
+            time.sleep(self.server.pause)
+        number = int(self.path.strip("/") or 0)
+        links = "".join(f'<a href="/{n}">x</a>' for n in range(3 * number + 1, 3 * number + 4) if n < self.server.count)
+        body = f"<html><title>Page {number}</title>{links}</html>".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving_site(count: int) -> Iterator[Site]:
+    with Site(count) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,68 @@
+"""The kit's cases of reading, for a storage that only reads: what they write is put where it reads from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.testing._storage.reading import ReadingCases
+
+__all__ = ["ReadingKit"]
+
+
+class ReadingKit(ReadingCases):
+    """Derive from it; say how to open the storage, and how to put an object where it reads from."""
+
+    def open_reading(self) -> AbstractAsyncContextManager[Storage]:
+        raise NotImplementedError
+
+    def store(self, key: str, data: bytes) -> None:
+        raise NotImplementedError
+
+    def remove(self, key: str) -> None:
+        raise NotImplementedError
+
+    def stored(self, key: str) -> bytes | None:
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def open_storage(self) -> AsyncIterator[Storage]:
+        async with self.open_reading() as storage:
+            yield _Filled(storage, self)
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        self.store(key, data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        return self.stored(key)
+
+
+class _Filled(Storage):
+    """Reads by the storage under test; what is written goes round it."""
+
+    def __init__(self, storage: Storage, kit: ReadingKit) -> None:
+        self.root = storage.root
+        self._storage = storage
+        self._kit = kit
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        raise NotImplementedError
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        return self._storage.open_source(key, start=start, end=end, etag=etag)
+
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        return self._storage.list_objects(prefix, start_after=start_after)
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._storage.head(key)
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        self._kit.store(key, bytes(data))
+        return await self._storage.head(key)
+
+    async def delete(self, key: str) -> None:
+        self._kit.remove(key)

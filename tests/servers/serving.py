@@ -1,0 +1,243 @@
+"""What the strict servers of the tests have in common: a thread, a free port, a log, and faults by a plan.
+
+A server is a class that derives from `Server` and answers; it is used within `Server.serving`. Faults are planned by a
+function that sees each request before it is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from aiohttp import web
+
+__all__ = ["Fault", "Plan", "Refusal", "Server", "chaos", "nothing", "nth"]
+
+S = TypeVar("S", bound="Server")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to a request. ``how`` is one of:
+
+    - ``status``, ``reset``: answered so, or cut off, without effect;
+    - ``status-after``, ``reset-after``: the same after its effect;
+    - ``stall``: never answered, without effect; ``stall-after``: the same after its effect;
+    - ``truncate``: cut off in the middle of the answer's body;
+    - ``page``: without effect, a page of HTML and a status that says all is well;
+    - ``answer``: without effect, whatever `Server.page` is;
+    - whatever else the server knows.
+    """
+
+    how: str
+    status: int = 503
+    headers: dict[str, str] = field(default_factory=dict)
+    words: str = "chaos"
+
+
+Plan = Callable[[str, int], Fault | None]
+
+
+def nothing(kind: str, n: int) -> Fault | None:
+    return None
+
+
+def nth(n: int, fault: Fault, kind: str = "") -> Plan:
+    """The ``n``-th request (of a kind, counted from 1) has a fault, once."""
+    count = 0
+
+    def plan(this: str, _: int) -> Fault | None:
+        nonlocal count
+        count += this.startswith(kind)
+        return fault if count == n and this.startswith(kind) else None
+
+    return plan
+
+
+def chaos(seed: int, *more: Fault, stalls: float = 0.0) -> Plan:
+    """5% of 5xx before and after the effect, 10% throttled, and each of the others now and then.
+
+    ``stalls`` is the chance of a request that is never answered, half of them after the effect: it takes as long as the
+    client is patient.
+    """
+    draw = random.Random(seed)
+    faults = (
+        [Fault("status", 503)] * 3 + [Fault("status-after", 500)] * 2
+        + [Fault("status", 429, {"Retry-After": "0"}, "SlowDown")] * 10
+        + [Fault("reset"), Fault("reset-after"), Fault("truncate"), *more] * 2
+    )  # fmt: skip
+
+    def plan(kind: str, n: int) -> Fault | None:
+        x = draw.random()
+        if x > 1 - stalls:
+            return Fault("stall" if x > 1 - stalls / 2 else "stall-after")
+        return faults[int(x * 100)] if x * 100 < len(faults) else None
+
+    return plan
+
+
+class Refusal(Exception):
+    """The answer to a request that cannot be served."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+        self.words = words
+
+
+class Server:
+    """A server while it is `serving`, what it was asked, and what goes wrong with it.
+
+    Attributes:
+        url: where it is served.
+        plan: asked about each request, with its kind and number.
+        log: the kinds of all requests.
+        seen: their headers.
+        page: the status and the text of the answer to whatever has the fault ``answer``.
+        reached: set when a request stalls.
+    """
+
+    url: str
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.plan: Plan = nothing
+        self.log: list[str] = []
+        self.seen: list[dict[str, str]] = []
+        self.reached = threading.Event()
+        self.page = 200, "<html>Sign in</html>"
+
+    # What a server of a kind fills in -----------------------------------------------------------------------------
+
+    def kind_of(self, request: web.BaseRequest) -> str:
+        """What is asked for, in one word."""
+        raise NotImplementedError
+
+    async def answer(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
+        """Serve a request; of the faults, ``how``, those that change what is stored are done here."""
+        raise NotImplementedError
+
+    def error(self, status: int, words: str, headers: dict[str, str] | None = None) -> web.Response:
+        """Answer as this kind of server does when it refuses."""
+        raise NotImplementedError
+
+    def served(self, kind: str, how: str, answer: web.Response) -> bool:
+        """Learn what is answered, before a fault has it lost; tell whether to cut the connection instead."""
+        return False
+
+    async def body(self, request: web.BaseRequest) -> bytes:
+        return await request.content.read()
+
+    # What all have ------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> int:
+        """Requests under way."""
+        return self._busy
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.connections)
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(self.log)
+
+    def wait_until_idle(self) -> None:
+        """Return when no request is under way, as the server sees it; a client that hung up is seen soon after."""
+        assert self._idle.wait(5), f"{self._busy} requests are still under way"
+
+    @contextmanager
+    def serving(self: S, *, tls: ssl.SSLContext | None = None) -> Iterator[S]:
+        ready: threading.Event = threading.Event()
+        thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready, tls)), name="test-server")
+        thread.start()
+        ready.wait()
+        try:
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            thread.join()
+
+    async def _serve(self, ready: threading.Event, tls: ssl.SSLContext | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._busy = 0
+        self._idle = threading.Event()
+        self._idle.set()
+        self._server = web.Server(self.handle, handler_cancellation=True, access_log=None)
+        runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        await site.start()
+        self.url = f"http{'s' * bool(tls)}://127.0.0.1:{runner.addresses[0][1]}"
+        ready.set()
+        await self._stop.wait()
+        await runner.cleanup()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        kind = self.kind_of(request)
+        self.log.append(kind)
+        self.seen.append(dict(request.headers))
+        fault = self.plan(kind, len(self.log))
+        self._busy += 1
+        self._idle.clear()
+        try:
+            return await self._faulty(request, kind, fault)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+    async def _faulty(self, request: web.BaseRequest, kind: str, fault: Fault | None) -> web.StreamResponse:
+        how = fault.how if fault else ""
+        if fault is not None:
+            if how == "status":
+                await self.body(request)
+                return self.error(fault.status, fault.words, fault.headers)
+            if how == "stall":
+                await self.body(request)
+                await self._stall()
+            if how == "reset":
+                return self.cut(request)
+            if how == "answer":
+                return web.Response(status=self.page[0], text=self.page[1], content_type="application/json")
+            if how == "page":
+                await self.body(request)
+                return web.Response(text="<html>Sign in</html>", content_type="text/html")
+        try:
+            answer = await self.answer(request, kind, how)
+        except Refusal as refusal:
+            answer = self.error(refusal.status, refusal.words)
+        if self.served(kind, how, answer) or how == "reset-after":
+            return self.cut(request)
+        if how == "stall-after":
+            await self._stall()
+        if fault is not None and how == "status-after":
+            return self.error(fault.status, fault.words, fault.headers)
+        if how == "truncate" and isinstance(answer.body, bytes) and len(answer.body) > 1:
+            cut = web.StreamResponse(status=answer.status, headers=answer.headers)
+            cut.content_length = len(answer.body)
+            await cut.prepare(request)
+            await cut.write(answer.body[: len(answer.body) // 2])
+            return self.cut(request)
+        return answer
+
+    async def _stall(self) -> None:
+        self.reached.set()
+        await asyncio.Event().wait()  # cancelled when the client hangs up
+
+    def cut(self, request: web.BaseRequest) -> web.Response:
+        if request.transport is not None:
+            request.transport.abort()
+        return web.Response()

@@ -1,0 +1,36 @@
+"""What one more local shard costs a writer: hops to threads, which are most of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import to_thread
+
+import asyncrec
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_one_more_shard_with_its_index_costs_four_hops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file and that of its index are each made in one hop, and published and closed in one; names are looked up
+    together."""
+    run_sync = to_thread.run_sync
+    hops = 0
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        nonlocal hops
+        hops += 1
+        return await run_sync(*args, **options)
+
+    monkeypatch.setattr(to_thread, "run_sync", counted)
+
+    async def hops_for(shards: int) -> int:
+        before = hops
+        async with asyncrec.open_sharded_writer(tmp_path / f"pages{shards}", num_shards=shards):
+            pass
+        return hops - before
+
+    await hops_for(1)  # makes the folders
+    assert await hops_for(12) - await hops_for(2) == 4 * 10

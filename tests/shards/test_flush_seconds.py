@@ -1,0 +1,274 @@
+"""``flush_seconds``: what a rolling writer took is on the disk so many seconds later, asked for or not.
+
+A kill at any moment is a copy of the folder at that moment: it has no lock, and what no system call had written.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec._records.writing.flush_timer import FlushTimer
+from asyncrec._records.writing.inbox import FlushRequest
+from asyncrec._records.writing.levels import Levels
+from asyncrec.errors import StorageError
+from asyncrec.storage._local import unfinished
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"record %06d" % i for i in range(100)]
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Flushes:
+    """How often a file was flushed to the disk, while it is counted; then they fail, if they are to."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.fails = False
+
+
+@pytest.fixture
+def flushes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Flushes]:
+    real, counted = unfinished.UnfinishedFile.flush, Flushes()
+
+    def flush(self: unfinished.UnfinishedFile, tail: Any) -> int:
+        counted.count += 1
+        if counted.fails:
+            raise OSError(28, "No space left on device")
+        return real(self, tail)
+
+    monkeypatch.setattr(unfinished.UnfinishedFile, "flush", flush)
+    return counted
+
+
+async def killed_now(folder: Path, *, spool: bool = False) -> list[bytes]:
+    """What would be found, after `recover`, if the writer were killed at this moment."""
+    copy = folder.with_name(f"{folder.name}-killed")
+    shutil.copytree(folder, copy)
+    try:
+        if spool:
+            storage = MemoryStorage()
+            await asyncrec.recover(copy, storage=storage)
+            return await stored("pages", storage)
+        await asyncrec.recover(copy / "pages")
+        return await stored(copy / "pages")
+    finally:
+        shutil.rmtree(copy)
+
+
+async def stored(path: Any, storage: Any = None) -> list[bytes]:
+    shards = await asyncrec.list_shards(path, storage=storage)
+    return [record for shard in shards for record in await asyncrec.read_records(shard, storage=storage)]
+
+
+class TestDurable:
+    @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+    @pytest.mark.parametrize("keyed", [False, True])
+    async def test_a_kill_loses_what_was_written_in_the_last_seconds_and_no_more(
+        self, tmp_path: Path, compression: str, keyed: bool
+    ) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", compression=compression) as writer:
+            for number, record in enumerate(RECORDS[:40]):  # one a second
+                await writer.write(record, key=record if keyed else None)
+                if number % 13 == 12:
+                    found = await killed_now(tmp_path / "d")
+                    assert found == RECORDS[: len(found)]
+                    assert len(found) >= number - 5
+                await anyio.sleep(1)
+            assert writer.flush_seconds == 5
+
+    async def test_what_was_written_is_durable_when_it_is_so_old_though_nothing_comes_after_it(
+        self, tmp_path: Path, flushes: Flushes
+    ) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=30) as writer:
+            await writer.write(b"alone")
+            await anyio.sleep(29)
+            assert flushes.count == 0
+            await anyio.sleep(2)
+            assert flushes.count == 1
+            assert await killed_now(tmp_path / "d") == [b"alone"]
+
+    async def test_a_record_given_in_one_piece_is_too(self, tmp_path: Path) -> None:
+        large = bytes((1 << 20) + 1)
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
+            await writer.write(large)
+            await anyio.sleep(6)
+            assert await killed_now(tmp_path / "d") == [large]
+
+    async def test_each_open_shard_has_its_own_time(self, tmp_path: Path) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", open_shards=3) as writer:
+            for number, record in enumerate(RECORDS[:9]):
+                await writer.write(record, partition=number % 3)
+                await anyio.sleep(1)
+            await anyio.sleep(5)
+            assert sorted(await killed_now(tmp_path / "d")) == RECORDS[:9]
+
+    async def test_with_a_spool_it_is_in_the_spool(self, tmp_path: Path) -> None:
+        spool = tmp_path / "spool"
+        async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=spool) as writer:
+            await writer.write_many(RECORDS)
+            await anyio.sleep(6)
+            assert await killed_now(spool, spool=True) == RECORDS
+
+    async def test_what_waited_for_a_shard_to_be_published_is_flushed_with_the_next(self, tmp_path: Path) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", max_shard_records=10) as writer:
+            await writer.write_many(RECORDS[:25])
+            await anyio.sleep(6)
+            assert sorted(await killed_now(tmp_path / "d")) == RECORDS[:25]
+
+    async def test_a_producer_that_never_waits_is_flushed_too_and_not_for_each_batch(
+        self, tmp_path: Path, flushes: Flushes
+    ) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=10) as writer:
+            for _ in range(100):
+                await writer.write_many([bytes(1000)] * 1100)  # more than a batch
+                await anyio.sleep(0.5)
+        assert 4 <= flushes.count <= 5
+
+    async def test_after_a_flush_that_was_asked_for_nothing_is_left_to_do(
+        self, tmp_path: Path, flushes: Flushes
+    ) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages") as writer:
+            await writer.write_many(RECORDS)
+            assert await writer.flush() == "spooled"
+            await anyio.sleep(1000)
+            assert flushes.count == 1
+
+
+class TestIdle:
+    @pytest.mark.parametrize("written", [0, 1])
+    async def test_an_idle_writer_does_nothing(self, tmp_path: Path, flushes: Flushes, written: int) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
+            await writer.write_many(RECORDS[:written])
+            await anyio.sleep(100)
+            flushes.count = 0
+            begun = anyio.current_time()
+            with anyio.move_on_after(10**9):  # the clock jumps to whoever wakes next: nobody does
+                await anyio.sleep(10**6)
+            assert anyio.current_time() - begun == 10**6
+            assert flushes.count == 0
+
+    @pytest.mark.parametrize(
+        ("options", "spools"),
+        [
+            ({"num_shards": 2}, True),
+            ({"mode": "replace"}, True),
+            ({"mode": "replace", "num_shards": 2}, True),
+            ({"flush_seconds": None}, True),
+            ({"on_error": "discard"}, True),
+            ({}, False),
+        ],
+    )
+    async def test_who_promises_nothing_before_he_commits_does_nothing(
+        self, tmp_path: Path, flushes: Flushes, options: dict[str, Any], spools: bool
+    ) -> None:
+        path, storage = (tmp_path / "pages", None) if spools else ("pages", MemoryStorage())
+        async with asyncrec.open_sharded_writer(path, storage=storage, **options) as writer:
+            await writer.write_many(RECORDS)
+            await anyio.sleep(100)
+            assert writer.flush_seconds is None
+            assert flushes.count == 0
+        assert sorted(await stored(path, storage)) == RECORDS
+
+    async def test_a_fixed_writer_that_dies_has_acknowledged_nothing(self, tmp_path: Path) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", num_shards=2) as writer:
+            await writer.write_many(RECORDS)
+            await anyio.sleep(100)
+            copy = tmp_path / "copy"
+            shutil.copytree(tmp_path / "d", copy)
+        recovery = await asyncrec.recover(copy / "pages")
+        assert (recovery.records, len(recovery.discarded)) == (0, 2)
+
+    @pytest.mark.parametrize("seconds", [0, -1])
+    async def test_seconds_are_more_than_none(self, tmp_path: Path, seconds: float) -> None:
+        with pytest.raises(ValueError, match="flush_seconds is"):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages", flush_seconds=seconds):
+                pass
+
+
+class TestFailing:
+    @pytest.mark.parametrize("call", ["write", "write_many", "flush", "commit", "wait", "exit"])
+    async def test_a_flush_that_fails_is_told_to_whoever_calls_next(
+        self, tmp_path: Path, flushes: Flushes, call: str
+    ) -> None:
+        with pytest.raises(StorageError, match="No space left"):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+                ticket = await writer.write(b"first")
+                flushes.fails = True
+                await anyio.sleep(6)
+                assert flushes.count == 1
+                match call:
+                    case "write":
+                        await writer.write(b"second")
+                    case "write_many":
+                        await writer.write_many([b"second"])
+                    case "flush":
+                        await writer.flush()
+                    case "commit":
+                        await writer.commit()
+                    case "wait":
+                        await writer.wait(ticket, "committed")
+                assert call == "exit"
+
+    async def test_it_lets_go_whoever_waits(self, tmp_path: Path, flushes: Flushes) -> None:
+        with pytest.raises(StorageError, match="No space left"):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+                ticket = await writer.write(b"first")
+                flushes.fails = True
+                with anyio.fail_after(6):
+                    await writer.wait(ticket, "committed")
+
+    async def test_what_an_earlier_flush_had_made_durable_stays(self, tmp_path: Path, flushes: Flushes) -> None:
+        with pytest.raises(StorageError, match="No space left"):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+                await writer.write_many(RECORDS[:50])
+                await anyio.sleep(6)
+                await writer.write_many(RECORDS[50:])
+                flushes.fails = True
+                await anyio.sleep(6)
+        await asyncrec.recover(tmp_path / "pages")
+        found = await stored(tmp_path / "pages")
+        assert found == RECORDS[: len(found)]
+        assert len(found) >= 50
+
+
+class TestTheTimer:
+    async def test_it_is_due_so_long_after_the_oldest_record_that_is_not_on_the_disk(self) -> None:
+        levels = Levels()
+        timer = FlushTimer(levels, 5)
+        assert timer.due() == float("inf")
+        levels.taken(1, 10.0)
+        levels.taken(2, 12.0)
+        assert timer.due() == 15
+        levels.spooled(1)
+        assert timer.due() == 17
+        levels.spooled(2)
+        assert timer.due() == float("inf")
+
+    async def test_it_is_not_due_while_it_is_under_way_nor_soon_after(self) -> None:
+        levels = Levels()
+        timer = FlushTimer(levels, 5)
+        levels.taken(1, anyio.current_time())
+        await anyio.sleep(100)  # the record waited for the one before it
+        timer.asked(request := FlushRequest())
+        assert timer.due() == float("inf")
+        request.finish(spooled=False)
+        assert timer.due() == anyio.current_time() + 5
+
+    async def test_without_seconds_it_is_never_due(self) -> None:
+        levels = Levels()
+        levels.taken(1, 10.0)
+        assert FlushTimer(levels, None).due() == float("inf")

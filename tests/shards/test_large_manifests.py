@@ -1,0 +1,102 @@
+"""A manifest of thousands of shards, and a writer that ends with as many, do not hold the event loop.
+
+CPU time of the loop's own thread, so that a busy machine changes nothing. The garbage collector is off meanwhile: what
+it goes through is what the whole test run has made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from asyncio.events import Handle
+from collections.abc import Iterator
+from pathlib import Path
+from time import thread_time
+
+import pytest
+
+import asyncrec
+from asyncrec._shards.manifest.names import closing_segment_key
+from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.writing.open_job import open_job, whole_job_header
+from asyncrec.storage._local.storage import LocalStorage
+
+pytestmark = pytest.mark.anyio
+
+# On the loop, reading so many would take 150 ms, and collecting their names some 5.
+SHARDS = 8_000
+MOST_SECONDS = 0.02
+TIME = "2026-11-22T00:00:00.000000Z"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # whose callbacks can be timed one by one
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """The CPU seconds of each callback of the loop."""
+    seconds: list[float] = []
+    run = Handle._run
+
+    def timed(handle: Handle) -> None:
+        began = thread_time()
+        try:
+            run(handle)
+        finally:
+            seconds.append(thread_time() - began)
+
+    gc.disable()
+    monkeypatch.setattr(asyncio.events.Handle, "_run", timed)
+    yield seconds
+    gc.enable()
+
+
+def entry(number: int) -> ShardEntry:
+    path = f"pages-early-{number:06d}.tfrecord"
+    return ShardEntry(path=path, records=3, bytes=123, crc32c=number, compression="", committed=TIME)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """One whose manifest names thousands of shards; where their files are, nobody asks."""
+    segment = Segment(writer="early", time=TIME, closed=True, add=tuple(map(entry, range(SHARDS))))
+    path = tmp_path / closing_segment_key("pages", "early")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(segment.encode())
+    return tmp_path / "pages"
+
+
+def longest(held: list[float]) -> float:
+    found = max(held)
+    held.clear()
+    return found
+
+
+async def test_reading_it_and_appending_to_it(dataset: Path, held: list[float]) -> None:
+    async with asyncrec.open_sharded_writer(dataset) as writer:  # imports
+        await writer.write(b"x")
+    held.clear()
+    assert len((await asyncrec.read_manifest(dataset)).shards) == SHARDS + 1
+    assert longest(held) < MOST_SECONDS
+    async with asyncrec.open_sharded_writer(dataset) as writer:
+        await writer.write(b"x")
+    assert longest(held) < MOST_SECONDS
+    async with asyncrec.open_sharded_writer(dataset, mode="replace", num_shards=2) as writer:
+        await writer.write(b"x")
+    assert longest(held) < MOST_SECONDS
+    assert len((await asyncrec.read_manifest(dataset)).shards) == 2
+
+
+async def test_committing_thousands_at_once(tmp_path: Path, held: list[float]) -> None:
+    storage = LocalStorage(tmp_path)
+    header = whole_job_header(storage, "pages", writer="early", metadata={})
+    async with open_job(storage, header, path="pages", mode="new") as job:
+        entries = [entry(number) for number in range(SHARDS)]
+        await asyncio.sleep(0)
+        held.clear()
+        await job.commit(entries)
+        assert longest(held) < MOST_SECONDS
+    assert longest(held) < MOST_SECONDS
+    assert len((await asyncrec.read_manifest(tmp_path / "pages")).shards) == SHARDS

@@ -1,0 +1,219 @@
+"""A rolling writer opens where others died: rolling ones are recovered first; of all or nothing, only told."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.recovery.on_opening import recover_on_opening
+from asyncrec._shards.writing.job import Job
+from asyncrec.errors import ConflictError, StorageError
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._local.unfinished import UnfinishedFile
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"record %06d" % i for i in range(100)]
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Killed(Exception):
+    pass
+
+
+async def killed(path: Any, *, flushes: bool = True, **options: Any) -> None:
+    """A writer whose process is killed after its flush, or after what it wrote was flushed in time."""
+
+    async def die(job: Job, life: Any, **_: object) -> None:
+        for lock in (job.journal, life):
+            if lock is not None:
+                lock.end(keep=True)
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(Job, "end", die)
+        patches.setattr(Job, "take_back", nothing)
+        patches.setattr(ShardPublisher, "take_back", nothing)
+        # What it has begun stays there, whether it was flushed or not.
+        patches.setattr(UnfinishedFile, "abandon", UnfinishedFile._close)
+        with pytest.raises(Killed):
+            async with asyncrec.open_sharded_writer(path, on_error="discard", **options) as writer:
+                for record in RECORDS:
+                    await writer.write(record, key=record)
+                if flushes:
+                    await writer.flush()
+                raise Killed
+
+
+async def stored(path: Any, storage: Any = None) -> list[bytes]:
+    shards = await asyncrec.list_shards(path, storage=storage)
+    return [record for shard in shards for record in await asyncrec.read_records(shard, storage=storage)]
+
+
+async def test_what_it_left_becomes_part_of_the_data_set_and_its_keys_are_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await killed(tmp_path / "pages", writer_id="one")
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
+        assert "the writer one died" in caplog.text
+        assert "recovered 100 records" in caplog.text
+        assert await stored(tmp_path / "pages") == RECORDS
+        assert all(writer.has(record) for record in RECORDS)
+        caplog.clear()
+        async with asyncrec.open_sharded_writer(tmp_path / "pages"):  # beside one that lives
+            assert caplog.text == ""
+        await writer.write(b"more")
+    assert sorted(await stored(tmp_path / "pages")) == [b"more", *RECORDS]
+    assert find_job_headers(LocalStorage(tmp_path)) == []
+
+
+async def test_in_a_spool_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    storage, spool = MemoryStorage(), tmp_path / "spool"
+    await killed("pages", storage=storage, spool=spool, writer_id="one")
+    async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool, on_duplicate="skip") as writer:
+        assert "the writer one died" in caplog.text
+        assert all(writer.has(record) for record in RECORDS)
+    assert await stored("pages", storage) == RECORDS
+
+
+@pytest.mark.parametrize("spool", [False, True])
+async def test_told_otherwise_it_says_so_and_touches_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spool: bool
+) -> None:
+    storage = MemoryStorage() if spool else None
+    path: Any = "pages" if spool else tmp_path / "pages"
+    options: dict[str, Any] = {"storage": storage, "spool": tmp_path / "spool" if spool else None}
+    await killed(path, writer_id="one", **options)
+    async with asyncrec.open_sharded_writer(path, recover=False, **options) as writer:
+        assert caplog.text.count("the writer one died, and left records") == 1
+        assert "abandon=['one']" in caplog.text
+        await writer.write(b"more")
+    assert await stored(path, storage) == [b"more"]
+    assert (await asyncrec.recover(tmp_path / "spool" if spool else path, storage=storage)).records == 100
+
+
+@pytest.mark.parametrize("options", [{"mode": "new"}, {"mode": "replace"}, {"num_shards": 2}])
+async def test_a_writer_of_another_kind_says_so_and_touches_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    await killed(tmp_path / "pages", writer_id="one")
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", **options):
+        assert caplog.text.count("the writer one died, and left records") == 1
+    assert (await asyncrec.recover(tmp_path / "pages")).records == 100
+
+
+class TestAllOrNothing:
+    @pytest.mark.parametrize("flushes", [False, True])
+    async def test_a_fixed_one_is_told_with_both_remedies_and_not_committed(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, flushes: bool
+    ) -> None:
+        await killed(tmp_path / "pages", num_shards=2, writer_id="one", flushes=flushes)
+        async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+            assert caplog.text.count("the writer one of fixed shards died") == 1
+            assert f"asyncrec.recover('{tmp_path / 'pages'}') keeps them" in caplog.text
+            assert f"asyncrec.recover('{tmp_path / 'pages'}', abandon=['one']) discards them" in caplog.text
+            await writer.write(b"mine")
+        assert await stored(tmp_path / "pages") == [b"mine"]
+        assert (await asyncrec.recover(tmp_path / "pages")).records == (100 if flushes else 0)
+
+    async def test_its_discard_is_what_it_says(self, tmp_path: Path) -> None:
+        await killed(tmp_path / "pages", num_shards=2, writer_id="one")
+        assert (await asyncrec.recover(tmp_path / "pages", abandon=["one"])).abandoned == ("one",)
+        assert find_job_headers(LocalStorage(tmp_path)) == []
+
+    async def test_in_a_spool_what_was_promised_is_told_and_not_committed(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        storage, spool = MemoryStorage(), tmp_path / "spool"
+        await killed("pages", storage=storage, spool=spool, num_shards=2, writer_id="one")
+        with pytest.raises(ConflictError, match="recover that spool"):
+            async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool, num_shards=2):
+                pass
+        caplog.clear()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool) as writer:
+            assert caplog.text.count("the writer one of fixed shards died") == 1
+            assert f"asyncrec.recover('{spool}', abandon=['one']) discards them" in caplog.text
+            await writer.write(b"mine")
+        assert await stored("pages", storage) == [b"mine"]
+        assert (await asyncrec.recover(spool, storage=storage)).records == 100
+        assert sorted(await stored("pages", storage)) == [b"mine", *RECORDS]
+
+    async def test_in_a_spool_what_promised_nothing_is_given_up(self, tmp_path: Path) -> None:
+        storage, spool = MemoryStorage(), tmp_path / "spool"
+        await killed("pages", storage=storage, spool=spool, num_shards=2, flushes=False)
+        async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool, num_shards=2) as writer:
+            await writer.write_many(RECORDS)
+        assert sorted(await stored("pages", storage)) == RECORDS
+        assert find_job_headers(LocalStorage(spool)) == []
+
+    async def test_one_that_replaces_is_told_and_nothing_of_it_is_committed(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        await killed(tmp_path / "pages", mode="replace", writer_id="one")
+        async with asyncrec.open_sharded_writer(tmp_path / "pages"):
+            assert caplog.text.count("the writer one died before it had committed its shards") == 1
+            assert "removes what is left of them" in caplog.text
+        assert await stored(tmp_path / "pages") == []
+
+
+class TestFailing:
+    async def test_what_cannot_be_recovered_is_loud_and_still_there(self, tmp_path: Path) -> None:
+        await killed(tmp_path / "pages", writer_id="one")
+        in_the_way = tmp_path / "pages-one-000000.tfrecord"
+        in_the_way.mkdir()
+        with pytest.raises(StorageError) as caught:
+            async with asyncrec.open_sharded_writer(tmp_path / "pages"):
+                pass
+        assert any("recover=False opens one" in note for note in caught.value.__notes__)
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", recover=False) as writer:
+            await writer.write(b"mine")
+        in_the_way.rmdir()
+        async with asyncrec.open_sharded_writer(tmp_path / "pages"):
+            assert sorted(await stored(tmp_path / "pages")) == [b"mine", *RECORDS]
+
+    async def test_a_header_that_somebody_looks_at_for_a_moment_is_looked_at_again(self, tmp_path: Path) -> None:
+        await killed(tmp_path / "pages", writer_id="one")
+        folder = LocalStorage(tmp_path)
+        ((path, header),) = find_job_headers(folder)
+        fd = os.open(path, os.O_RDWR)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+        async def look_away() -> None:
+            await anyio.sleep(0.07)
+            os.close(fd)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(look_away)
+            own = type(header)(kind="rolling", name="pages", writer="two", url=header.url, key="pages", metadata={})
+            await recover_on_opening(folder, folder, own, path="pages")
+        assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 100
+
+    async def test_who_lives_is_left_alone_and_nobody_waits_for_long(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.WARNING, "asyncrec")
+        async with asyncrec.open_sharded_writer(tmp_path / "pages") as first:
+            await first.write_many(RECORDS)
+            await first.flush()
+            begun = anyio.current_time()
+            async with asyncrec.open_sharded_writer(tmp_path / "pages"):
+                assert anyio.current_time() - begun < 0.2
+            assert caplog.text == ""
+        assert await stored(tmp_path / "pages") == RECORDS

@@ -1,0 +1,61 @@
+"""A commit whose answer was lost is made again, and then nothing of the doubt is left."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import TransientStorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Call, T, _Around
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+class Dark(_Around):
+    """A store that creates the first segment, and for some minutes answers nothing about it."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self.until = math.inf
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        if not key.endswith("-000000.jsonl") or operation not in ("publish", "open_source"):
+            return await call()
+        if operation == "publish" and self.until == math.inf:
+            await call()
+            self.until = anyio.current_time() + 300
+        if anyio.current_time() < self.until:
+            raise TransientStorageError(f"{operation} {key}: no answer, as asked")
+        return await call()
+
+
+async def write(storage: Storage, spool: Path, **options: Any) -> None:
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=storage, spool=spool, max_shard_records=2, **options
+    ) as writer:
+        for number in range(6):
+            await writer.write(b"record %d" % number)
+        await writer.commit()
+
+
+async def test_a_writer_that_committed_everything_in_the_end_leaves_no_mark(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    store = Dark(storage)
+    await write(store, tmp_path)
+    assert store.until < math.inf
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == 6
+    assert [info.key async for info in storage.list_objects("_jobs/")] == []
+    assert [path.name for path in tmp_path.rglob("*") if path.name.endswith(".partial")] == []

@@ -1,0 +1,38 @@
+"""Headers that several backends read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from asyncrec.storage import parse_content_range, parse_retry_after
+
+
+def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
+    assert parse_retry_after("12") == 12.0
+    assert parse_retry_after(" 0.5 ") == 0.5
+    later = parse_retry_after(format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True))
+    assert later is not None
+    assert 90 < later <= 100
+    assert parse_retry_after(format_datetime(datetime.now(UTC) - timedelta(seconds=100), usegmt=True)) == 0.0
+
+
+@pytest.mark.parametrize("value", [None, "", "soon", "-1", "1e9", "٣", "9" * 400, "Mon, 32 Foo 2026"])
+def test_what_says_nothing_about_when_to_come_back_is_nothing(value: str | None) -> None:
+    assert parse_retry_after(value) is None
+
+
+def test_a_content_range_says_which_bytes_of_how_many() -> None:
+    assert parse_content_range("bytes 0-0/1") == (0, 1, 1)
+    assert parse_content_range(" bytes 7-9/* ") == (7, 10, None)
+
+
+BAD = (None, "", "bytes */5", "bytes 5-/6", "5-6/7", "bytes 1-2/-3", "bytes 1-2/" + "9" * 99)
+
+
+@pytest.mark.parametrize("header", BAD)
+def test_an_answer_that_does_not_say_its_range_is_refused(header: str | None) -> None:
+    with pytest.raises(ValueError, match="which bytes"):
+        parse_content_range(header)

@@ -1,0 +1,101 @@
+"""Files that are kept open: who closes them, and who waits for that."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage._local import open_files
+from asyncrec.storage._local.disk import Disk, Place
+from asyncrec.storage._local.open_files import OpenFile, OpenFiles
+
+pytestmark = pytest.mark.anyio
+
+
+class Closing:
+    """`os`, in which to close something calls a function first."""
+
+    def __init__(self, before: Callable[[], object]) -> None:
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def close(self, fd: int) -> None:
+        self._before()
+        os.close(fd)
+
+
+def kept(folder: Path, names: str) -> OpenFiles:
+    files = OpenFiles(Disk())
+    for name in names:
+        (folder / name).write_bytes(b"content")
+        assert opened(files, folder, name) is not None
+    return files
+
+
+def opened(files: OpenFiles, folder: Path, name: str) -> OpenFile | None:
+    return files.open(name, Place(key=name, path=str(folder / name), shown=name), lambda info: True)
+
+
+async def test_the_event_loop_closes_no_file_since_the_last_to_close_a_removed_one_frees_all_that_was_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", max_shard_records=10) as writer:
+        await writer.write_many([b"record"] * 40)
+    closed: list[int] = []
+    monkeypatch.setattr(open_files, "os", Closing(lambda: closed.append(threading.get_ident())))
+    async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+        assert len(await dataset.get_many(range(40))) == 40
+        for wanted in (3, 13):
+            (tmp_path / dataset.manifest.shards[wanted // 10].path).unlink()
+            with pytest.raises(ObjectNotFoundError):
+                await (dataset.get(wanted) if wanted == 3 else dataset.get_many([wanted, 35]))
+        assert len(closed) == 2
+    assert len(closed) == 4
+    assert threading.get_ident() not in closed
+
+
+async def test_nobody_waits_while_another_thread_closes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "_MOST_OPEN", 2)
+    files = kept(tmp_path, "ab")
+    (tmp_path / "c").write_bytes(b"content")
+    closing, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        closing.set()
+        go_on.wait(20)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(open_files, "os", Closing(wait))
+        other = threading.Thread(target=opened, args=(files, tmp_path, "c"))
+        other.start()
+        try:
+            assert await in_thread(closing.wait, 20)
+            looking: list[OpenFile | None] = []
+            looker = threading.Thread(target=lambda: looking.append(files.held("b", waits=True)))
+            looker.start()
+            await in_thread(looker.join, 10)
+            assert len(looking) == 1, "it waits"
+        finally:
+            go_on.set()
+            await in_thread(other.join)
+    assert len(files) == 2
+    assert files.held("a", waits=True) is None
+
+
+async def test_a_removed_file_is_not_given_and_stays_open_until_a_thread_asks_for_it(tmp_path: Path) -> None:
+    files = kept(tmp_path, "a")
+    (tmp_path / "a").unlink()
+    assert files.held("a", waits=False) is None
+    assert len(files) == 1
+    assert await in_thread(lambda: files.held("a", waits=True)) is None
+    assert len(files) == 0

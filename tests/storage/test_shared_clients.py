@@ -1,0 +1,73 @@
+"""One client for all that agree in its key, made by the first and closed by the last."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from asyncrec.errors import StorageError
+from asyncrec.storage import SharedClients
+
+pytestmark = pytest.mark.anyio
+
+
+class Client:
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.open = True
+
+
+async def make(key: str) -> Client:
+    await anyio.lowlevel.checkpoint()
+    return Client(key)
+
+
+async def close(client: Client) -> None:
+    await anyio.lowlevel.checkpoint()
+    client.open = False
+
+
+async def test_those_that_agree_share_one_and_the_last_closes_it() -> None:
+    clients = SharedClients("test-share", make, close)
+    async with clients.use("a") as first:
+        async with clients.use("a") as second, clients.use("b") as other:
+            assert first is second
+            assert other is not first
+        assert first.open
+        assert not other.open
+    assert not first.open
+    async with clients.use("a") as anew:
+        assert anew is not first
+
+
+async def test_many_that_come_at_once_wait_for_the_one_that_is_being_made() -> None:
+    clients = SharedClients("test-at-once", make, close)
+    seen: set[Client] = set()
+
+    async def use() -> None:
+        async with clients.use("a") as client:
+            seen.add(client)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(use)
+    assert len(seen) == 1
+    assert not seen.pop().open
+
+
+async def test_one_that_could_not_be_made_is_made_anew() -> None:
+    refuse = True
+
+    async def fail(key: str) -> Client:
+        if refuse:
+            raise StorageError("no")
+        return await make(key)
+
+    clients = SharedClients("test-fails", fail, close)
+    with pytest.raises(StorageError):
+        async with clients.use("a"):
+            pass
+    refuse = False
+    async with clients.use("a") as client:
+        assert client.open

@@ -1,0 +1,82 @@
+"""What the library logs is for machines, too: each line has fields beside its words, and none of them is a secret."""
+
+from __future__ import annotations
+
+import ast
+import logging
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted([*(ROOT / "asyncrec").rglob("*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")])
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+# "file: beginning of the words" -> why it has none.
+BARE = {
+    "asyncrec/_shards/writing/open_job.py: nothing on this machine will prove": "it is of no data set",
+    "asyncrec/plugins/_manager.py: the entry points of what is installed": "it is of no plugin",
+}
+# An imitation says what its original does.
+IMITATIONS = ROOT / "asyncrec/compat"
+# What `logging` refuses to have written over, and what it would hide.
+TAKEN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+def calls() -> list[tuple[str, ast.Call]]:
+    found = []
+    for path in SOURCES:
+        if IMITATIONS in path.parents:
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in ("_log", "logger")
+                and node.func.attr in LEVELS
+            ):
+                found.append((str(path.relative_to(ROOT)), node))
+    return found
+
+
+def test_every_line_that_is_logged_has_fields_or_is_listed() -> None:
+    bare = []
+    for name, call in calls():
+        if any(keyword.arg == "extra" for keyword in call.keywords):
+            continue
+        words = call.args[0].value if isinstance(call.args[0], ast.Constant) else ""
+        listed = [
+            each for each in BARE if each.startswith(f"{name}: ") and str(words).startswith(each.split(": ", 1)[1])
+        ]
+        if not listed:
+            bare.append(f"{name}:{call.lineno}")
+    assert len(calls()) > 30
+    assert bare == []
+
+
+def test_no_field_has_a_name_that_logging_uses_itself() -> None:
+    names = {
+        key.value
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.keyword) and node.arg == "extra" and isinstance(node.value, ast.Dict)
+        for key in node.value.keys
+        if isinstance(key, ast.Constant)
+    }
+    assert {"path", "writer", "shard"} <= names
+    assert names & TAKEN == set()
+
+
+@pytest.mark.anyio
+async def test_a_commit_says_which_shard_of_which_writer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "asyncrec"):
+        async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+            await writer.write(b"a record")
+    [line] = [record for record in caplog.records if "committed" in record.message]
+    fields = vars(line)
+    assert fields["writer"] == writer.writer_id
+    assert fields["path"] == str(tmp_path / "pages")
+    assert fields["shard"] == f"pages-{writer.writer_id}-000000.tfrecord"
+    assert (fields["records"], fields["bytes"]) == (1, 24)

@@ -1,0 +1,81 @@
+"""`info` says which writers of a data set are alive, which have died, and which were recovered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec._shards.ownership import liveness
+from asyncrec._shards.ownership.marks import put_mark
+from asyncrec._shards.writing.open_job import whole_job_header
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+def states(report: tools.InfoReport) -> dict[str, str]:
+    (dataset,) = report.datasets
+    return {writer.id: writer.state for writer in dataset.writers}
+
+
+async def test_one_that_lives_one_that_died_and_one_that_was_recovered(tmp_path: Path) -> None:
+    home, copy = tmp_path / "d", tmp_path / "copy"
+    async with asyncrec.open_sharded_writer(home / "pages", writer_id="ended") as ended:
+        await ended.write(b"one")
+    async with asyncrec.open_sharded_writer(home / "pages", writer_id="one") as one:
+        await one.write(b"one")
+        await one.commit()
+        await one.write(b"two")
+        await one.flush()
+        assert states(await tools.info(home / "pages")) == {"ended": "closed", "one": "alive"}
+        shutil.copytree(home, copy)  # as it would be if it were killed now
+    (dead,) = [writer for writer in (await tools.info(copy / "pages")).datasets[0].writers if writer.state == "dead"]
+    assert (dead.id, dead.shards, dead.records) == ("one", 1, 1)
+    assert dead.job is not None
+    assert dead.job.kind == "rolling"
+    assert json.loads(json.dumps(dead.to_json()))["job"]["kind"] == "rolling"
+    assert states(await tools.info(copy)) == {"ended": "closed", "one": "dead"}, "and it disturbs nothing"
+    await asyncrec.recover(copy / "pages")
+    assert states(await tools.info(copy / "pages")) == {"ended": "closed", "one": "recovered"}
+
+
+async def test_one_that_was_given_up(tmp_path: Path) -> None:
+    home, copy = tmp_path / "d", tmp_path / "copy"
+    async with asyncrec.open_sharded_writer(home / "pages", writer_id="one") as one:
+        await one.write(b"one")
+        await one.commit()
+        shutil.copytree(home, copy)
+    await asyncrec.recover(copy / "pages", abandon=["one"])
+    assert states(await tools.info(copy / "pages")) == {"one": "given up"}
+
+
+async def test_a_data_set_of_which_nothing_is_committed_yet(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="one") as one:
+        await one.write(b"one")
+        report = await tools.info(tmp_path / "pages")
+        assert (report.kind, report.records, report.shards) == ("data set", 0, 0)
+        assert states(report) == {"one": "alive"}
+    with pytest.raises(ObjectNotFoundError):
+        await tools.info(tmp_path / "others")
+
+
+async def test_in_a_store_a_lock_on_this_machine_tells_and_of_others_nobody_knows() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="one") as one:
+        await put_mark(storage, whole_job_header(storage, "pages", writer="two", metadata={}, host="elsewhere"))
+        life = liveness.Life.begin()
+        life.end(keep=True)
+        header = whole_job_header(
+            storage, "pages", writer="three", metadata={}, host=liveness.this_host(), life=life.token
+        )
+        await put_mark(storage, header)
+        await one.write(b"one")
+        await one.commit()
+        report = await tools.info("pages", storage=storage)
+        assert states(report) == {"one": "alive", "three": "dead", "two": "unknown"}

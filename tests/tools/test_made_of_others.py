@@ -1,0 +1,155 @@
+"""filter, sample, merge and dedupe write what they say, with keys, schema and metadata, all or nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from tool_data import SCHEMA, change, data_names, example, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import DatasetError, FormatError, ObjectExistsError
+from asyncrec.storage._base import Storage
+
+pytestmark = pytest.mark.anyio
+
+
+async def records_of(storage: Storage, path: str) -> list[bytes]:
+    async with asyncrec.open_dataset(path, storage=storage) as dataset:
+        return await dataset.get_many(range(len(dataset)))
+
+
+def where(*texts: str) -> list[tools.Where]:
+    return [tools.Where.parse(text) for text in texts]
+
+
+def into(storage: Storage) -> dict[str, Any]:
+    return {"storage": storage, "target_storage": storage}
+
+
+async def test_filter_keeps_what_meets_the_conditions_with_its_keys(storage: Storage) -> None:
+    await write_pages(storage, compression="GZIP")
+    report = await tools.filter("pages", "some", where=where("label=1", "emb>=10"), **into(storage))
+    assert (report.read, report.records, len(report.shards)) == (30, 7, 1)
+    assert await records_of(storage, "some") == [example(n) for n in range(10, 30) if n % 3 == 1]
+    manifest = await asyncrec.read_manifest("some", storage=storage)
+    assert manifest.schema == SCHEMA.to_json()
+    assert manifest.shards[0].compression == "GZIP"
+    assert manifest.metadata["made"] == "here"
+    assert manifest.metadata["filtered"] == {"source": "pages", "where": ["label = 1", "emb >= 10"]}
+    assert (await tools.get_record("some", key="key 13", storage=storage)).data == example(13)
+    with pytest.raises(ObjectExistsError):
+        await tools.filter("pages", "some", where=where("label=1"), **into(storage))
+
+
+@pytest.mark.parametrize("condition", ["nobody=1", "label=x"])
+async def test_filter_writes_nothing_for_a_condition_that_cannot_be(storage: Storage, condition: str) -> None:
+    await write_pages(storage)
+    before = await names(storage)
+    with pytest.raises(ValueError, match="feature"):
+        await tools.filter("pages", "some", where=where(condition), **into(storage))
+    assert await names(storage) == before
+
+
+async def test_what_is_damaged_is_not_written_at_all(storage: Storage) -> None:
+    await write_pages(storage)
+    shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[2].path
+    await change(storage, shard, 40)
+    before = await data_names(storage)
+    with pytest.raises(FormatError):
+        await tools.filter("pages", "some", where=where("label<9"), **into(storage))
+    with pytest.raises(FormatError):
+        await tools.merge(["pages", "pages"], "some", **into(storage))
+    with pytest.raises(FormatError):
+        await tools.dedupe("pages", "some", **into(storage))
+    assert await data_names(storage) == before
+
+
+async def test_a_target_that_is_called_as_a_file_of_records_is_one(storage: Storage) -> None:
+    await write_pages(storage)
+    await tools.filter("pages", "some.tfrecord", where=where("label=2"), compression="gzip", **into(storage))
+    async with asyncrec.open_reader("some.tfrecord", storage=storage) as reader:
+        assert [record async for record in reader] == [example(n) for n in range(30) if n % 3 == 2]
+        assert reader.compression == "GZIP"
+    with pytest.raises(ObjectExistsError):
+        await tools.filter("pages", "some.tfrecord", where=where("label=2"), **into(storage))
+
+
+async def test_a_sample_is_the_same_for_a_seed_and_in_order(storage: Storage) -> None:
+    await write_pages(storage)
+    report = await tools.sample("pages", "some", records=7, seed=3, **into(storage))
+    assert (report.read, report.records) == (30, 7)
+    drawn = await records_of(storage, "some")
+    async with tools.open_sample("pages", records=7, seed=3, storage=storage) as stream:
+        shown = [found async for records in stream for found in records]
+    assert [found.data for found in shown] == drawn
+    assert [found.data for found in shown] == [example(found.number) for found in shown]
+    assert len({found.number for found in shown}) == 7
+    async with tools.open_sample("pages-*.tfrecord", records=7, seed=3, storage=storage) as stream:
+        assert [found.data async for records in stream for found in records] == drawn
+    await tools.sample("pages", "half", fraction=0.5, **into(storage))
+    assert len(await records_of(storage, "half")) == 15
+    await tools.sample("pages", "all", records=99, **into(storage))
+    assert await records_of(storage, "all") == [example(n) for n in range(30)]
+    for wrong in ({}, {"records": 1, "fraction": 0.1}, {"records": -1}, {"fraction": 1.1}):
+        with pytest.raises(ValueError, match=r"draw|fraction"):
+            await tools.sample("pages", "no", **wrong, **into(storage))
+
+
+async def test_any_record_is_as_likely_to_be_drawn(storage: Storage) -> None:
+    await write_pages(storage)
+    seen: Counter[int] = Counter()
+    for seed in range(300):
+        async with tools.open_sample("pages", records=3, seed=seed, storage=storage) as stream:
+            seen.update([found.number async for records in stream for found in records])
+    # 30 each are expected, with a deviation of 5.2.
+    assert len(seen) == 30
+    assert 9 <= min(seen.values()) <= max(seen.values()) <= 51
+
+
+async def test_merge_puts_one_behind_the_other_with_all_keys(storage: Storage) -> None:
+    await write_pages(storage, "a", records=12, compression="GZIP")
+    await write_pages(storage, "b", records=5)
+    await asyncrec.write_records("c.tfrecord", [b"one"], storage=storage)
+    report = await tools.merge(["a", "b"], "both", **into(storage))
+    assert (report.sources, report.read, report.records) == (["a", "b"], 17, 17)
+    assert await records_of(storage, "both") == [example(n) for n in [*range(12), *range(5)]]
+    assert (await tools.get_record("both", key="key 11", storage=storage)).data == example(11)
+    assert (await asyncrec.read_manifest("both", storage=storage)).shards[0].compression == "GZIP"
+    with pytest.raises(DatasetError, match=r"c\.tfrecord: it has no schema, unlike a"):
+        await tools.merge(["a", "c.tfrecord"], "none", **into(storage))
+    with pytest.raises(ValueError, match="nothing to merge"):
+        await tools.merge([], "none", **into(storage))
+
+
+@pytest.mark.parametrize("limit", [64 << 20, 100])
+async def test_dedupe_keeps_one_of_those_that_are_the_same(
+    storage: Storage, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec.tools._identity._MEMORY", limit)
+    await write_pages(storage, "a", records=12)
+    await write_pages(storage, "b", records=20)
+    await tools.merge(["a", "b"], "both", **into(storage))
+    report = await tools.dedupe("both", "once", **into(storage))
+    assert (report.read, report.records) == (32, 20)
+    assert await records_of(storage, "once") == [example(n) for n in range(20)]
+    await tools.dedupe("both", "keys", by="key", keep="last", **into(storage))
+    assert await records_of(storage, "keys") == [example(n) for n in range(20)]
+    await tools.dedupe("both", "labels", by="feature:label", **into(storage))
+    assert await records_of(storage, "labels") == [example(n) for n in range(3)]
+    await tools.dedupe("both", "last", by="feature:label", keep="last", **into(storage))
+    assert await records_of(storage, "last") == [example(n) for n in (17, 18, 19)]
+
+
+async def test_dedupe_says_what_records_cannot_be_known_by(storage: Storage) -> None:
+    await asyncrec.write_records("x.tfrecord", [example(1), asyncrec.encode_example({"b": 1})] * 2, storage=storage)
+    report = await tools.dedupe("x.tfrecord", "once.tfrecord", by="feature:b", **into(storage))
+    assert report.records == 3, "a record without the feature is like no other"
+    with pytest.raises(DatasetError, match="no keys"):
+        await tools.dedupe("x.tfrecord", "no", by="key", **into(storage))
+    with pytest.raises(ValueError, match="no feature 'c'; there are b, emb, label, text"):
+        await tools.dedupe("x.tfrecord", "no", by="feature:c", **into(storage))
+    with pytest.raises(ValueError, match="'content', 'key' or 'feature:NAME'"):
+        await tools.dedupe("x.tfrecord", "no", by="b", **into(storage))

@@ -1,0 +1,180 @@
+"""`watch` shows who is at work on a data set and how each gets on, and takes part in nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import Journal
+from asyncrec._shards.writing import telling
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.tools import WatchReport
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def seldom_is_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a store, too, a status is told as often as on a disk."""
+    monkeypatch.setattr(telling, "_STORE_SECONDS", 0.001)
+
+
+@asynccontextmanager
+async def writing(path: object, **options: object) -> AsyncIterator[asyncrec.ShardedWriter]:
+    async with asyncrec.open_sharded_writer(path, status_seconds=0.001, **options) as writer:  # type: ignore[arg-type]
+        yield writer
+
+
+async def told(watch: tools.Watch, records: int) -> WatchReport:
+    """What is seen once the only writer has said that it took so many records."""
+    while True:
+        report = await watch.look()
+        if report.writers and report.writers[0].status and report.writers[0].status.taken_records == records:
+            return report
+
+
+def dies(folder: Path, **fields: object) -> JobHeader:
+    """A writer of this machine that has died and left its header."""
+    given = {"kind": "rolling", "name": "pages", "writer": "gone", "url": f"{folder}/pages", "key": "pages"} | fields
+    header = JobHeader(metadata={}, since="2026-01-01T00:00:00+00:00", **given)  # type: ignore[arg-type]
+    Journal.begin(LocalStorage(folder), header).end(keep=True)
+    return header
+
+
+async def test_a_writer_at_work_is_seen_with_what_it_took_and_what_is_not_safe(storage: Storage) -> None:
+    async with tools.open_watch("set/pages", storage=storage) as watch:
+        assert not (await watch.look()).there
+        async with writing("set/pages", storage=storage) as writer:
+            await writer.write_many([b"x" * 100] * 5)
+            report = await told(watch, 5)
+            [seen] = report.writers
+            assert (seen.id, seen.state, seen.pid) == (writer.writer_id, "at work", os.getpid())
+            assert (report.records, report.uncommitted_records) == (0, 5)
+            assert report.at_risk > 0
+            await writer.commit()
+            await writer.write(b"one more")
+            report = await told(watch, 6)
+            assert (report.records, report.uncommitted_records, report.shards) == (5, 1, 1)
+        report = await watch.look()
+        assert (report.writers, report.records, report.there) == ((), 6, True)
+    assert [info.key async for info in storage.list_objects("set/_jobs/")] == []
+
+
+async def test_what_was_flushed_to_a_disk_is_not_at_risk(tmp_path: Path) -> None:
+    async with tools.open_watch(tmp_path / "pages") as watch, writing(tmp_path / "pages") as writer:
+        await writer.write(b"a record")
+        await writer.flush(require="spooled")
+        report = await told(watch, 1)
+        while report.at_risk:
+            report = await watch.look()
+        assert report.uncommitted_records == 1
+
+
+async def test_nothing_is_left_beside_the_data_set(tmp_path: Path) -> None:
+    async with writing(tmp_path / "pages") as writer:
+        await writer.write(b"a record")
+        async with tools.open_watch(tmp_path / "pages") as watch:
+            await told(watch, 1)
+        assert list(tmp_path.glob(".*~status.partial"))
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".") or "status" in path.name]
+
+
+async def test_a_writer_that_died_is_told_dead_and_recover_takes_its_status_away(tmp_path: Path) -> None:
+    header = dies(tmp_path)
+    status = tmp_path / ".pages.gone~status.partial"
+    status.write_bytes(b"00000000 half a sta")
+    report = await tools.watch(tmp_path / "pages")
+    assert [(seen.id, seen.state, seen.status) for seen in report.writers] == [(header.writer, "dead", None)]
+    await asyncrec.recover(tmp_path / "pages")
+    assert not status.exists()
+    assert (await tools.watch(tmp_path / "pages")).writers == ()
+    with pytest.raises(ObjectNotFoundError):
+        await tools.watch(tmp_path / "others")
+
+
+async def test_a_writer_elsewhere_that_has_said_nothing_is_silent_and_not_dead(storage: Storage) -> None:
+    header = JobHeader(
+        kind="rolling", name="pages", writer="far", url="x/pages", key="pages", metadata={}, host="far", life="abc"
+    )
+    await storage.put("_jobs/pages/far.json", header.encode())
+    [seen] = (await tools.watch("pages", storage=storage)).writers
+    assert (seen.state, seen.status, seen.host) == ("silent", None, "far")
+
+
+async def test_a_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
+    async with writing("pages", storage=storage, spool=tmp_path / "spool") as writer:
+        await writer.write(b"a record")
+        async with tools.open_watch(tmp_path / "spool") as watch:
+            report = await told(watch, 1)
+    assert [(seen.id, seen.spool, seen.state) for seen in report.writers] == [(writer.writer_id, True, "at work")]
+    assert [path.name for path in (tmp_path / "spool").iterdir() if "status" in path.name] == []
+
+
+async def test_a_status_that_cannot_be_told_is_no_fault_of_the_writers(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    put = type(storage).put
+
+    async def refuse(self: Storage, key: str, data: bytes, **options: bool) -> object:
+        if key.endswith(".status"):
+            tried.append(key)
+            raise PermissionError("no")
+        return await put(self, key, data, **options)
+
+    monkeypatch.setattr(type(storage), "put", refuse)
+    monkeypatch.setattr(
+        telling.StatusFile, "write", lambda *_: tried.append("file") or (_ for _ in ()).throw(OSError())
+    )
+    async with writing("pages", storage=storage) as writer:
+        while len(tried) < 3:
+            await writer.write(b"a record")
+            await writer.flush()
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == writer.stats().records
+
+
+async def test_recover_removes_a_status_that_came_when_its_job_had_ended(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await writer.write(b"a record")
+    await storage.put(f"_jobs/pages/{writer.writer_id}.status", b"late")
+    assert (await tools.watch("pages", storage=storage)).writers == ()
+    await asyncrec.recover("pages", storage=storage)
+    assert [info.key async for info in storage.list_objects("_jobs/")] == []
+
+
+async def test_a_look_reads_only_the_segments_that_are_new(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    get = type(storage).get
+
+    async def counted(self: Storage, key: str, **options: int) -> bytes:
+        if "_manifest" in key:
+            read.append(key)
+        return await get(self, key, **options)
+
+    monkeypatch.setattr(type(storage), "get", counted)
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        async with tools.open_watch("pages", storage=storage) as watch:
+            for number in range(3):
+                await writer.write(b"a record")
+                await writer.commit()
+                assert (await watch.look()).records == number + 1
+                assert (await watch.look()).records == number + 1
+    assert len(read) == len(set(read)) == 3
+
+
+async def test_records_are_counted_by_a_feature_from_the_first_of_each_shard(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=10) as writer:
+        for number in range(30):
+            await writer.write(asyncrec.encode_example({"label": number % 3, "text": "a"}))
+    report = await tools.watch("pages", by="label", storage=storage)
+    assert report.classes == {"0": 10, "1": 10, "2": 10}
+    assert (await tools.watch("pages", by="nothing", storage=storage)).classes == {"absent": 30}

@@ -1,0 +1,170 @@
+"""The README's first crawler is killed with -9 at random moments, and started again each time, on a real local site.
+
+It is copied from the page. At the end every page is there exactly once, with its URL, status, headers and time; and
+what was fetched twice had been asked for in the last seconds before a kill. The site notes when it was asked for what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from row import Row
+
+from asyncrec import blocking, pages
+
+_README = Path(__file__).parents[2] / "README.md"
+# Beyond flush_seconds: what was on its way, and a machine that has other things to do.
+_LATE = 3.0
+_MOST_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Form:
+    """How large it is. ``flush_seconds``: `None` for the page's own, which is the default of five."""
+
+    pages: int
+    delay: float
+    kills: int
+    least: float
+    most: float
+    flush_seconds: float | None
+
+    @classmethod
+    def of(cls, rounds: int) -> Form:
+        if rounds < 500:
+            return cls(pages=1300, delay=0.1, kills=max(3, rounds // 25), least=0.5, most=2.5, flush_seconds=0.5)
+        return cls(pages=5000, delay=0.25, kills=rounds // 25, least=1.0, most=10.0, flush_seconds=None)
+
+
+class Site(ThreadingHTTPServer):
+    """Gives each page after a while.
+
+    Attributes:
+        asked: the times at which it was asked for each path.
+        count: of all of them.
+    """
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, delay: float) -> None:
+        self.asked = defaultdict[str, list[float]](list)
+        self.count = 0
+        lock, site = threading.Lock(), self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                with lock:
+                    site.asked[self.path].append(time.monotonic())
+                    site.count += 1
+                time.sleep(delay)
+                page = b"<html>%s</html>" % self.path.encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html; charset=utf-8")
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+            def handle(self) -> None:
+                with suppress(ConnectionError):  # it was killed
+                    super().handle()
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+def crawler(form: Form, port: int) -> str:
+    """The program: the page's own lines, after those that it takes for granted."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", _README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    lines = next(block for block in blocks if "open_sharded_writer" in block)
+    program = f"urls = [f'http://127.0.0.1:{port}/{{n}}' for n in range({form.pages})]\n"
+    if form.flush_seconds is not None:
+        lines = lines.replace('"crawl/pages",', f'"crawl/pages", flush_seconds={form.flush_seconds},')
+    return program + lines
+
+
+def looked(folder: Path, form: Form, port: int) -> list[str]:
+    """What is wrong about the pages that are there at the end."""
+    problems = []
+    found: Counter[str] = Counter()
+    with blocking.open_dataset(folder / "crawl" / "pages") as dataset:
+        for number in range(len(dataset)):
+            page = pages.PAGE.decode(dataset[number])
+            found[page["url"]] += 1
+            headers = b"Content-Type: text/html" in page["headers"]
+            if not (page["status"] == 200 and headers and page["date"] and page["content"].startswith(b"<html>")):
+                problems.append(f"{page['url']} is not whole: {page}")
+    wanted = {f"http://127.0.0.1:{port}/{number}" for number in range(form.pages)}
+    problems += [f"{url} is missing" for url in sorted(wanted - set(found))]
+    problems += [f"{url} is there {times} times" for url, times in found.items() if times > 1 or url not in wanted]
+    return problems
+
+
+def fetched_again(site: Site, killed: list[float]) -> Iterator[float]:
+    """How long before a kill each page was asked for that was asked for again after it.
+
+    The client asks again within a run, too, where a connection broke.
+    """
+    for times in site.asked.values():
+        for first, then in itertools.pairwise(times):
+            if kills := [kill for kill in killed if first < kill <= then]:
+                yield kills[0] - first
+
+
+def crawl(seed: int, rounds: int) -> Row:
+    form, rng = Form.of(rounds), random.Random(f"{seed} crawl")
+    folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
+    site = Site(form.delay)
+    threading.Thread(target=site.serve_forever, daemon=True).start()
+    (folder / "crawler.py").write_text(crawler(form, site.server_port))
+    command = [sys.executable, "crawler.py"]
+    killed = []
+    for _ in range(form.kills):
+        begun = site.count
+        with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as process:
+            deadline = time.monotonic() + _MOST_SECONDS
+            while site.count == begun and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(form.least + rng.random() * (form.most - form.least))
+                break  # it has everything
+            killed.append(time.monotonic())
+            process.send_signal(signal.SIGKILL)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False)
+    site.shutdown()
+    site.server_close()
+    problems = [done.stderr[-2000:]] if done.returncode else looked(folder, form, site.server_port)
+    twice = list(fetched_again(site, killed))
+    limit = (form.flush_seconds or 5.0) + _LATE
+    problems += [f"fetched again: what was asked for {age:.1f} s before a kill" for age in twice if age > limit]
+    if len(killed) < form.kills:
+        problems.append(f"it had everything after {len(killed)} kills: it takes a slower site")
+    for problem in problems[:5]:
+        print(problem, flush=True)
+    if not problems:
+        shutil.rmtree(folder)
+    oldest = max(twice, default=0.0)
+    what = f"kill -9 of README's crawler ({form.pages:,} pages, {len(twice):,} twice, {oldest:.1f} s old)"
+    return Row(what, len(killed), len(problems), seed)
+
+
+ROUNDS = [crawl]

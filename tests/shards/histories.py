@@ -90,6 +90,7 @@ def histories(draw: st.DrawFn) -> list[Named]:
                 schema=schema,
                 metadata=metadata,
                 closed=True,
+                extra=draw(st.sampled_from(({}, {"recovered_by": "another"}, {"later": [1]}))),
             )
             found.append((draw(st.sampled_from((f"{writer}-closed.jsonl", f"{writer}-closed.json"))), closing))
     return found
@@ -153,4 +154,5 @@ def _state(writer: str, described: list[Segment], shards: Mapping[str, tuple[str
         len(entries),
         sum(entry.records for entry in entries),
         own[-1].time,
+        any(each.closed and "recovered_by" in each.extra for each in own),
     )

@@ -34,6 +34,7 @@ async def main():
         await writer.write(b"x")
     here = [name for name, on_loop in importing if on_loop and name.startswith(("asyncrec._", "anyio._backends"))]
     assert not here, here
+    assert not asyncrec.native.FUNCTIONS or "numpy" not in sys.modules, "where nothing was written before it is not needed"
     assert getattr(asyncrec, sys.argv[3]) is opener.__wrapped__.__globals__[sys.argv[3]]
     assert "compression" in inspect.signature(opener).parameters
     try:
@@ -41,6 +42,10 @@ async def main():
             raise AssertionError("it is none")
     except TypeError:
         pass
+    async with asyncrec.open_sharded_writer(sys.argv[1] + "/pages") as writer:  # there may be a manifest to be merged
+        await writer.write(b"x")
+    here = [name for name, on_loop in importing if on_loop and name.startswith("numpy")]
+    assert not here, here
 
 if sys.argv[2] == "asyncio":
     import asyncio

@@ -20,7 +20,6 @@ from asyncrec._shards.commit.compaction import compact_manifest
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest import loading
-from asyncrec._shards.manifest.following import ManifestFollower
 from asyncrec._shards.manifest.loading import list_manifest, load_history
 from asyncrec._shards.manifest.names import checkpoint_key, manifest_prefix, segment_key
 from asyncrec._shards.manifest.segment import Segment, format_time, parse_segment
@@ -306,54 +305,6 @@ async def create_unlisted(path: Path) -> None:
     """A shard that nobody committed stays out."""
     async with asyncrec.open_storage(path.parent) as folder:
         await create(folder, "pages-dead-000000.tfrecord", b"")
-
-
-async def test_who_follows_a_manifest_reads_a_new_checkpoint_and_else_only_segments_that_are_new() -> None:
-    store = Store()
-    a = Writer(store, "a")
-    follower = ManifestFollower(store, "pages", path="pages")
-    assert await follower.load() is None
-    await a.commit(3)
-
-    async def look() -> list[str]:
-        """What is read by a look, which sees what everybody sees."""
-        store.asked.clear()
-        manifest = await follower.load()
-        asked = [key.removeprefix(P) for what, key in store.asked if what == "open"]
-        assert manifest is not None
-        assert await follower.load() is manifest
-        assert manifest == await asyncrec.read_manifest("pages", storage=store)
-        return asked
-
-    assert await look() == [f"a-{n:06d}.jsonl" for n in range(3)]
-    assert await look() == []
-    done = await compact(store)
-    assert [done.checkpoint] == [P + key for key in await look()]
-    await a.commit()
-    assert await look() == ["a-000003.jsonl"]
-    store.now += 2 * HOUR
-    assert (await compact(store)).deleted
-    assert len(await look()) == 1
-    await a.close()
-    assert await look() == ["a-closed.jsonl"]
-
-
-async def test_who_follows_a_data_set_that_was_made_anew_has_nothing_of_the_old_one() -> None:
-    store = Store()
-    follower = ManifestFollower(store, "pages", path="pages")
-    await Writer(store, "a").commit(2)
-    first = await follower.load()
-    for key in await store.keys():
-        await store.delete(P + key)
-    assert await follower.load() is None
-    await Writer(store, "b").commit(1)
-    await follower.load()
-    for key in await store.keys():
-        await store.delete(P + key)
-    await Writer(store, "b", 7).commit(1)  # under the same name
-    now = await follower.load()
-    assert now == await asyncrec.read_manifest("pages", storage=store)
-    assert first != now
 
 
 async def test_what_is_deleted_is_in_the_checkpoint_that_was_just_made_whatever_an_older_one_says() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .bystanders import bystanders, elsewhere
 from .operations import Drawing, theme
 from .sources import CONVERTED, DAMAGED, SOURCE
 
@@ -120,42 +121,6 @@ def _writer(
     return spec
 
 
-def _bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None:
-    rng = drawing.rng
-    machine = path.split("/")[1] if path.startswith("/") else "m0"
-    for _ in range(rng.choice((0, 0, 1, 2, 3))):
-        start = rng.choice((rng.random() * 10, drawing.later()))
-        what: dict[str, Any] = {"kind": "recover", "path": spool if spool is not None and rng.random() < 0.5 else path}
-        if rng.random() < 0.2:
-            what.update(gives_up=rng.choice(("dead", "any")), target=path)
-        if rng.random() < 0.3:
-            options = rng.choice(({}, {"delete": True}, {"adopt": True}))
-            what = {"kind": "verify", "path": path, "options": options}
-        if rng.random() < 0.2 and drawing.may("uploads --remove"):
-            what = {"kind": "uploads", "path": (spool or path).rpartition("/")[0] + "/"}
-            start = 90_000.0 * (1 + rng.random())  # it takes what is older than a day
-        drawing.process(
-            what, machine=machine if what["path"].startswith("/") else _elsewhere(drawing, path), start=start
-        )
-    if rng.random() < 0.35:
-        for _ in range(rng.choice((1, 1, 2, 3))):
-            _compactor(drawing, path, machine)
-
-
-def _compactor(drawing: Drawing, path: str, machine: str) -> None:
-    """Who merges the manifest, again and again: at once, or so much later that what was merged goes."""
-    rng = drawing.rng
-    pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]
-    spec = {"kind": "compact", "path": path, "grace": rng.choice((60.0, 60.0, 600.0)), "pauses": pauses}
-    where = machine if path.startswith("/") else _elsewhere(drawing, path)
-    drawing.process(spec, machine=where, start=rng.choice((rng.random() * 10, 100 * rng.random(), drawing.later())))
-
-
-def _elsewhere(drawing: Drawing, path: str, spool: str | None = None) -> str:
-    """A machine: of who works on a store, any."""
-    return "m1" if not path.startswith("/") and spool is None and drawing.chance(0.25) else "m0"
-
-
 @theme("crawl", 4.0)
 def crawl(drawing: Drawing) -> None:
     """Rolling writers that die and come again, on a disk, with a spool, or straight into a store."""
@@ -167,10 +132,10 @@ def crawl(drawing: Drawing) -> None:
         spool = f"/m0/{path.split('/')[-2]}-spool{number}" if where == "spool" else None
         start = 0.0
         for _ in range(rng.choice((1, 2, 3))):
-            machine = _elsewhere(drawing, path, spool)
+            machine = elsewhere(drawing, path, spool)
             drawing.process(_writer(drawing, path, fixed=False, spool=spool, mode=mode), start=start, machine=machine)
             start += drawing.later()
-        _bystanders(drawing, path, spool=spool)
+        bystanders(drawing, path, spool=spool)
 
 
 @theme("fixed", 2.0)
@@ -192,7 +157,7 @@ def fixed(drawing: Drawing) -> None:
         spec["options"]["num_shards"] = shards
         if rng.random() < 0.2:
             spec["options"]["take_over"] = True
-        machine = _elsewhere(drawing, path, spool)
+        machine = elsewhere(drawing, path, spool)
         process = drawing.process(spec, start=start + rng.random(), safe=safe, machine=machine)
         if rng.random() < 0.3:
             process["takes_back"] = True
@@ -205,7 +170,7 @@ def fixed(drawing: Drawing) -> None:
     if rng.random() < 0.5:
         late = _writer(drawing, path, fixed=False)
         drawing.process(late, start=start + drawing.later())
-    _bystanders(drawing, path)
+    bystanders(drawing, path)
 
 
 def _taken_over(drawing: Drawing, path: str) -> None:
@@ -222,7 +187,7 @@ def _taken_over(drawing: Drawing, path: str) -> None:
     drawing.process(first, start=0.0, machine="m1", safe=rng.random() < 0.7)
     drawing.process(second, start=rng.choice((5.0, 500.0)) * (1 + rng.random()), machine="m0")
     if rng.random() < 0.5:
-        _bystanders(drawing, path)
+        bystanders(drawing, path)
 
 
 @theme("replace", 2.0)
@@ -242,12 +207,12 @@ def replace(drawing: Drawing) -> None:
             spec.update(num_shards=rng.randint(1, 3), memory_limit=rng.choice((500, 64 << 20)))
         else:
             spec = _writer(drawing, path, fixed=rng.random() < 0.6, mode="replace")
-        drawing.process(spec, start=start + rng.random() * 2, safe=alone, machine=_elsewhere(drawing, path))
+        drawing.process(spec, start=start + rng.random() * 2, safe=alone, machine=elsewhere(drawing, path))
         if not together or rng.random() < 0.3:
             start += 200_000.0 if not together else drawing.later()
     if rng.random() < 0.5 and together:
         drawing.process(_writer(drawing, path, fixed=False), start=start + rng.random() * 2)
-    _bystanders(drawing, path)
+    bystanders(drawing, path)
 
 
 @theme("joint", 1.0)
@@ -274,10 +239,10 @@ def joint(drawing: Drawing) -> None:
         limits = rng.choice(({}, {"max_shard_records": 2}, {"max_shard_bytes": 500}))
         given = {**options, "take_over": rng.random() < 0.3}
         spec = {"kind": "joint", "path": path, "options": given, "parts": parts, "limits": limits}
-        drawing.process(spec, start=start + rng.random(), machine=_elsewhere(drawing, path))
+        drawing.process(spec, start=start + rng.random(), machine=elsewhere(drawing, path))
         if rng.random() < 0.7:
             start += drawing.later()
-    _bystanders(drawing, path)
+    bystanders(drawing, path)
 
 
 @theme("tools", 2.0)
@@ -305,13 +270,13 @@ def tools(drawing: Drawing) -> None:
     start = 0.0
     safe = drawing.spared("a tool that fails")
     for _ in range(rng.choice((1, 2, 3))):
-        drawing.process(spec, start=start + rng.random() * 5, safe=safe, machine=_elsewhere(drawing, path))
+        drawing.process(spec, start=start + rng.random() * 5, safe=safe, machine=elsewhere(drawing, path))
         if not drawing.may("tools at once"):
             start += 200_000.0
         elif rng.random() < 0.7:
             start += drawing.later()
     if tool != "repair" and drawing.may("recover beside tools"):
-        _bystanders(drawing, path)
+        bystanders(drawing, path)
 
 
 @theme("files", 1.0)

@@ -15,8 +15,7 @@ import zlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from crc32c import crc32c
-
+from asyncrec._framing.crc import crc32c
 from asyncrec._numpy import np
 from asyncrec.errors import ManifestError
 

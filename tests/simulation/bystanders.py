@@ -1,0 +1,46 @@
+"""Who works on a data set while others write to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .operations import Drawing
+
+__all__ = ["bystanders", "elsewhere"]
+
+
+def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None:
+    """Those who recover, verify, tidy up and merge manifests, while others write."""
+    rng = drawing.rng
+    machine = path.split("/")[1] if path.startswith("/") else "m0"
+    for _ in range(rng.choice((0, 0, 1, 2, 3))):
+        start = rng.choice((rng.random() * 10, drawing.later()))
+        what: dict[str, Any] = {"kind": "recover", "path": spool if spool is not None and rng.random() < 0.5 else path}
+        if rng.random() < 0.2:
+            what.update(gives_up=rng.choice(("dead", "any")), target=path)
+        if rng.random() < 0.3:
+            options = rng.choice(({}, {"delete": True}, {"adopt": True}))
+            what = {"kind": "verify", "path": path, "options": options}
+        if rng.random() < 0.2 and drawing.may("uploads --remove"):
+            what = {"kind": "uploads", "path": (spool or path).rpartition("/")[0] + "/"}
+            start = 90_000.0 * (1 + rng.random())  # it takes what is older than a day
+        drawing.process(
+            what, machine=machine if what["path"].startswith("/") else elsewhere(drawing, path), start=start
+        )
+    if rng.random() < 0.35:
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            _compactor(drawing, path, machine)
+
+
+def _compactor(drawing: Drawing, path: str, machine: str) -> None:
+    """Who merges the manifest, again and again: at once, or so much later that what was merged goes."""
+    rng = drawing.rng
+    pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]
+    spec = {"kind": "compact", "path": path, "grace": rng.choice((60.0, 60.0, 600.0)), "pauses": pauses}
+    where = machine if path.startswith("/") else elsewhere(drawing, path)
+    drawing.process(spec, machine=where, start=rng.choice((rng.random() * 10, 100 * rng.random(), drawing.later())))
+
+
+def elsewhere(drawing: Drawing, path: str, spool: str | None = None) -> str:
+    """A machine: of who works on a store, any."""
+    return "m1" if not path.startswith("/") and spool is None and drawing.chance(0.25) else "m0"

@@ -34,7 +34,7 @@ async def main():
         await writer.write(b"x")
     here = [name for name, on_loop in importing if on_loop and name.startswith(("asyncrec._", "anyio._backends"))]
     assert not here, here
-    assert not asyncrec.native.FUNCTIONS or "numpy" not in sys.modules, "where nothing was written before it is not needed"
+    assert not asyncrec.native.FUNCTIONS or "numpy" not in sys.modules, "there is nothing to be merged"
     assert getattr(asyncrec, sys.argv[3]) is opener.__wrapped__.__globals__[sys.argv[3]]
     assert "compression" in inspect.signature(opener).parameters
     try:

@@ -21,7 +21,7 @@ from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest import loading
 from asyncrec._shards.manifest.loading import list_manifest, load_history
-from asyncrec._shards.manifest.names import checkpoint_key, manifest_prefix, segment_key
+from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, manifest_prefix, segment_key
 from asyncrec._shards.manifest.segment import Segment, format_time, parse_segment
 from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
 from asyncrec.storage import Storage
@@ -328,3 +328,17 @@ async def test_what_is_deleted_is_in_the_checkpoint_that_was_just_made_whatever_
         done = await compact(store)
     assert done.written
     assert (await seen(store))["shards"][:5] == wanted["shards"]
+
+
+async def test_a_checkpoint_under_the_number_of_another_is_an_error() -> None:
+    """The next one would take the wrong number, and what it covers might go too early."""
+    store = Store()
+    await Writer(store, "a").commit(2)
+    done = await compact(store)
+    assert done.checkpoint is not None
+    content = await store.get(done.checkpoint)
+    pointer = {"version": 3, "checkpoint": checkpoint_key("pages", 7, "x").rpartition("/")[2]}
+    await store.put(checkpoint_pointer_key("pages", 7), json.dumps(pointer).encode())
+    await store.put(checkpoint_key("pages", 7, "x"), content)
+    with pytest.raises(ManifestError, match="it says that it is checkpoint 1"):
+        await seen(store)

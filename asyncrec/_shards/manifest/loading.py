@@ -179,8 +179,11 @@ async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> Hist
     """Load the newest checkpoint of a list; where there is none, an empty history is returned."""
     if not listed.newest:
         return await in_thread(History)
-    maker = await pointed_checkpoint(folder, name, listed, listed.newest)
-    return await read_checkpoint(folder, checkpoint_key(name, listed.newest, maker))
+    key = checkpoint_key(name, listed.newest, await pointed_checkpoint(folder, name, listed, listed.newest))
+    history = await read_checkpoint(folder, key)
+    if history.checkpoint != listed.newest:
+        raise ManifestError(f"{folder.root}/{key}: it says that it is checkpoint {history.checkpoint}, of another name")
+    return history
 
 
 async def _merged_with(folder: Storage, name: str, history: History, listed: ListedManifest) -> History:

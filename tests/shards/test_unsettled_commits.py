@@ -1,4 +1,4 @@
-"""A commit whose answer was lost is made again, and then nothing of the doubt is left."""
+"""With a spool a commit is tried again until its outcome is known; then no doubt is left, and no more is tried."""
 
 from __future__ import annotations
 
@@ -59,3 +59,20 @@ async def test_a_writer_that_committed_everything_in_the_end_leaves_no_mark(tmp_
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == 6
     assert [info.key async for info in storage.list_objects("_jobs/")] == []
     assert [path.name for path in tmp_path.rglob("*") if path.name.endswith(".partial")] == []
+
+
+async def test_what_on_commit_raises_is_the_writers_and_no_outage_of_its_store(tmp_path: Path) -> None:
+    storage = MemoryStorage()
+    calls: list[str] = []
+
+    async def told(entry: asyncrec.ShardEntry) -> None:
+        calls.append(entry.path)
+        raise TransientStorageError("of another store")
+
+    with pytest.raises(TransientStorageError, match="of another store"):
+        await write(storage, tmp_path, on_commit=told)
+    assert len(calls) == len(set(calls)) == 1
+    await asyncrec.recover(tmp_path, storage=storage)
+    manifest = await asyncrec.read_manifest("pages", storage=storage)
+    assert (manifest.records, manifest.conflicts) == (6, ())
+    assert [path.name for path in tmp_path.rglob("*") if "pages" in path.name] == []

@@ -19,6 +19,7 @@ class Upload:
         dropped: whether it will never be whole.
         published: whether the store has it.
         stamped: whether the entry has the time of its commit.
+        committed: whether a manifest names it, after which nothing of it is tried again.
         attempts: how often it was begun.
     """
 
@@ -30,6 +31,7 @@ class Upload:
         self.dropped = False
         self.published = False
         self.stamped = False
+        self.committed = False
         self.attempts = 0
         self._changed = anyio.Event()
 

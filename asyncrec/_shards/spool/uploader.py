@@ -43,7 +43,7 @@ class UploadEvents(Protocol):
         """All of a shard is sent; returning has it published."""
 
     async def uploaded(self, upload: Upload) -> None:
-        """A shard is published and has to be committed. Called again after a transient error."""
+        """A shard is published and has to be committed. Called again after a transient error, until it is."""
 
     def ended(self, error: BaseException | None) -> None:
         """The uploader has returned, or failed with that."""
@@ -135,6 +135,8 @@ class Uploader:
             except _Dropped:
                 return
             except TransientStorageError as error:
+                if upload.committed:
+                    raise  # the caller's own, of what is told of a commit
                 if last:
                     error.add_note(f"{upload.key} waits in the spool {self._spool.root}: asyncrec.recover uploads it")
                     raise

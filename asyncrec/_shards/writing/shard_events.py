@@ -87,7 +87,12 @@ class ShardUploadEvents:
             # Kept for the next attempt: the same segment again is no other.
             upload.entry = replace(upload.entry, committed=self._coordinator.job.manifest.clock.now())
             upload.stamped = True
-        await self._coordinator.published(self._queue.levels, upload.entry, upload.ticket)
+        try:
+            await self._coordinator.published(self._queue.levels, upload.entry, upload.ticket)
+        except BaseException:
+            upload.committed = upload.entry in self._coordinator.job.manifest.entries  # as many as there are
+            raise
+        upload.committed = True
         await self._coordinator.unspooled(upload.entry)
 
     def ended(self, error: BaseException | None) -> None:

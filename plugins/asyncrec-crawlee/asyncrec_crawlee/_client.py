@@ -12,6 +12,7 @@ from collections.abc import Hashable, Mapping
 from types import TracebackType
 from typing import Any
 
+import anyio
 from crawlee.configuration import Configuration
 from crawlee.storage_clients import FileSystemStorageClient, StorageClient
 from crawlee.storage_clients._base import KeyValueStoreClient, RequestQueueClient
@@ -59,6 +60,7 @@ class AsyncrecStorageClient(StorageClient):
         self._others = others if others is not None else FileSystemStorageClient()
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **options}
         self._open: dict[str, _OpenWriter] = {}
+        self._opening = asyncio.Lock()  # two that ask for one dataset get the same
         self._entered = False
         self._identity = object()  # no other client's writer is ever taken for this one's
 
@@ -71,11 +73,27 @@ class AsyncrecStorageClient(StorageClient):
     ) -> None:
         """Commit all datasets. What is on the disk and could not be committed is there for `asyncrec.recover`."""
         self._entered = False
-        failures = [failure for each in self._open.values() if (failure := await each.close()) is not None]
+        opened = list(self._open.values())
+        for each in opened:
+            each.end()
+        try:
+            for each in opened:
+                await each.wait()
+        except asyncio.CancelledError:
+            for each in opened:
+                each.cancel()
+            with anyio.CancelScope(shield=True):
+                for each in opened:
+                    await each.wait()
+            raise
+        failures = [failure for each in opened if (failure := each.failure()) is not None]
+        if not failures:
+            return
+        raised = failures.pop(0) if exc is None else exc
         for failure in failures:
-            if exc is None:
-                raise failure
-            exc.add_note(f"and a dataset could not be committed: {failure}")
+            raised.add_note(f"and a dataset could not be committed: {failure}")
+        if exc is None:
+            raise raised
 
     def get_storage_client_cache_key(self, configuration: Configuration) -> Hashable:
         """Tell Crawlee's cache that a dataset belongs to this very client."""
@@ -95,11 +113,16 @@ class AsyncrecStorageClient(StorageClient):
             RuntimeError: the client's context is not entered.
             ValueError: nothing under the folder survives this process: a store needs a ``spool``.
         """
-        if not self._entered:
-            raise RuntimeError("AsyncrecStorageClient is a context: run the crawler inside `async with` it")
         dataset = id or name or (alias if alias and alias != "__default__" else _DEFAULT)
-        if dataset in self._open:
+        async with self._opening:
+            if not self._entered:
+                raise RuntimeError("AsyncrecStorageClient is a context: run the crawler inside `async with` it")
+            if dataset not in self._open:
+                named = alias is None and dataset != _DEFAULT
+                await self._begin(dataset, name=dataset if named else None)
             return self._open[dataset].client
+
+    async def _begin(self, dataset: str, *, name: str | None) -> None:
         schema = self._schemas.get(dataset)
         key = self._keys.get(dataset, page_key if schema == PAGE else None)
         options = {"schema": schema, "on_duplicate": "write" if key is None else "skip", **self._options}
@@ -113,12 +136,11 @@ class AsyncrecStorageClient(StorageClient):
         opened.client = AsyncrecDatasetClient(
             writer,
             dataset=dataset,
-            name=None if alias is not None or dataset == _DEFAULT else dataset,
+            name=name,
             key=key,
             before=before,
             opening=opening,
         )
-        return opened.client
 
     async def create_kvs_client(
         self,
@@ -174,10 +196,19 @@ class _OpenWriter:
             await asyncio.wait({self._task})
             raise
 
-    async def close(self) -> Exception | None:
-        """Commit everything, and return what failed."""
+    def end(self) -> None:
+        """Let it commit everything, and end."""
         self._ending.set()
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    async def wait(self) -> None:
+        """Wait until it has ended, however it did."""
         await asyncio.wait({self._task})
+
+    def failure(self) -> Exception | None:
+        """Give what failed, once it has ended."""
         failure = self._task.exception()
         if failure is not None and not isinstance(failure, Exception):
             raise failure

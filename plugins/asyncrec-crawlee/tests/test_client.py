@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from asyncrec_crawlee import AsyncrecStorageClient
 from crawlee.configuration import Configuration
@@ -129,3 +131,24 @@ async def test_a_disk_that_fails_is_raised_by_push_data_and_by_the_context(
 
             monkeypatch.setattr(asyncrec.ShardedWriter, "write", fail)
             await data.push_data(ITEMS)
+
+
+async def test_two_that_open_a_dataset_at_once_get_the_same(tmp_path: Path) -> None:
+    async with client(tmp_path) as storage:
+        first, second = await asyncio.gather(storage.create_dataset_client(), storage.create_dataset_client())
+        assert first is second
+
+
+async def test_cancelled_as_it_commits_it_leaves_no_task(tmp_path: Path) -> None:
+    """What was pushed is on the disk, for the next run to take up."""
+    before = asyncio.all_tasks()
+    with anyio.CancelScope() as scope:
+        async with client(tmp_path) as storage:
+            for name in ("a", "b"):
+                data = await storage.create_dataset_client(name=name)
+                await data.push_data(ITEMS)
+            scope.cancel()
+    assert asyncio.all_tasks() == before
+    for name in ("a", "b"):
+        await asyncrec.recover(tmp_path / name)
+        assert (await asyncrec.read_manifest(tmp_path / name)).records == 7

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
 
@@ -120,12 +120,17 @@ class FsspecStorage(ReadOnlyStorage):
             return dict(found)
 
         found = await retrying(ask, what=what)
-        infos = []
-        for name, entry in found.items():
-            key = name.strip("/").removeprefix(self._folder.strip("/")).lstrip("/")
-            if key and key.startswith(prefix) and key.encode() > start_after.encode():
-                infos.append(self._info(key, entry, what))
-        for info in sorted(infos, key=lambda info: info.key.encode()):
+
+        def chosen() -> list[ObjectInfo]:
+            infos = []
+            for name, entry in found.items():
+                key = name.strip("/").removeprefix(self._folder.strip("/")).lstrip("/")
+                if key and key.startswith(prefix) and key.encode() > start_after.encode():
+                    infos.append(self._info(key, entry, what))
+            return sorted(infos, key=lambda info: info.key.encode())
+
+        # No filesystem lists by pages: a folder of a million files comes at once.
+        for info in await in_thread(chosen):
             yield info
 
     def path_of(self, key: str) -> str:
@@ -189,5 +194,6 @@ def _date(values: list[Any]) -> datetime:
         if isinstance(value, datetime):
             return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
         if isinstance(value, (int, float)):
-            return datetime.fromtimestamp(value, UTC)
+            with suppress(ValueError, OverflowError, OSError):  # not a number, or of no year that there is
+                return datetime.fromtimestamp(value, UTC)
     return datetime.fromtimestamp(0, UTC)  # it says as much

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from asyncrec_fsspec import storage as storage_module
 from asyncrec_fsspec.errors import translate
 from asyncrec_fsspec.plugin import asyncrec_storage_factories, open_filesystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -101,6 +104,32 @@ async def test_objects_are_listed_by_bytes_below_a_prefix_and_behind_a_key(files
         assert [info.key async for info in storage.list_objects()] == names
         assert [info.key async for info in storage.list_objects("b/z", start_after="b/z-1")] == ["b/z.d", "b/z/a"]
         assert [info.key async for info in storage.list_objects("nothing/")] == []
+
+
+async def test_a_listing_is_sorted_where_it_does_not_hold_the_loop(
+    filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may have a million files, and no page is asked for: all come at once."""
+    filesystem.pipe_file("folder/a", b"x")
+    threads: set[int] = set()
+    dated = storage_module._date
+    monkeypatch.setattr(storage_module, "_date", lambda dates: threads.add(threading.get_ident()) or dated(dates))
+    async with open_filesystem("kit://folder") as storage:
+        assert [info.key async for info in storage.list_objects()] == ["a"]
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize("date", [1.7e12 * 1000, float("nan"), -1e30])
+async def test_a_date_that_cannot_be_is_none(
+    filesystem: Versioned, monkeypatch: pytest.MonkeyPatch, date: float
+) -> None:
+    filesystem.pipe_file("folder/x", DATA)
+    info = Versioned.info
+    monkeypatch.setattr(Versioned, "info", lambda *args, **options: info(*args, **options) | {"mtime": date})
+    monkeypatch.setattr(storage_module, "_DATES", ("mtime",))
+    async with open_filesystem("kit://folder") as storage:
+        assert (await storage.head("x")).modified == datetime.fromtimestamp(0, UTC)
 
 
 async def test_a_data_set_is_read_by_its_name(filesystem: Versioned) -> None:

@@ -10,7 +10,8 @@ so a list that took half of that is checked by a second one.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -110,7 +111,7 @@ class LoadedManifest(NamedTuple):
 async def list_manifest(folder: Storage, name: str) -> ListedManifest:
     """List the manifest of a data set, as it was at one moment or later."""
     while True:
-        began = anyio.current_time()
+        quick = _quick()
         listed = ListedManifest()
         prefix = manifest_prefix(name)
         async for info in folder.list_objects(prefix):
@@ -121,14 +122,27 @@ async def list_manifest(folder: Storage, name: str) -> ListedManifest:
                 listed.pointers[found[0]] = info
             elif found is not None:
                 listed.columns.setdefault(found[0], {})[found[1] or ""] = info
-        if anyio.current_time() - began < _LONG_LIST or await newest_checkpoint(folder, name) == listed.newest:
+        if quick() or await newest_checkpoint(folder, name) == listed.newest:
             return listed
 
 
 async def newest_checkpoint(folder: Storage, name: str) -> int:
     """Return the number of the newest checkpoint of a data set; 0 where there is none."""
-    found = [checkpoint_of(info.key) async for info in folder.list_objects(manifest_prefix(name) + "~")]
-    return max((each[0] for each in found if each is not None and each[1] is None), default=0)
+    last = -1
+    while True:
+        quick = _quick()
+        found = [checkpoint_of(info.key) async for info in folder.list_objects(manifest_prefix(name) + "~")]
+        newest = max((each[0] for each in found if each is not None and each[1] is None), default=0)
+        if quick() or newest == last:
+            return newest
+        last = newest
+
+
+def _quick() -> Callable[[], bool]:
+    """What tells whether a list that begins now took so little time that it is believed."""
+    # The loop's clock stands still while a machine sleeps.
+    began, by_wall = anyio.current_time(), time.time()
+    return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST
 
 
 async def load_history(folder: Storage, name: str) -> History:

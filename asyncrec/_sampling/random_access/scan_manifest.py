@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import detect_compression
 from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._sampling.random_access.indexes import make_index, read_index
@@ -46,7 +47,7 @@ async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
         return replace(entry, records=len(index))
 
     entries = await for_each(look, keys)
-    return merge_segments(path, [Segment(writer="", time=_NO_TIME, add=tuple(entries))])
+    return await in_thread(merge_segments, path, [Segment(writer="", time=_NO_TIME, add=tuple(entries))])
 
 
 async def unlisted_entry(storage: Storage, key: str, *, path: str | None = None) -> tuple[ShardEntry, ObjectInfo]:

@@ -123,7 +123,7 @@ def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
             faults=world.faults + world.bucket.faults,
             tried=_tried(plan, world.bucket.faults),
             told=world.book.told(),
-            log=world.log.lines if keep_log else None,
+            log=world.log.lines() if keep_log else None,
         )
         Event.over = True
         del world  # collected while nobody listens

@@ -87,7 +87,7 @@ class World:
         if process.dead:
             raise Killed
         process.calls += 1
-        self.log.note(f"{process.name} {name} {path}")
+        self.log.note(process.name, name, path)
         if name in ("link", "replace"):
             self.timing.publishes(process, path)
         if process.strike_at is not None and process.calls >= process.strike_at:
@@ -184,13 +184,12 @@ class World:
             process.strike_at = None
 
     def play(self) -> None:
-        seams.current.append(self)
         try:
-            self.loop.run_until_complete(self._play())
+            with seams.inside(self):
+                self.loop.run_until_complete(self._play())
         except Hung as error:
             self.book.complain("nothing hangs", str(error))
         finally:
-            seams.current.pop()
             self._end()
         for message in self.loop.unraised:
             self.book.complain("no error is lost in the loop", message)

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any
 
+from anyio._core._eventloop import set_current_async_library
+
 from . import seams, sources
 from .book import Book, Run
 from .disk import Machine
@@ -153,6 +155,7 @@ class World:
     async def _play(self) -> None:
         from . import oracle
 
+        set_current_async_library("asyncio")  # as `anyio.run` does it: else it is found out thousands of times
         sources.lay_out(self)
         self._weather(self.settings)
         self._cast()

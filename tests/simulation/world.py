@@ -33,7 +33,11 @@ _GETS_WELL = 7200.0
 
 
 class World:
-    """See the module. The attributes are what operations and seams use."""
+    """See the module. The attributes are what operations and seams use.
+
+    Attributes:
+        disks_fail: some call of a disk may fail, also in the wake of another fault.
+    """
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
@@ -55,7 +59,9 @@ class World:
         self.scopes: list[Any] = []
         self.calm = False
         self.power_cuts = self.kills = self.faults = self.operations = 0
-        self._tmpfs = settings.get("memory", False) and not any(each["kind"] == "power" for each in plan["faults"])
+        kinds = {each["kind"] for fault in plan["faults"] for each in (fault, fault.get("then", fault))}
+        self.disks_fail = not kinds.isdisjoint(("full", "disk"))
+        self._tmpfs = settings.get("memory", False) and "power" not in kinds
         self.lives = Lives(self)
         self.striker = Striker(self)
         self.timing = Timing(self.striker.strike, self._later)

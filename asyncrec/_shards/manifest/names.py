@@ -65,6 +65,7 @@ _SHARD = re.compile(
     r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))\.tfrecord"
 )
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_NO_PARTS = frozenset(("", ".", ".."))
 
 
 def fixed_shard_name(name: str, shard: int, num_shards: int, maker: str = "") -> str:
@@ -205,7 +206,7 @@ def check_relative(path: str) -> None:
         or path.startswith(("/", "\\"))
         or "\0" in path
         or _SCHEME.match(path)
-        or any(part in ("", ".", "..") for part in path.replace("\\", "/").split("/"))
+        or not _NO_PARTS.isdisjoint(path.replace("\\", "/").split("/"))
         or path[1:2] == ":"
     ):
         raise ArgumentValueError(f"{path[:80]!r}; a path in a manifest is relative and stays in its folder")

@@ -1,12 +1,13 @@
 """What Scrapy keeps in a JOBDIR, made safe against a kill: the requests that were seen, and those that wait.
 
-`DupeFilter` keeps no list on the disk. A request that was under way when a process was killed would be in it, and would
-never be made again. Where pages are replayed, the list is made anew by replaying them, in less time than the crawl took.
+`DupeFilter` keeps no list on the disk. A request that was under way when a process was killed would be in it, and
+would never be made again. Where pages are replayed, the list is made anew by replaying them, faster than the crawl was.
 
-`DiskQueue` and `StartDiskQueue` are Scrapy's own, made safe. Scrapy's keep the count of the requests in a queue in memory,
-write it down when they are closed, and believe it when they are opened (queuelib 1.10). After a kill it is missing, and
-then each push fails and its request is lost; or it is an older one, and then more is popped than is there. Here a queue
-whose count is missing begins empty, and the count is gone from the disk as long as a process uses the queue.
+`DiskQueue` and `StartDiskQueue` are Scrapy's own, made safe. Scrapy's keep the count of the requests in a queue in
+memory, write it down when they are closed, and believe it when they are opened (queuelib 1.10). After a kill it is
+missing, and then each push fails and its request is lost; or it is an older one, and then more is popped than is there.
+Here a queue whose count is missing begins empty, and the count is gone from the disk as long as a process uses the
+queue.
 """
 
 from __future__ import annotations

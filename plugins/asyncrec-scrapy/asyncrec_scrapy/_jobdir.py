@@ -21,7 +21,7 @@ from scrapy.squeues import PickleFifoDiskQueue, PickleLifoDiskQueue
 
 __all__ = ["DiskQueue", "DupeFilter", "StartDiskQueue"]
 
-_NO_REQUESTS = bytes(PickleLifoDiskQueue.SIZE_SIZE)
+_NO_REQUESTS = bytes(4)  # the count at the beginning of a queue's file
 
 
 class DupeFilter(RFPDupeFilter):
@@ -31,7 +31,7 @@ class DupeFilter(RFPDupeFilter):
         super().__init__(None, *args, **kwargs)
 
 
-class DiskQueue(PickleLifoDiskQueue):  # type: ignore[misc]
+class DiskQueue(PickleLifoDiskQueue):  # type: ignore[misc,valid-type]
     """For ``SCHEDULER_DISK_QUEUE``; `Addon` sets it where there is a JOBDIR."""
 
     def __init__(self, crawler: Any, key: str) -> None:
@@ -46,7 +46,7 @@ class DiskQueue(PickleLifoDiskQueue):  # type: ignore[misc]
             file.write(_NO_REQUESTS)
 
 
-class StartDiskQueue(PickleFifoDiskQueue):  # type: ignore[misc]
+class StartDiskQueue(PickleFifoDiskQueue):  # type: ignore[misc,valid-type]
     """For ``SCHEDULER_START_DISK_QUEUE``; `Addon` sets it where there is a JOBDIR."""
 
     def __init__(self, crawler: Any, key: str) -> None:

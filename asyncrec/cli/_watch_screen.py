@@ -125,10 +125,6 @@ def _now(writer: WatchedWriter, show: Callable[[JobStatus], str]) -> str:
     return "" if status is None else show(status)
 
 
-def _spool(status: JobStatus) -> str:
-    return human_bytes(status.spool_bytes)
-
-
 def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
 

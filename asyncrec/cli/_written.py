@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from asyncrec.cli import _options as options
 from asyncrec.cli._complaints import complain
 from asyncrec.cli._options import opened, parse_compression, parse_size
 from asyncrec.cli._output import human_bytes, plural, print_json, say
-from asyncrec.cli._standard import standard_output
+from asyncrec.cli._standard import STANDARD, standard_output
 
 if TYPE_CHECKING:
     from asyncrec.tools import WriteReport
@@ -44,13 +43,13 @@ def target_arguments(
     return arguments | {"target": "stdout.tfrecord" if standard_output(target) else target}
 
 
-def show(report: WriteReport, target: str, json: bool, said: Mapping[str, int] | None = None) -> None:
+def show(report: WriteReport, target: str, json: bool) -> None:
     """Say what was written: on stderr where it went to stdout."""
-    if target == "-":
+    if target == STANDARD:
         complain(f"{plural(report.records, 'record')} of {report.read:,}, {human_bytes(report.bytes)}")
         return
     if json:
-        print_json(report.to_json() | dict(said or {}))
+        print_json(report.to_json())
         return
     shards = plural(len(report.shards), "shard")
     say(

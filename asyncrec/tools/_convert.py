@@ -36,6 +36,7 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
+from asyncrec.tools._keyed_records import MAX_SHARD_BYTES
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import selected
 
@@ -43,8 +44,6 @@ __all__ = ["ConvertReport", "convert"]
 
 # Told one by one; beyond it they are counted.
 _MOST_TOLD = 1000
-# Of a shard, where nothing else is said: as `open_sharded_writer`.
-_MAX_SHARD_BYTES = 256 << 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,9 +159,7 @@ async def convert(
         async with dataset_at(target, storage=target_storage, storage_options=target_options) as (folder, name):
             advance = Advance(progress, sum(info.size for _, info in files))
             limits = Limits(
-                max_bytes=_MAX_SHARD_BYTES
-                if max_shard_bytes is None
-                else byte_count(max_shard_bytes, "max_shard_bytes")
+                max_bytes=MAX_SHARD_BYTES if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
             )
             importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), report)
             for file, info in files:

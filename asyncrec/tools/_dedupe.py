@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, Identities
-from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_new
+from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import selected
 
@@ -52,7 +51,7 @@ async def dedupe(
         temporary_folder: for 40 bytes a record, where there are more than 1.6 million.
 
     Raises:
-        DatasetError: by key, and the source has none.
+        DatasetError: by key, and the source has none; or, a file in no manifest, it was changed meanwhile.
         ValueError: by a feature that no record has.
         FormatError: the source is damaged; nothing is left of the target.
         ObjectExistsError: there is something at the target.
@@ -73,12 +72,15 @@ async def dedupe(
         with Identities(by, temporary_folder=temporary_folder) as identities:
             count = await identities.read(selection, 0, lambda done, _: progress(done, total))
             dropped = await in_thread(_dropped, identities, count, keep)
-        async with AsyncExitStack() as stack:
-            records = KeyedRecords(selection, stack, lambda done, _: progress(total // 2 + done, total))
-            made = {"deduplicated": {"source": selection.path, "by": by, "keep": keep}}
-            report = await write_new(into, _kept(records, dropped), [selection], made)
-            report.read = records.given
-            return report
+        made = {"deduplicated": {"source": selection.path, "by": by, "keep": keep}}
+        return await write_chosen(
+            into,
+            selection,
+            lambda records: _kept(records, dropped),
+            made,
+            lambda done, _: progress(total // 2 + done, total),
+            count=count,
+        )
 
 
 def _dropped(identities: Identities, count: int, keep: Literal["first", "last"]) -> NDArray[np.uint8]:
@@ -92,10 +94,8 @@ def _dropped(identities: Identities, count: int, keep: Literal["first", "last"])
 
 
 async def _kept(records: KeyedRecords, dropped: NDArray[np.uint8]) -> AsyncIterator[KeyedBatch]:
-    first = 0
     async for batch in records:
-        numbers = np.arange(first, first + len(batch.records))
-        first += len(batch.records)
+        numbers = np.arange(records.given - len(batch.records), records.given)
         keeps = (dropped[numbers >> 3] >> (numbers & 7).astype(np.uint8)) & 1 == 0
         if keeps.all():
             yield batch

@@ -147,7 +147,7 @@ def _count(rows: Rows, report: DiffReport) -> None:
 
 
 def _told(rows: Rows, begins: Rows, counts: Rows) -> list[int]:
-    """The numbers of the rows from each beginning on."""
-    numbers = [rows["number"][begin : begin + count] for begin, count in zip(begins[:], counts[:], strict=True)]
-    found: list[int] = np.sort(np.concatenate(numbers))[:_MOST_TOLD].tolist() if numbers else []
+    """The lowest numbers of the rows, so many from each beginning on."""
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: list[int] = np.sort(rows["number"][np.repeat(begins, counts) + within])[:_MOST_TOLD].tolist()
     return found

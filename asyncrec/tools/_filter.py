@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack
 from typing import Any
 
 from asyncrec._arguments import Size
@@ -12,7 +11,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
-from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_new
+from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import selected
 
@@ -53,16 +52,10 @@ async def filter(  # noqa: A001  # as the command is called
         storage=target_storage,
         storage_options=target_storage_options,
     )
-    async with (
-        selected(source, storage=storage, storage_options=storage_options) as selection,
-        AsyncExitStack() as stack,
-    ):
-        records = KeyedRecords(selection, stack, progress)
+    async with selected(source, storage=storage, storage_options=storage_options) as selection:
         conditions = Conditions(where, features_of(selection.schema), selection.path)
         made = {"filtered": {"source": selection.path, "where": [str(each) for each in where]}}
-        report = await write_new(into, _chosen(records, conditions), [selection], made)
-        report.read = records.given
-        return report
+        return await write_chosen(into, selection, lambda records: _chosen(records, conditions), made, progress)
 
 
 async def _chosen(records: KeyedRecords, conditions: Conditions) -> AsyncIterator[KeyedBatch]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -41,6 +41,7 @@ __all__ = [
     "metadata_of",
     "picked",
     "schema_of_all",
+    "write_chosen",
     "write_new",
 ]
 
@@ -145,6 +146,28 @@ async def write_new(
     return report
 
 
+async def write_chosen(
+    target: NewTarget,
+    selection: Selection,
+    choose: Callable[[KeyedRecords], AsyncIterator[KeyedBatch]],
+    made: Mapping[str, Any],
+    progress: Progress,
+    *,
+    count: int | None = None,
+) -> WriteReport:
+    """Write those records of a selection that ``choose`` gives of all; the report is whole.
+
+    Args:
+        made, and the errors: as for `write_new`.
+        count: as for `KeyedRecords`.
+    """
+    async with AsyncExitStack() as stack:
+        records = KeyedRecords(selection, stack, progress, count=count)
+        report = await write_new(target, choose(records), [selection], made)
+        report.read = records.given
+        return report
+
+
 def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:
     """The schema that all of them have; `None` where they do not agree."""
     schemas = [selection.schema for selection in selections]
@@ -185,12 +208,25 @@ def has_keys(selection: Selection) -> bool:
 class KeyedRecords:
     """All records, in order, with their keys where any shard has keys. Left early, ``stack`` closes what is open.
 
+    Args:
+        count: how many records were counted before, where what is done with them depends on it: other than so many are
+            a DatasetError.
+
     Attributes:
         given: how many were given.
     """
 
-    def __init__(self, selection: Selection, stack: AsyncExitStack, progress: Progress, *, keyed: bool | None = None):
+    def __init__(
+        self,
+        selection: Selection,
+        stack: AsyncExitStack,
+        progress: Progress,
+        *,
+        keyed: bool | None = None,
+        count: int | None = None,
+    ) -> None:
         self.given = 0
+        self._count = count
         self._selection = selection
         self._stack = stack
         self._advance = Advance(progress, selection.bytes)
@@ -208,6 +244,8 @@ class KeyedRecords:
             if self._shard is None:
                 self._shard = next(self._waiting, None)
                 if self._shard is None:
+                    if self._count is not None and self.given < self._count:
+                        raise self._changed(f"only {self.given:,}")
                     raise StopAsyncIteration
                 if self._keyed:
                     self._keys = await self._stack.enter_async_context(_Keys(self._selection, self._shard))
@@ -216,10 +254,17 @@ class KeyedRecords:
             if batch is not None:
                 keys = await self._keys.take(len(batch.records)) if self._keys else None
                 self.given += len(batch.records)
+                if self._count is not None and self.given > self._count:
+                    raise self._changed("more")
                 return KeyedBatch(batch.records, keys)
             await self._stack.aclose()
             self._advance(self._shard.size)
             self._shard = None
+
+    def _changed(self, found: str) -> DatasetError:
+        return DatasetError(
+            f"{self._selection.path}: {self._count:,} records were counted, and now there are {found}; try it again"
+        )
 
 
 def picked(batch: KeyedBatch, positions: Sequence[int]) -> KeyedBatch:

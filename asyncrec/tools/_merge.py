@@ -74,20 +74,13 @@ async def merge(
                 f"{other.path}: it has {which} {with_schema[0].path}: 'asyncrec schema' shows each; merge those that "
                 "have the same"
             )
-        read = _Read()
         made = {"merged": {"sources": [each.path for each in selections]}}
-        report = await write_new(into, _all(selections, stack, progress, read), selections, made)
-        report.read = read.records
+        report = await write_new(into, _all(selections, stack, progress), selections, made)
+        report.read = report.records
         return report
 
 
-class _Read:
-    records = 0
-
-
-async def _all(
-    selections: Sequence[Selection], stack: AsyncExitStack, progress: Progress, read: _Read
-) -> AsyncIterator[KeyedBatch]:
+async def _all(selections: Sequence[Selection], stack: AsyncExitStack, progress: Progress) -> AsyncIterator[KeyedBatch]:
     keyed = any(has_keys(each) for each in selections)
     total, before = sum(each.bytes for each in selections), 0
     for selection in selections:
@@ -97,6 +90,5 @@ async def _all(
 
         opened = await stack.enter_async_context(AsyncExitStack())
         async for batch in KeyedRecords(selection, opened, advance, keyed=keyed):
-            read.records += len(batch.records)
             yield batch
         before += selection.bytes

@@ -19,7 +19,7 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
-from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_new
+from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import Selection, selected
 
@@ -58,6 +58,7 @@ async def sample(
 
     Raises:
         ValueError: neither number nor fraction, or both, or one out of its range.
+        DatasetError: the source, a file in no manifest, was changed meanwhile; nothing is left of the target.
         FormatError: the source is damaged; nothing is left of the target.
         ObjectExistsError: there is something at the target.
     """
@@ -68,16 +69,10 @@ async def sample(
         storage=target_storage,
         storage_options=target_storage_options,
     )
-    async with (
-        selected(source, storage=storage, storage_options=storage_options) as selection,
-        AsyncExitStack() as stack,
-    ):
-        drawn = await _draw(selection, records, fraction, seed)
-        reading = KeyedRecords(selection, stack, progress)
+    async with selected(source, storage=storage, storage_options=storage_options) as selection:
+        drawn, total = await _draw(selection, records, fraction, seed)
         made = {"sampled": {"source": selection.path, "seed": seed, "records": len(drawn)}}
-        report = await write_new(into, _drawn(reading, drawn), [selection], made)
-        report.read = reading.given
-        return report
+        return await write_chosen(into, selection, lambda reading: _drawn(reading, drawn), made, progress, count=total)
 
 
 class SampleStream:
@@ -138,11 +133,14 @@ async def open_sample(
         selected(path, storage=storage, storage_options=storage_options) as selection,
         AsyncExitStack() as stack,
     ):
-        yield SampleStream(selection, await _draw(selection, records, fraction, seed), stack)
+        drawn, _ = await _draw(selection, records, fraction, seed)
+        yield SampleStream(selection, drawn, stack)
 
 
-async def _draw(selection: Selection, records: int | None, fraction: float | None, seed: int) -> NDArray[np.int64]:
-    """The numbers of the records, ascending."""
+async def _draw(
+    selection: Selection, records: int | None, fraction: float | None, seed: int
+) -> tuple[NDArray[np.int64], int]:
+    """The numbers of the records, ascending, and how many records there are."""
     if (records is None) == (fraction is None):
         raise ArgumentValueError("give the number of records to draw, or the fraction of all")
     if records is not None and records < 0:
@@ -152,12 +150,12 @@ async def _draw(selection: Selection, records: int | None, fraction: float | Non
     total = sum(await counts_of(selection))
     count = min(total, records if records is not None else round(total * (fraction or 0)))
     if count == 0:
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int64), total
 
     def draw() -> NDArray[np.int64]:
         return np.sort(permuted(np.arange(count), total, key_of("sample", seed)))
 
-    return await in_thread(draw)
+    return await in_thread(draw), total
 
 
 def _positions(drawn: NDArray[np.int64], first: int, count: int) -> list[int]:
@@ -168,9 +166,7 @@ def _positions(drawn: NDArray[np.int64], first: int, count: int) -> list[int]:
 
 
 async def _drawn(reading: KeyedRecords, drawn: NDArray[np.int64]) -> AsyncIterator[KeyedBatch]:
-    first = 0
     async for batch in reading:
-        positions = _positions(drawn, first, len(batch.records))
-        first += len(batch.records)
+        positions = _positions(drawn, reading.given - len(batch.records), len(batch.records))
         if positions:
             yield picked(batch, positions)

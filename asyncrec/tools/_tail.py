@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -38,7 +39,7 @@ class TailStream:
         self._interval = interval
         self._last = last
         self._known = {shard.key for shard in selection.shards}
-        self._reading: tuple[RecordStream, Sequence[int]] | None = None
+        self._reading: tuple[RecordStream, _Places] | None = None
         self._skip = 0
         self._begun = False
 
@@ -54,7 +55,8 @@ class TailStream:
                 stream, places = self._reading
                 found = await anext(stream, None)
                 if found is not None:
-                    records = [replace(each, number=_place(each.number, places)) for each in found]
+                    before = places.before(found[0].number)  # they are of one shard
+                    records = [replace(each, number=each.number + before) for each in found]
                     records = [each for each in records if each.number >= self._skip]
                     if records:
                         return records
@@ -85,18 +87,22 @@ class TailStream:
 
     def _read(self, numbers: Sequence[int], starts: Sequence[int]) -> None:
         shards: tuple[SelectedShard, ...] = tuple(self.selection.shards[at] for at in numbers)
-        places = [number for at in numbers for number in (starts[at], starts[at + 1] - starts[at])]
+        places = _Places([starts[at] for at in numbers], [starts[at + 1] - starts[at] for at in numbers])
         stream = RecordStream(replace(self.selection, shards=shards), self._conditions, self._stack)
         self._reading = stream, places
 
 
-def _place(number: int, places: Sequence[int]) -> int:
-    """The number among all, of a record that has ``number`` among those of some shards: (first, count), ..."""
-    for first, count in zip(places[::2], places[1::2], strict=True):
-        if number < count:
-            return first + number
-        number -= count
-    raise AssertionError("each record is in one of the shards")
+class _Places:
+    """Where some shards stand among all: by the number of their first record, and by how many they have."""
+
+    def __init__(self, firsts: Sequence[int], counts: Sequence[int]) -> None:
+        self._firsts = firsts
+        self._begins = [0, *accumulate(counts)][:-1]  # among the records of these shards
+
+    def before(self, number: int) -> int:
+        """How many records the other shards have before the one with record ``number`` of these."""
+        at = bisect_right(self._begins, number) - 1
+        return self._firsts[at] - self._begins[at]
 
 
 @asynccontextmanager

@@ -155,3 +155,21 @@ def test_times_sort_as_text() -> None:
     texts = [format_time(time) for time in times]
     assert texts == sorted(texts)
     assert [parse_time(text) for text in texts] == times
+
+
+@pytest.mark.parametrize("time", [TIME, "1969-12-31T23:59:59.999999Z", "9000-01-01T00:00:00.123457Z"])
+def test_a_time_as_a_segment_has_it_is_read_as_it_stands(time: str) -> None:
+    assert parse_segment(segment_json(time=time), name="x").time == time
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-11-21T03:20:00.000001+00:00", "2026-11-21T04:20:00.000001+01:00", "20261121T032000.000001Z"]
+)
+def test_a_time_in_another_form_is_read_into_the_one_that_sorts(time: str) -> None:
+    assert parse_segment(segment_json(time=time), name="x").time == TIME
+
+
+@pytest.mark.parametrize("time", ["2026-13-21T03:20:00.000001Z", "2026-11-31T03:20:00.000001Z", "\u0662026-11-21"])
+def test_what_only_looks_like_a_time_is_refused(time: str) -> None:
+    with pytest.raises(ManifestError, match="is no time"):
+        parse_segment(segment_json(time=time), name="x")

@@ -86,7 +86,7 @@ class Bucket:
             raise Killed
         flight = (process, effect)
         fate = self._fate(what)
-        self._loop.log.note(f"store {what} {fate}")
+        self._loop.log.note("store", what, fate)
         if what.startswith("publish "):
             self.on_publish(process, what)
         self._flying.append(flight)

@@ -13,13 +13,14 @@ import random
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from .process import Process
 
 __all__ = ["Machine", "Node", "OpenFile", "failure"]
 
 _EPOCH = 1_700_000_000.0  # the world's second 0 in wall-clock time
+_USER, _GROUP = os.geteuid(), os.getegid()
 
 
 @dataclass(eq=False)
@@ -49,8 +50,7 @@ class OpenFile:
     strand: Any = None  # of whoever took its lock
 
 
-@dataclass(frozen=True, slots=True)
-class _Status:
+class _Status(NamedTuple):
     """What `os.stat` says."""
 
     st_mode: int
@@ -145,7 +145,7 @@ class Machine:
     def status(self, node: Node) -> _Status:
         mode = stat.S_IFDIR | 0o755 if node.folder else stat.S_IFREG | node.mode
         modified = int((_EPOCH + node.modified) * 1e9)
-        return _Status(mode, node.number, self.device, node.links, len(node.data), modified, os.geteuid(), os.getegid())
+        return _Status(mode, node.number, self.device, node.links, len(node.data), modified, _USER, _GROUP)
 
     # -- descriptors --------------------------------------------------------------------------------------------------
 

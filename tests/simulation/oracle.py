@@ -145,7 +145,7 @@ async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
             world.book.complain("a lock dies with its process", f"{path}: {found.in_use}")
         unproven = [job.id for job in found.unfinished]
         # Only a disk that lost or refused the locked file excuses it.
-        harmed = world.power_cuts or any(fault["kind"] in ("full", "disk") for fault in world.plan["faults"])
+        harmed = world.power_cuts or world.disks_fail
         if unproven and not harmed and len(_machines(world, path)) == 1:
             world.book.complain("a dead job is proven dead", f"{path}: {found.unfinished}")
         if unproven:

@@ -16,6 +16,7 @@ from asyncrec._shards.ownership import liveness as life
 from asyncrec.storage._local import storage as local
 
 from . import seams
+from .scheduler import EventLog
 from .threads import Event
 from .world import World
 
@@ -38,14 +39,18 @@ class Outcome:
 
     plan: dict[str, Any]
     complaints: list[str]
-    digest: str
+    events: EventLog = field(repr=False)
     steps: int
     operations: int
     kills: int
     faults: int
     tried: Counter[str]
     told: list[str] = field(default_factory=list, repr=False)
-    log: list[str] | None = field(default=None, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Of everything that happened: two worlds of one digest are the same."""
+        return self.events.digest()
 
 
 def _tried(plan: dict[str, Any], answers: int) -> Counter[str]:
@@ -105,7 +110,7 @@ def _quiet() -> Iterator[None]:
             gc.enable()
 
 
-def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
+def run_plan(plan: dict[str, Any]) -> Outcome:
     """Within `seams.patched`."""
     with _quiet():
         Event.over = False
@@ -116,14 +121,13 @@ def run_plan(plan: dict[str, Any], *, keep_log: bool = False) -> Outcome:
         outcome = Outcome(
             plan=plan,
             complaints=list(world.book.complaints),
-            digest=world.log.digest(),
+            events=world.log,
             steps=world.loop.steps,
             operations=world.operations,
             kills=world.kills,
             faults=world.faults + world.bucket.faults,
             tried=_tried(plan, world.bucket.faults),
             told=world.book.told(),
-            log=world.log.lines if keep_log else None,
         )
         Event.over = True
         del world  # collected while nobody listens

@@ -132,11 +132,11 @@ def _broken_on_purpose(first: int, most: int, names: list[str], drawing: dict[st
 def _show(seed: int, drawing: dict[str, Any], *, smaller: bool, log: bool) -> int:
     with seams.patched():
         sources.prepare()
-        outcome = run_plan(draw(seed, **drawing), keep_log=log)
+        outcome = run_plan(draw(seed, **drawing))
         if smaller and outcome.complaints:
-            outcome = run_plan(shrink(outcome.plan, promise_of(outcome)).plan, keep_log=log)
-    if outcome.log:
-        print("\n".join(outcome.log))
+            outcome = run_plan(shrink(outcome.plan, promise_of(outcome)).plan)
+    if log:
+        print("\n".join(outcome.events.lines()))
     print(json.dumps(outcome.plan["settings"]), json.dumps(outcome.plan["faults"]), sep="\n")
     for number, process in enumerate(outcome.plan["processes"]):
         for spec in process["operations"]:

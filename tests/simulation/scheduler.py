@@ -12,6 +12,7 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any
 
 import anyio._backends._asyncio
@@ -26,15 +27,49 @@ class Hung(Exception):
 
 
 class EventLog:
-    """Everything that happens, a line each."""
+    """Everything that happens, a line each; it is made text only when somebody asks for it."""
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.note = self.lines.append
+        self._happened: list[tuple[object, ...]] = []
+
+    def note(self, *what: object) -> None:
+        """One line: texts and numbers, which are put together with spaces between."""
+        self._happened.append(what)
+
+    def lines(self) -> list[str]:
+        return [" ".join(map(str, what)) for what in self._happened]
 
     def digest(self) -> str:
-        content = "\n".join(self.lines).encode(errors="backslashreplace")
+        content = "\n".join(self.lines()).encode(errors="backslashreplace")
         return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+class _Handle(asyncio.Handle):
+    """asyncio's, made in fewer steps: there are thousands in each world, and none is debugged."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: Any, context: Context | None
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
+
+
+class _Timer(_Handle, asyncio.TimerHandle):
+    __slots__ = ()
+
+    # Their order in a heap is that of `asyncio.TimerHandle`, without its looks at types.
+    def __lt__(self, other: Any) -> bool:
+        return self._when < other._when
 
 
 class _Task(asyncio.Task[Any]):
@@ -72,6 +107,24 @@ class Loop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now
 
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        self._check_closed()  # type: ignore[attr-defined]
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _Timer(callback, args, self, context)
+        timer._when = when
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        return timer
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> Any:
+        return self.call_at(self.now + delay, callback, *args, context=context)
+
     def close(self) -> None:
         super().close()
         # anyio's states of tasks refer to the tasks that they are weakly keyed by: of the dead, for ever.
@@ -108,15 +161,13 @@ class Loop(asyncio.BaseEventLoop):
         self._ready.clear()  # type: ignore[attr-defined]
         timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
         while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False
+            heapq.heappop(timers)
         if not ready:
             if not timers:
                 raise Hung("nothing is ready, and nobody waits for a time")
             self.now = max(self.now, timers[0]._when)
         while timers and timers[0]._when <= self.now:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False
-            ready.append(timer)
+            ready.append(heapq.heappop(timers))
         if len(ready) > 1:
             ready.sort(key=_order_of)
             if self._shuffles:
@@ -139,7 +190,7 @@ class Loop(asyncio.BaseEventLoop):
             return
         owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
         sequence = owner.sequence if isinstance(owner, _Task) else 0
-        self.log.note(f"{self.now!r} {process.name if process is not None else '-'} {sequence}")
+        self.log.note(self.now, "-" if process is None else process.name, sequence)
         try:
             handle._run()
         except Killed:  # a step of a task, or a callback, touched a disk and was struck

@@ -54,14 +54,32 @@ class _Around:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+        found = getattr(self._module, name)
+        setattr(self, name, found)  # asked for once
+        return found
 
 
 class _System:
     """`os`, of the world that runs."""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(current[-1].system if current else os, name)
+        if not current:
+            return getattr(os, name)
+        found = getattr(current[-1].system, name)
+        setattr(self, name, found)  # asked for once in each world
+        return found
+
+
+@contextmanager
+def inside(world: Any) -> Iterator[None]:
+    """This world is the one that runs."""
+    current.append(world)
+    vars(_os).clear()
+    try:
+        yield
+    finally:
+        current.pop()
+        vars(_os).clear()
 
 
 def _wall() -> float:

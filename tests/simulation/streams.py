@@ -17,7 +17,9 @@ class SystemPath:
         self._system = system
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(posixpath, name)
+        found = getattr(posixpath, name)
+        setattr(self, name, found)  # asked for once
+        return found
 
     def _mode(self, path: Any) -> bool | None:
         """Whether it is a folder; `None` where there is nothing."""

@@ -30,7 +30,7 @@ class Striker:
         self._world.kills += 1
         process.kill()
         self._world.bucket.killed(process)
-        if not any(fault["kind"] in ("full", "disk") for fault in self._world.plan["faults"]):
+        if not self._world.disks_fail:
             for run in self._world.book.runs:
                 if run.process is process and run.outcome == "running":
                     run.promise_what_is_old(self._world.loop.now)

@@ -43,6 +43,7 @@ class System:
         found = getattr(os, name)
         if callable(found) and not isinstance(found, type) and name not in _NO_FILES:
             raise NotImplementedError(f"os.{name} would touch the real system: the simulation has to have it")
+        setattr(self, name, found)  # asked for once
         return found
 
     # -- who calls ----------------------------------------------------------------------------------------------------

@@ -136,6 +136,15 @@ def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None) -> None:
     assert len(smaller.plan["faults"]) <= len(failing.plan["faults"])
 
 
+def test_a_disk_that_fails_in_the_wake_of_another_fault_is_a_disk_that_fails() -> None:
+    """A job whose locked file it refused cannot be proven dead, and that is no fault of the job's."""
+    cancel = {"kind": "cancel", "process": 0, "how": "anyio", "since": "", "at": 1}
+    for faults, fails in (([cancel], False), ([{**cancel, "then": {"kind": "disk", "at": 1, "for": 1}}], True)):
+        made = world.World({**plan.draw(0), "faults": faults})
+        made.loop.close()
+        assert made.disks_fail is fails
+
+
 class _World:
     """What the oracle asks of a world."""
 

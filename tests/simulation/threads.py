@@ -8,6 +8,7 @@ for by letting it run on.
 from __future__ import annotations
 
 import _thread
+import asyncio
 import random
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from contextvars import Context, copy_context
 from typing import Any, ClassVar
 
 import anyio
-import anyio.lowlevel
+from anyio._core._eventloop import set_current_async_library
 
 from .process import PROCESS, Killed
 from .scheduler import Loop
@@ -120,17 +121,17 @@ class Threads:
         self, func: Callable[..., Any], *args: Any, abandon_on_cancel: bool = False, limiter: Any = None, **_: Any
     ) -> Any:
         """As `anyio.to_thread.run_sync`: waited for whatever anyio cancels, and left by asyncio's own cancellation."""
-        await anyio.lowlevel.checkpoint()
-        if limiter is None:
-            return await self._run(func, args, abandon_on_cancel)
-        async with limiter:
-            return await self._run(func, args, abandon_on_cancel)
-
-    async def _run(self, func: Callable[..., Any], args: tuple[Any, ...], abandon: bool) -> Any:
-        with anyio.CancelScope(shield=not abandon):
-            job = _Job(self, func, args)
-            self._later(job.begin)
-            return await job.future
+        await asyncio.sleep(0)
+        if limiter is not None:
+            await limiter.acquire()
+        try:
+            with anyio.CancelScope(shield=not abandon_on_cancel):
+                job = _Job(self, func, args)
+                self._later(job.begin)
+                return await job.future
+        finally:
+            if limiter is not None:
+                limiter.release()
 
     def point(self) -> None:
         """A call of the system: a moment in which others may run."""
@@ -163,6 +164,7 @@ class _Job:
         self._outcome: tuple[Any, BaseException | None] | None = None
 
     def begin(self) -> None:
+        set_current_async_library(None)  # as anyio's threads: there is no loop in them
         owner = getattr(self._func, "__self__", None)
         if isinstance(owner, Event) and not owner.is_set():
             self._threads._loop.call_later(0.01, self.begin)  # it waits for another thread: look again

@@ -70,9 +70,12 @@ class Timing:
 
     def step(self, process: Process) -> None:
         """One more of its callbacks has run."""
-        for each in [each for each in self._armed.get(process, ()) if each[0] <= process.steps]:
+        armed = self._armed.get(process)
+        if not armed:
+            return
+        for each in [each for each in armed if each[0] <= process.steps]:
             if self._strike(process, each[1]):
-                self._armed[process].remove(each)
+                armed.remove(each)
 
     def _strike_now(self, process: Process, fault: Fault) -> None:
         self._strike(process, fault)

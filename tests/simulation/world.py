@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Any
 
+from anyio._core._eventloop import set_current_async_library
+
 from . import seams, sources
 from .book import Book, Run
 from .disk import Machine
@@ -31,7 +33,11 @@ _GETS_WELL = 7200.0
 
 
 class World:
-    """See the module. The attributes are what operations and seams use."""
+    """See the module. The attributes are what operations and seams use.
+
+    Attributes:
+        disks_fail: some call of a disk may fail, also in the wake of another fault.
+    """
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
@@ -53,7 +59,9 @@ class World:
         self.scopes: list[Any] = []
         self.calm = False
         self.power_cuts = self.kills = self.faults = self.operations = 0
-        self._tmpfs = settings.get("memory", False) and not any(each["kind"] == "power" for each in plan["faults"])
+        kinds = {each["kind"] for fault in plan["faults"] for each in (fault, fault.get("then", fault))}
+        self.disks_fail = not kinds.isdisjoint(("full", "disk"))
+        self._tmpfs = settings.get("memory", False) and "power" not in kinds
         self.lives = Lives(self)
         self.striker = Striker(self)
         self.timing = Timing(self.striker.strike, self._later)
@@ -87,7 +95,7 @@ class World:
         if process.dead:
             raise Killed
         process.calls += 1
-        self.log.note(f"{process.name} {name} {path}")
+        self.log.note(process.name, name, path)
         if name in ("link", "replace"):
             self.timing.publishes(process, path)
         if process.strike_at is not None and process.calls >= process.strike_at:
@@ -153,6 +161,7 @@ class World:
     async def _play(self) -> None:
         from . import oracle
 
+        set_current_async_library("asyncio")  # as `anyio.run` does it: else it is found out thousands of times
         sources.lay_out(self)
         self._weather(self.settings)
         self._cast()
@@ -184,13 +193,12 @@ class World:
             process.strike_at = None
 
     def play(self) -> None:
-        seams.current.append(self)
         try:
-            self.loop.run_until_complete(self._play())
+            with seams.inside(self):
+                self.loop.run_until_complete(self._play())
         except Hung as error:
             self.book.complain("nothing hangs", str(error))
         finally:
-            seams.current.pop()
             self._end()
         for message in self.loop.unraised:
             self.book.complain("no error is lost in the loop", message)

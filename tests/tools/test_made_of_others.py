@@ -12,6 +12,7 @@ import asyncrec
 from asyncrec import tools
 from asyncrec.errors import DatasetError, FormatError, ObjectExistsError
 from asyncrec.storage._base import Storage
+from asyncrec.tools import _keyed_records
 
 pytestmark = pytest.mark.anyio
 
@@ -153,3 +154,23 @@ async def test_dedupe_says_what_records_cannot_be_known_by(storage: Storage) -> 
         await tools.dedupe("x.tfrecord", "no", by="feature:c", **into(storage))
     with pytest.raises(ValueError, match="'content', 'key' or 'feature:NAME'"):
         await tools.dedupe("x.tfrecord", "no", by="b", **into(storage))
+
+
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("command", ["dedupe", "sample"])
+async def test_a_file_that_is_changed_between_two_looks_is_refused(
+    storage: Storage, command: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncrec.write_records("x.tfrecord", [example(n) for n in range(20)], storage=storage)
+
+    async def write_chosen(*args: Any, **options: Any) -> tools.WriteReport:
+        await asyncrec.write_records("x.tfrecord", [example(n) for n in range(count)], storage=storage)
+        return await real(*args, **options)
+
+    real = _keyed_records.write_chosen
+    monkeypatch.setattr(f"asyncrec.tools._{command}.write_chosen", write_chosen)
+    before = await names(storage)
+    with pytest.raises(DatasetError, match=r"x\.tfrecord: 20 records were counted, and now there are (only 3|more)"):
+        options = {"records": 5} if command == "sample" else {}
+        await getattr(tools, command)("x.tfrecord", "out.tfrecord", **options, **into(storage))
+    assert await names(storage) == before

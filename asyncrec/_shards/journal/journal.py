@@ -36,10 +36,12 @@ __all__ = [
     "dead_jobs",
     "find_job_headers",
     "has_header",
+    "has_leftovers",
     "leftovers_of",
     "header_path",
     "remove_small_leftovers",
     "remove_unnamed_headers",
+    "sidecars_left_of",
     "sync_deletions",
 ]
 
@@ -150,7 +152,7 @@ class Journal:
         Idempotent.
         """
         try:
-            if self._lock.fd >= 0 and not keep and not leftovers_of(self.folder, self.header):
+            if self._lock.fd >= 0 and not keep and not has_leftovers(self.folder, self.header):
                 self.remove()
         finally:
             self._lock.release()
@@ -258,7 +260,7 @@ def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
 
 
 def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
-    """List the shards that a job has begun in a folder and not finished, in order."""
+    """List the shards that a job has begun in a folder and not finished, in order; in a spool, finished ones too."""
     end = f".{header.writer}.partial"
     found = set()
     for name in _names(folder):
@@ -269,15 +271,38 @@ def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
     return sorted(found)
 
 
+def sidecars_left_of(folder: LocalStorage, header: JobHeader) -> list[str]:
+    """List the paths of indexes and keys that a job has begun and not finished; in a spool, of finished ones too.
+
+    They may have no shard: one was not begun yet, or was removed by a disk that then failed to remove these.
+    """
+    ends = (f".{header.writer}.partial", f".{header.writer}~begun.partial")
+    found = []
+    for part, end in (("_index", ".index"), ("_keys", ".keys")):
+        for name in _names(folder, part):
+            begun = name.startswith(".") and name.endswith(ends)
+            if begun or (header.spool and name.endswith(end)):
+                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
+                if header.begins(shard) if begun else header.makes(shard, plain=True):
+                    found.append(os.path.join(folder.folder, part, name))
+    return found
+
+
+def has_leftovers(folder: LocalStorage, header: JobHeader) -> bool:
+    """Whether anything is left of what a job has begun. Its header then has to stay: by it alone the rest is found."""
+    return bool(leftovers_of(folder, header) or sidecars_left_of(folder, header))
+
+
 def header_path(folder: LocalStorage, header: JobHeader) -> str:
     """Return where a job's header is."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}.partial")
 
 
-def _names(folder: LocalStorage) -> list[str]:
-    with mapped_errors("listing", folder.root):
+def _names(folder: LocalStorage, part: str = "") -> list[str]:
+    path = os.path.join(folder.folder, part)
+    with mapped_errors("listing", path):
         try:
-            return os.listdir(folder.folder)
+            return os.listdir(path)
         except FileNotFoundError:
             return []
 

@@ -74,6 +74,7 @@ _SHARD = re.compile(
 )
 _CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.columns)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_NO_PARTS = frozenset(("", ".", ".."))
 
 
 def fixed_shard_name(name: str, shard: int, num_shards: int, maker: str = "") -> str:
@@ -252,7 +253,7 @@ def check_relative(path: str) -> None:
         or path.startswith(("/", "\\"))
         or "\0" in path
         or _SCHEME.match(path)
-        or any(part in ("", ".", "..") for part in path.replace("\\", "/").split("/"))
+        or not _NO_PARTS.isdisjoint(path.replace("\\", "/").split("/"))
         or path[1:2] == ":"
     ):
         raise ArgumentValueError(f"{path[:80]!r}; a path in a manifest is relative and stays in its folder")

@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -38,6 +38,9 @@ __all__ = ["MAX_SEGMENT_BYTES", "Segment", "ShardEntry", "Sidecar", "format_time
 MAX_SEGMENT_BYTES = 512 << 20
 
 _VERSION = 2
+# What `format_time` writes.
+_SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+_CRC = re.compile(r"[0-9a-f]{8}")
 # Of indexes and keys: text as DALI reads it; 16 bytes of BLAKE2b for each record.
 _SIDECAR_FORMAT = 1
 
@@ -168,7 +171,7 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
         if count != len(lines) or not content.endswith(b"\n"):
             raise ManifestError(f"{name}: it is cut off: {len(lines):,} of {count:,} shards are in it")
         entries = [_parse_entry(_object(line, name), name) for line in lines]
-    segment = Segment(
+    return Segment(
         writer=take("writer", str),
         time=_time(take("time", str), name),
         add=tuple(entries),
@@ -178,8 +181,8 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
         metadata=take("metadata", dict, {}),
         closed=take("closed", bool, False),
         abandoned=take("abandoned", bool, False),
+        extra=data,  # all that was not taken
     )
-    return replace(segment, extra=data)
 
 
 def _object(text: bytes, name: str) -> dict[str, Any]:
@@ -233,10 +236,11 @@ def _parse_entry(data: Any, name: str) -> ShardEntry:
         first=None if first is None else _time(first, name),
         last=None if last is None else _time(last, name),
         committed=_time(take("committed", str), name),
+        extra=data,  # all that was not taken
     )
     if entry.compression not in ("", "GZIP", "ZLIB"):
         raise ManifestError(f"{name}: {entry.path}: unknown compression {entry.compression[:40]!r}")
-    return replace(entry, extra=data)
+    return entry
 
 
 def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
@@ -280,7 +284,7 @@ def _count(value: int, name: str) -> int:
 
 
 def _crc(text: str, name: str) -> int:
-    if not re.fullmatch(r"[0-9a-f]{8}", text):
+    if not _CRC.fullmatch(text):
         raise ManifestError(f"{name}: crc32c {text[:20]!r} is not 8 hexadecimal digits")
     return int(text, 16)
 
@@ -288,7 +292,8 @@ def _crc(text: str, name: str) -> int:
 def _time(text: str, name: str) -> str:
     """Return a time in the one form that sorts as text."""
     try:
-        return format_time(parse_time(text))
+        seconds = parse_time(text)
+        return text if _SORTS.fullmatch(text) else format_time(seconds)
     except (ValueError, OverflowError, OSError) as error:
         raise ManifestError(f"{name}: {text[:40]!r} is no time: {_first_line(error)}") from error
 

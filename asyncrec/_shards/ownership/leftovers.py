@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
-from asyncrec._shards.journal.journal import Journal, leftovers_of
+from asyncrec._shards.journal.journal import Journal, leftovers_of, sidecars_left_of
 from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
 from asyncrec.storage._local.storage import mapped_errors
 
@@ -17,7 +16,11 @@ def remove_leftovers(journal: Journal) -> list[str]:
     shards = leftovers_of(journal.folder, journal.header)
     for shard in shards:
         remove_leftovers_of(journal, shard)
-    _remove_sidecars(journal)
+    # Those that no shard led to: a copy's have the ids of others in their names; and a disk that failed, or a power
+    # cut, may have left an index whose shard is gone.
+    for path in sidecars_left_of(journal.folder, journal.header):
+        with mapped_errors("deleting", path), suppress(FileNotFoundError):
+            journal.folder.disk.system.unlink(path)
     return shards
 
 
@@ -39,23 +42,3 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
         for path in paths:
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
                 folder.disk.system.unlink(path)
-
-
-def _remove_sidecars(journal: Journal) -> None:
-    """Remove the indexes and keys of shards that are gone, or were not begun.
-
-    A copy's indexes and keys hold the names of others; and after a power cut names may be back that were removed before
-    the shard.
-    """
-    header, system = journal.header, journal.folder.disk.system
-    ends = (f".{header.writer}.partial", f".{header.writer}~begun.partial")
-    for folder, end in (("", None), ("_index", ".index"), ("_keys", ".keys")):
-        path = os.path.join(journal.folder.folder, folder)
-        with mapped_errors("listing", path), suppress(FileNotFoundError):
-            for name in system.listdir(path):
-                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
-                begun = name.startswith(".") and name.endswith(ends) and header.begins(shard)
-                whole = header.spool and end is not None and name.endswith(end) and header.makes(shard, plain=True)
-                if begun or whole:
-                    with suppress(FileNotFoundError):
-                        system.unlink(os.path.join(path, name))

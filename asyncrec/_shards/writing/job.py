@@ -29,7 +29,7 @@ from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, leftovers_of
+from asyncrec._shards.journal.journal import Journal, has_leftovers
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -197,7 +197,7 @@ class Job:
         if self.left_over or self.manifest.unsettled or (uncommitted and not self.committed):
             return False
         if self.journal is not None and not self.committed:
-            left = await in_thread(leftovers_of, self.journal.folder, self.header)
+            left = await in_thread(has_leftovers, self.journal.folder, self.header)
             if left or self.journal.acknowledged:
                 return False  # for `recover`
         # Elsewhere than on a disk, a request that was given up may still create what it asked for.

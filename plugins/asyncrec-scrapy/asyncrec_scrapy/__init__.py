@@ -8,12 +8,20 @@ _addon      the add-on, and its settings
 _store      the data sets of one crawl, held open by a task of their own
 _pages      the downloader middleware: responses are stored; what is known is replayed, or skipped
 _items      the item pipeline, and what becomes of an item
-_seen       the filter of duplicates that JOBDIR does not keep
+_jobdir     what Scrapy keeps in a JOBDIR, made safe against a kill
 """
 
 from ._addon import Addon
 from ._items import ItemsPipeline, features_of
+from ._jobdir import DiskQueue, DupeFilter, StartDiskQueue
 from ._pages import PagesMiddleware
-from ._seen import DupeFilter
 
-__all__ = ["Addon", "DupeFilter", "ItemsPipeline", "PagesMiddleware", "features_of"]
+__all__ = [
+    "Addon",
+    "DiskQueue",
+    "DupeFilter",
+    "ItemsPipeline",
+    "PagesMiddleware",
+    "StartDiskQueue",
+    "features_of",
+]

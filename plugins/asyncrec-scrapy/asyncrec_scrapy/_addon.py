@@ -36,8 +36,11 @@ class Addon:
             raise ArgumentValueError(f"ASYNCREC_KNOWN is 'replay', 'skip' or 'fetch', not {known!r}")
         if settings.get("ASYNCREC_PAGES"):
             _add(settings, "DOWNLOADER_MIDDLEWARES", "asyncrec_scrapy.PagesMiddleware", _PAGES_ORDER)
-            if known == "replay" and settings.get("JOBDIR"):
-                settings.set("DUPEFILTER_CLASS", "asyncrec_scrapy.DupeFilter", priority="addon")
+            if settings.get("JOBDIR"):
+                settings.set("SCHEDULER_DISK_QUEUE", "asyncrec_scrapy.DiskQueue", priority="addon")
+                settings.set("SCHEDULER_START_DISK_QUEUE", "asyncrec_scrapy.StartDiskQueue", priority="addon")
+                if known == "replay":
+                    settings.set("DUPEFILTER_CLASS", "asyncrec_scrapy.DupeFilter", priority="addon")
         if settings.get("ASYNCREC_ITEMS"):
             _add(settings, "ITEM_PIPELINES", "asyncrec_scrapy.ItemsPipeline", _ITEMS_ORDER)
 

@@ -79,6 +79,25 @@ def test_killed_and_started_again_it_has_every_page_once(crawl: Crawl, tmp_path:
     assert sum(crawl.site.asked.values()) < 180
 
 
+@pytest.mark.parametrize("stopped_before", [False, True])
+def test_a_queue_that_a_kill_left_without_its_count_loses_no_page(
+    crawl: Crawl, tmp_path: Path, stopped_before: bool
+) -> None:
+    """Scrapy's queues count in memory, and write the count down when they are closed."""
+    crawl.settings["JOBDIR"] = "job"
+    if stopped_before:
+        assert crawl.run(CLOSESPIDER_PAGECOUNT=20)[0] == 0
+        assert list((tmp_path / "job/requests.queue").rglob("0"))
+    crawl.site.pause = 0.02
+    crawl.kill_after(sum(crawl.site.asked.values()) + 20)
+    for path in (tmp_path / "job/requests.queue").rglob("0"):
+        path.write_bytes(path.read_bytes()[: 4 if stopped_before else 0])
+    status, output = crawl.run()
+    assert status == 0, output
+    assert "Traceback" not in output
+    assert sorted(urls(tmp_path / "crawl/pages")) == sorted(f"{crawl.site.root}/{number}" for number in range(90))
+
+
 def test_a_store_that_fails_stops_the_crawl_and_is_told_in_the_exit_status(crawl: Crawl, tmp_path: Path) -> None:
     (tmp_path / "crawl").write_text("a file where a folder should be")
     status, output = crawl.run()

@@ -1,0 +1,122 @@
+"""A job on a disk that fails: the same call, made again, goes on, and what the first one left is taken away."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import StorageError
+from asyncrec.storage._local.storage import LocalStorage
+
+pytestmark = pytest.mark.anyio
+
+
+# Whether an operation fails: its number, its name, and the path where it has one.
+Fails: TypeAlias = Callable[[int, str, str], bool]
+
+
+class Disk:
+    """`os`, but that of the operations that change something those fail of which ``fails`` says so."""
+
+    def __init__(self, fails: Fails) -> None:
+        self.operations: list[str] = []
+        self._fails = fails
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in (
+            "fsync",
+            "ftruncate",
+            "link",
+            "mkdir",
+            "open",
+            "pwrite",
+            "replace",
+            "unlink",
+            "write",
+            "writev",
+        ):
+            return real
+
+        def call(*args: Any) -> Any:
+            self.operations.append(name)
+            if self._fails(len(self.operations) - 1, name, "" if isinstance(args[0], int) else os.fspath(args[0])):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*args)
+
+        return call
+
+
+def once(k: int) -> Fails:
+    return lambda number, name, path: number == k
+
+
+def for_good(k: int) -> Fails:
+    return lambda number, name, path: number >= k
+
+
+def and_removes_no_index(k: int) -> Fails:
+    return lambda number, name, path: number == k or (number > k and name == "unlink" and "/_index/" in path)
+
+
+def and_removes_no_keys(k: int) -> Fails:
+    return lambda number, name, path: number == k or (number > k and name == "unlink" and "/_keys/" in path)
+
+
+@pytest.mark.parametrize("kind", [once, for_good, and_removes_no_index, and_removes_no_keys])
+async def test_whatever_failed_the_same_call_again_converts_each_record_once(
+    tmp_path: Path, kind: Callable[[int], Fails]
+) -> None:
+    (tmp_path / "in.jsonl").write_bytes(b"".join(b'{"n": %d}\n' % number for number in range(9)))
+
+    async def convert(folder: Path, system: Any = os) -> None:
+        storage = LocalStorage(folder, system=system)
+        await tools.convert(tmp_path / "in.jsonl", "pages", target_storage=storage)
+
+    async for folder, about in failing_in_turn(tmp_path, kind, convert):
+        await convert(folder)
+        for path in folder.rglob("*.partial"):
+            os.utime(path, (0, 0))  # small ones are taken for dead when they are old
+        await asyncrec.recover(folder / "pages")
+        async with tools.open_records(folder / "pages") as stream:
+            records = [found.data async for some in stream for found in some]
+        assert [asyncrec.decode_example(each)["n"] for each in records] == list(range(9)), about
+        verified = await tools.verify(folder / "pages")
+        assert (verified.ok, verified.orphans) == (True, []), about
+        assert list(folder.rglob("*.partial")) == [], about
+
+
+@pytest.mark.parametrize("kind", [and_removes_no_index, and_removes_no_keys])
+async def test_whatever_failed_the_next_fixed_writer_takes_away_what_was_left(
+    tmp_path: Path, kind: Callable[[int], Fails]
+) -> None:
+    async def write(folder: Path, system: Any = os) -> None:
+        storage = LocalStorage(folder, system=system)
+        async with asyncrec.open_sharded_writer("pages", num_shards=1, mode="replace", storage=storage) as writer:
+            await writer.write(b"record", key="key")
+
+    async for folder, about in failing_in_turn(tmp_path, kind, write):
+        await write(folder)
+        parts = [path for part in ("_index", "_keys") for path in (folder / part).iterdir()]
+        assert [path.name for path in parts if path.name.endswith(".partial")] == [], about
+
+
+async def failing_in_turn(
+    tmp_path: Path, kind: Callable[[int], Fails], act: Callable[[Path, Any], Awaitable[None]]
+) -> AsyncIterator[tuple[Path, str]]:
+    """Do it once for each of its operations, on a disk that fails there; yields the folder, and what failed."""
+    calm = Disk(lambda number, name, path: False)
+    await act(tmp_path / "calm", calm)
+    for k in range(len(calm.operations)):
+        folder = tmp_path / f"{kind.__name__}{k}"
+        with suppress(StorageError):  # what only tidies up is not raised
+            await act(folder, Disk(kind(k)))
+        yield folder, f"{kind.__name__} at {calm.operations[k]} (number {k})"

@@ -29,7 +29,7 @@ async def test_who_follows_a_manifest_reads_a_new_checkpoint_and_else_only_segme
         """What is read by a look, which sees what everybody sees."""
         store.asked.clear()
         manifest = await follower.load()
-        asked = [key.removeprefix(P) for what, key in store.asked if what == "open"]
+        asked = sorted(key.removeprefix(P) for what, key in store.asked if what == "open")
         assert manifest is not None
         assert await follower.load() is manifest
         assert manifest == await asyncrec.read_manifest("pages", storage=store)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -33,20 +33,24 @@ async def list_shards(
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
-        keys = await in_thread(list, path.shards.paths())
-        return [f"{folder_path}/{key}" for key in keys] if folder_path else keys
+        return await in_thread(_joined, folder_path + "/" if folder_path else "", path.shards.paths())
     text = str(path)
     parent, slash, _ = text.rpartition("/")
     async with dataset_at(path, storage=storage, storage_options=storage_options, allow_pattern=True) as (folder, name):
         manifest = None if is_pattern(name) or not name else await load_manifest(folder, name, path=text)
         if manifest is not None:
-            keys = await in_thread(list, manifest.shards.paths())
-        elif is_pattern(name):
+            return await in_thread(_joined, parent + slash, manifest.shards.paths())
+        if is_pattern(name):
             keys = [info.key async for info in matching(folder, name) if is_data(info.key)]
         else:
             keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
             keys = await without_unfinished(folder, name, keys) if name else keys
-    return [parent + slash + key for key in keys]
+    return _joined(parent + slash, keys)
+
+
+def _joined(folder: str, keys: Iterable[str]) -> list[str]:
+    """The paths of keys in a folder. Of a million it is a thread's work."""
+    return [folder + key for key in keys]
 
 
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:

@@ -44,6 +44,7 @@ from asyncrec.errors import (
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._sent import check_sent
+from asyncrec.storage._url import join
 
 __all__ = ["GRACE_SECONDS", "Compaction", "compact_manifest"]
 
@@ -152,7 +153,13 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest))
         won = True
     except ObjectExistsError:
-        _log.info("%s/%s: another process has just made the checkpoint %d", folder.root, name, number)
+        _log.info(
+            "%s/%s: another process has just made the checkpoint %d",
+            folder.root,
+            name,
+            number,
+            extra={"path": join(folder.root, name)},
+        )
     except UnsettledError:
         won = True  # perhaps: then it stays, and is the next one's to read or to delete
         raise

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.usefixtures("no_credentials_of_this_machine")
         ("gs://bucket", {"token": "c4n4ry", "anonymous": True}, "exclude each other"),
         ("gs://bucket", {"endpoint": "ftp://c4n4ry"}, "http://"),
         ("gs://bucket", {"endpoint": "http://user:c4n4ry@host"}, "no credentials"),
+        ("gs://bucket", {"endpoint": "http://c4n4ry@host"}, "no credentials"),
+        ("gs://bucket", {"endpoint": "http://:c4n4ry@host"}, "no credentials"),
         ("gs://bucket", {"chunk_size": 1000}, "multiple of 256 KiB"),
         ("gs://bucket", {"max_concurrency": 0}, "at least 1"),
     ],

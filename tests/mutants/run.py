@@ -38,7 +38,6 @@ PLACE = (ROOT / ".cache" / "mutants").resolve()  # it may lie on another disk
 
 _FIRST_SECONDS = 40.0  # for the first tests of a mutant,
 _FIRST_BUDGET = 6.0  # which take so long by themselves
-_REST_SECONDS = 240.0  # for all others that reach it
 _WHOLE_SECONDS = 1200.0
 _HUNG = 12.0  # a test that has run for so long hangs
 
@@ -99,9 +98,11 @@ def draw(seed: int, count: int, group: str, match: str) -> list[Mutant]:
 class Trials:
     """One mutant after the other in one copy of the tree."""
 
-    def __init__(self, scratch: Scratch, reach: Reach, book: Book, *, near: bool, whole: bool, first: bool) -> None:
+    def __init__(
+        self, scratch: Scratch, reach: Reach, book: Book, *, near: bool, whole: bool, first: bool, rest: float
+    ) -> None:
         self._scratch, self._reach, self._book = scratch, reach, book
-        self._near, self._whole, self._first = near, whole, first
+        self._near, self._whole, self._first, self._rest_seconds = near, whole, first, rest
 
     def _ask(self, mutant: Mutant, tests: list[str], seconds: float) -> Running:
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
@@ -148,10 +149,10 @@ class Trials:
                 unseen = [test for test in left if test not in ran.passed]
                 if ran.status == 0:
                     unseen = []
-                if self._first or seconds == _REST_SECONDS:
+                if self._first or seconds == self._rest_seconds:
                     result.asked -= len(unseen)  # its time is over
                     break
-                left, later, seconds = unseen + later, [], _REST_SECONDS
+                left, later, seconds = unseen + later, [], self._rest_seconds
         if self._whole and result.outcome != "killed":
             running = self._rest(mutant)
             yield running
@@ -238,6 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--whole", action="store_true", help="what survives is run against the whole suite, too")
     parser.add_argument("--first", action="store_true", help="ask only the quickest tests: a first look")
+    parser.add_argument("--seconds", type=float, default=240.0, help="for all tests but the quickest")
     parser.add_argument("--near", action="store_true", help="ask only the group's own tests")
     parser.add_argument("--survivors", action="store_true", help="show what is known, and run nothing")
     chosen = parser.parse_args(arguments)
@@ -284,12 +286,17 @@ def _run(waiting: list[Mutant], book: Book, chosen: argparse.Namespace) -> None:
     groups = dict.fromkeys(each.group for each in waiting)
     own = list(dict.fromkeys(path for group in groups for path in own_tests(group)))
     reach.collect(scratches[0], own, _packages())
-    _try(waiting, [Trials(each, reach, book, near=True, whole=False, first=chosen.first) for each in scratches])
+
+    def trials(*, near: bool) -> list[Trials]:
+        whole, first, rest = chosen.whole and not near, chosen.first, chosen.seconds
+        return [Trials(each, reach, book, near=near, whole=whole, first=first, rest=rest) for each in scratches]
+
+    _try(waiting, trials(near=True))
     left = [each for each in waiting if _is_open(book.find(each.key), chosen)]
     if left and not (chosen.first or chosen.near):
         print(f"{len(left)} of them are asked of the tests of other packages", file=sys.stderr, flush=True)
         reach.collect(scratches[0], [path for path in near_tests(ROOT) if path not in own], _packages())
-        _try(left, [Trials(each, reach, book, near=False, whole=chosen.whole, first=False) for each in scratches])
+        _try(left, trials(near=False))
 
 
 def _packages() -> list[str]:

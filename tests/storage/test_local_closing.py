@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from asyncrec.storage._local import source as local_source
+from asyncrec.storage._local.disk import Disk, Place
+from asyncrec.storage._local.open_files import OpenFiles
 from asyncrec.storage._local.storage import LocalStorage
 
 pytestmark = pytest.mark.anyio
@@ -54,3 +56,29 @@ async def test_a_source_closes_on_the_loop_only_a_file(
         if removed:
             (tmp_path / "x").unlink()
     assert [closer == threading.get_ident() for closer in system.closed_by] == [on_loop]
+
+
+async def test_a_process_without_standard_input_closes_its_files_as_well(tmp_path: Path) -> None:
+    """The first file that it opens has the number 0."""
+    (tmp_path / "x").write_bytes(b"content")
+    storage = LocalStorage(tmp_path)
+    await storage.get("x")  # what opens files of its own has opened them
+    kept = OpenFiles(Disk())
+    standard_input = os.dup(0)
+    try:
+        os.close(0)
+        async with storage.open_source("x") as source:
+            assert os.fstat(0).st_size == 7
+            assert await source.receive(7) == b"content"
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(0)
+        file = kept.open("x", Place(key="x", path=str(tmp_path / "x"), shown="x"), lambda info: True)
+        assert file is not None
+        assert os.fstat(0).st_size == 7
+        kept.close()
+        file.close()
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(0)
+    finally:
+        os.dup2(standard_input, 0)
+        os.close(standard_input)

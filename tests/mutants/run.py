@@ -39,7 +39,8 @@ PLACE = (ROOT / ".cache" / "mutants").resolve()  # it may lie on another disk
 _FIRST_SECONDS = 40.0  # for the first tests of a mutant,
 _FIRST_BUDGET = 6.0  # which take so long by themselves
 _WHOLE_SECONDS = 1200.0
-_HUNG = 12.0  # a test that has run for so long hangs
+_HUNG = 12.0  # a test that has run for so long hangs,
+_DOUBTFUL = 10.0  # unless the machine is busy: what took so long is asked of the tree as it is, too
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Trials:
         self._scratch, self._reach, self._book = scratch, reach, book
         self._near, self._whole, self._first, self._rest_seconds = near, whole, first, rest
 
-    def _ask(self, mutant: Mutant, tests: list[str], seconds: float) -> Running:
+    def _ask(self, mutant: Mutant | None, tests: list[str], seconds: float) -> Running:
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
         slowest = max(self._reach.seconds.get(test, 0) for test in tests)
         limit = f"timeout={max(_HUNG, 8 * slowest):.0f}"
@@ -161,6 +162,12 @@ class Trials:
             if ran.failed:
                 result.outcome, result.by = "killed", ran.failed[0]
         result.seconds = round(time.monotonic() - begun, 1)
+        if result.outcome == "killed" and result.seconds > _DOUBTFUL and not result.whole:
+            running = self._ask(None, ran.failed[:1] or [ran.at], _FIRST_SECONDS)
+            yield running
+            if running.wait().status:  # nothing is noted, and the next run tries it again
+                print(f"unclear   {mutant}   [{result.by} fails here without it, too]", flush=True)
+                return
         self._book.add(mutant.key, result)
         print(f"{result.outcome:9} {mutant}   [{result.by or result.asked} {result.seconds} s]", flush=True)
 

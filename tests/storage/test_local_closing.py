@@ -23,10 +23,16 @@ class System:
 
     def __init__(self, *, asked: bool) -> None:
         self.closed_by: list[int] = []
+        self.stale = False
         self._asked = asked
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        if self.stale:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return os.fstat(fd)
 
     def preadv(self, *args: Any) -> int:
         if not self._asked:
@@ -56,6 +62,18 @@ async def test_a_source_closes_on_the_loop_only_a_file(
         if removed:
             (tmp_path / "x").unlink()
     assert [closer == threading.get_ident() for closer in system.closed_by] == [on_loop]
+
+
+async def test_a_file_of_which_the_system_says_nothing_any_more_is_not_closed_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").write_bytes(b"content")
+    system = System(asked=True)
+    storage = LocalStorage(tmp_path, system=system)
+    monkeypatch.setattr(local_source, "os", system)
+    async with storage.open_source("x"):
+        system.stale = True
+    assert [closer == threading.get_ident() for closer in system.closed_by] == [False]
 
 
 async def test_a_process_without_standard_input_closes_its_files_as_well(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ GROUPS = (
         dict.fromkeys(
             ("_copy.py", "_convert.py", "_recover.py", "_reshard.py", "_uploads.py", "_verify.py"), _PROMISES
         ),
-        ("tests/tools/**/test_*.py",),
+        ("tests/tools/**/test_*.py", "tests/cli/test_*.py"),
     ),
     Group(
         "sampling",
@@ -93,6 +93,7 @@ TESTS = (
     "tests/records/test_*.py",
     "tests/datasets/test_*.py",
     "tests/tools/**/test_*.py",
+    "tests/cli/test_*.py",
     "tests/sampling/test_*.py",
     "tests/concurrency/test_*.py",
     "tests/storage/test_*.py",

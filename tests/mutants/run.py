@@ -107,11 +107,14 @@ class Trials:
 
     def _ask(self, mutant: Mutant | None, tests: list[str], seconds: float) -> Running:
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
-        slowest = max(self._reach.seconds.get(test, 0) for test in tests)
-        limit = f"timeout={max(_HUNG, 8 * slowest):.0f}"
+        limit = f"timeout={max(map(self._patience, tests)):.0f}"
         return self._scratch.pytest(
             ["-x", "-o", limit, *files], lambda: inside.Choosing(tests), seconds=seconds, broken=mutant
         )
+
+    def _patience(self, test: str) -> float:
+        """How long it may run."""
+        return max(_HUNG, 8 * self._reach.seconds.get(test, 0))
 
     def _rest(self, mutant: Mutant) -> Running:
         """The files that nobody collected."""
@@ -142,7 +145,7 @@ class Trials:
             ran = running.wait()
             if ran.failed:
                 result.outcome, result.by = "killed", ran.failed[0]
-            elif ran.status == -1 and ran.since >= _HUNG:
+            elif ran.status == -1 and ran.since >= self._patience(ran.at):
                 result.outcome, result.by = "killed", f"no end of {ran.at}"
             elif ran.status not in (0, -1):
                 result.outcome, result.by = "killed", f"pytest ended with {ran.status}: {ran.said[-300:]}"

@@ -45,7 +45,7 @@ demo: $(READY) ## crawl some thousand local documents into a sharded data set in
 demo-s3: $(READY) ## the same into s3://, on a store that it starts itself, and a second run that continues
 	@.venv/bin/python examples/demo_s3.py $(ARGS)
 
-test: $(READY) ## every test but those of interop and bench, on up to 8 processors; ARGS="-n0 -k name" for one by one
+test: $(READY) ## every test but those of interop and bench, up to 8 at a time; ARGS="-n0 -k name" for one by one
 	@.venv/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(ARGS)
 
 torture: $(READY) ## kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"

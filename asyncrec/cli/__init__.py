@@ -9,7 +9,8 @@
     _exits           the exit codes, and which error has which
     _options         the options that several commands share
     _splits          what ``from-csv`` and ``from-folder`` share
-    _show_records    what ``head`` and ``cat`` share; `_record_formats` shows one record
+    _show_records    what ``head``, ``cat``, ``tail`` and ``sample`` share; `_record_formats` shows one record
+    _written         what ``filter``, ``sample``, ``merge`` and ``dedupe`` share
     _watch_screen    what ``watch`` shows, as wide as the terminal is
     _complaints      what is said on stderr
     _completion      what shells complete

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions
 from asyncrec.cli._show_records import Features, Format, RecordView, Wheres, show_record, show_records
 from asyncrec.errors import UsageError
 
 
 def command(
-    path: Path,
+    path: Input,
     format: Format = "auto",
     feature: Features = None,
     where: Wheres = None,

@@ -16,10 +16,11 @@ from asyncrec.cli._options import (
     SourceOptions,
     Target,
     TargetOptions,
+    opened,
+    opened_target,
     parse_compression,
     parse_size,
     run_async,
-    stores,
 )
 from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._progress import Bar
@@ -55,7 +56,7 @@ def command(
     """
     from asyncrec import tools
 
-    opening = stores(source, storage_option, target, target_storage_option)
+    opening = {**opened(source, storage_option), **opened_target(target, target_storage_option)}
     size = parse_size(max_shard_bytes)
     to_stdout = standard_output(target)
     with Bar("converting") as bar:

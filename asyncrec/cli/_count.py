@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
 
 
 def command(
-    path: Path,
+    path: Input,
     shards: Annotated[bool, typer.Option("--shards", help="Of each shard, too.")] = False,
     storage_option: StorageOptions = None,
     json: Json = False,

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions
 from asyncrec.cli._show_records import Features, Format, RecordView, Wheres, show_records
 
 
 def command(
-    path: Path,
+    path: Input,
     limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="So many records.")] = 10,
     format: Format = "auto",
     feature: Features = None,

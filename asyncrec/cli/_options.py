@@ -17,6 +17,7 @@ from asyncrec.errors import ArgumentValueError, UsageError
 __all__ = [
     "Compression",
     "Debug",
+    "Input",
     "Json",
     "KeptCompression",
     "NewTarget",
@@ -27,6 +28,7 @@ __all__ = [
     "Target",
     "TargetOptions",
     "opened",
+    "opened_target",
     "parse_compression",
     "parse_duration",
     "parse_options",
@@ -38,6 +40,15 @@ __all__ = [
 T = TypeVar("T")
 
 Path = Annotated[
+    str,
+    typer.Argument(
+        metavar="PATH",
+        help="A file, folder, pattern or data set; local or a URL.",
+        autocompletion=complete_path,
+    ),
+]
+# Of a command that reads records, and opens what holds them by `opened`.
+Input = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
@@ -118,10 +129,22 @@ def opened(path: str, given: list[str] | None) -> dict[str, Any]:
     return {"storage_options": parse_options(given)}
 
 
+def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
+    """The arguments by which a tool opens the store of its target; of ``-`` it is stdout."""
+    return {f"target_{name}": value for name, value in opened(target, given).items()}
+
+
 def stores(source: str, given: list[str] | None, target: str, for_target: list[str] | None) -> dict[str, Any]:
-    """The arguments by which a tool that reads one store and writes another opens both."""
-    into = {f"target_{name}": value for name, value in opened(target, for_target).items()}
-    return {**opened(source, given), **into}
+    """The arguments by which a tool that reads one store and writes another opens both.
+
+    Raises:
+        UsageError: the target is stdout: there is no room for several objects, nor for records beside a report.
+    """
+    if target == STANDARD:
+        raise UsageError(
+            "this command does not write to standard output (filter, sample, merge, dedupe and convert do): name a path"
+        )
+    return {**opened(source, given), **opened_target(target, for_target)}
 
 
 def parse_compression(text: str) -> Any:

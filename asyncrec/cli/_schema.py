@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._info import show_schema
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, run_async
 from asyncrec.cli._output import print_json, say
 
 
 def command(
-    path: Path,
+    path: Input,
     infer: Annotated[bool, typer.Option("--infer", help="From the records, whatever is stored.")] = False,
     limit: Annotated[int | None, typer.Option("-n", "--limit", min=1, help="Infer from so many; else all.")] = None,
     storage_option: StorageOptions = None,

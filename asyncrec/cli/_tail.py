@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, parse_duration, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, parse_duration, run_async
 from asyncrec.cli._show_records import Features, LongFormat, RecordView, Wheres, conditions, show_all
 
 
 def command(
-    path: Path,
+    path: Input,
     limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="So many records.")] = 10,
     follow: Annotated[
         bool, typer.Option("-f", "--follow", help="Show what is committed from now on, too, until Ctrl-C.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE, STORAGE
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, opened, parse_duration, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, parse_duration, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._words import in_options
@@ -22,7 +22,7 @@ _MOST_SHOWN = 20
 
 
 def command(
-    path: Path,
+    path: Input,
     adopt: Annotated[bool, typer.Option("--adopt", help="Whole orphaned shards become part of the data set.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete orphans.")] = False,
     older_than: Annotated[

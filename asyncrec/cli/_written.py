@@ -8,7 +8,7 @@ import typer
 
 from asyncrec.cli import _options as options
 from asyncrec.cli._complaints import complain
-from asyncrec.cli._options import opened, parse_compression, parse_size
+from asyncrec.cli._options import opened_target, parse_compression, parse_size
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._standard import STANDARD, standard_output
 
@@ -37,7 +37,7 @@ def target_arguments(
     arguments: dict[str, Any] = {
         "compression": parse_compression(compression),
         "max_shard_bytes": parse_size(max_shard_bytes),
-        **{f"target_{name}": value for name, value in opened(target, for_target).items()},
+        **opened_target(target, for_target),
     }
     # The tool is told that it is a single file by what it is called.
     return arguments | {"target": "stdout.tfrecord" if standard_output(target) else target}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
+from asyncrec.storage._read_only import ReadOnlyStorage
 
 __all__ = ["ChecksummedStorage"]
 
@@ -16,7 +17,7 @@ __all__ = ["ChecksummedStorage"]
 _MOST_ON_LOOP = 1 << 20
 
 
-class ChecksummedStorage(Storage):
+class ChecksummedStorage(ReadOnlyStorage):
     """Another storage, for reading one object from its beginning, by one reader at a time.
 
     A range that is read again counts once: the reader goes back when something came damaged.
@@ -27,6 +28,8 @@ class ChecksummedStorage(Storage):
         info: what the store said of it; `None` before it was opened.
     """
 
+    why = "it is only read here, for its checksum"
+
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self.root = storage.root
@@ -36,9 +39,6 @@ class ChecksummedStorage(Storage):
         self.position = 0
         self.info: ObjectInfo | None = None
 
-    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
-        return self._storage.open_sink(key, exclusive=exclusive)
-
     @asynccontextmanager
     async def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
@@ -47,14 +47,8 @@ class ChecksummedStorage(Storage):
             self.info = source.info
             yield _Source(self, source, start)
 
-    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        return self._storage.list_objects(prefix, start_after=start_after)
-
     async def head(self, key: str) -> ObjectInfo:
         return await self._storage.head(key)
-
-    async def delete(self, key: str) -> None:
-        await self._storage.delete(key)
 
     async def passed(self, start: int, block: bytes) -> None:
         """``block`` was read from ``start``."""

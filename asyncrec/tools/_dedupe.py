@@ -14,7 +14,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
-from asyncrec.tools._identity import CONTENT, Identities
+from asyncrec.tools._identity import CONTENT, Identities, check_by
 from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import selected
@@ -58,8 +58,7 @@ async def dedupe(
     """
     if keep not in ("first", "last"):
         raise ArgumentValueError(f"keep is 'first' or 'last', not {keep!r}")
-    if by not in ("content", "key") and not by.startswith("feature:"):
-        raise ArgumentValueError(f"by is 'content', 'key' or 'feature:NAME', not {by!r}")
+    check_by(by)
     into = NewTarget(
         path=target,
         compression=compression,

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
-from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows
+from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by
 from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import selected
@@ -95,8 +94,8 @@ async def diff(
         ValueError: by a feature that no record has.
         FormatError: one of them is damaged.
     """
-    if by is not None and by not in (CONTENT, KEY) and not by.startswith("feature:"):
-        raise ArgumentValueError(f"by is 'content', 'key' or 'feature:NAME', not {by!r}")
+    if by is not None:
+        check_by(by)
     async with (
         selected(first, storage=storage, storage_options=storage_options) as one,
         selected(second, storage=storage, storage_options=storage_options) as other,

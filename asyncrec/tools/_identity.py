@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.writing.keys import NO_KEY, key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
-from asyncrec.errors import DatasetError, DecodeError
+from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError
 from asyncrec.example._wire import NONE, parse_example
 from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._keyed_records import KeyedRecords, has_keys
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import Selection
 
-__all__ = ["CONTENT", "KEY", "Identities", "Rows"]
+__all__ = ["CONTENT", "KEY", "Identities", "Rows", "check_by"]
 
 CONTENT, KEY = "content", "key"
 """What a record is known by, beside the name of a feature."""
@@ -37,11 +37,21 @@ _ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number",
 _MEMORY = 64 << 20
 
 
+def check_by(by: str) -> None:
+    """Refuse what no record is known by, before anything is opened.
+
+    Raises:
+        ValueError: it is not as `Identities` takes it.
+    """
+    if by not in (CONTENT, KEY) and not by.startswith("feature:"):
+        raise ArgumentValueError(f"by is 'content', 'key' or 'feature:NAME', not {by!r}")
+
+
 class Identities:
     """A table of the records that were read. A context: its files are gone at the end. Its methods block.
 
     Args:
-        by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"``.
+        by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
     """
 
     def __init__(self, by: str, *, temporary_folder: str | None = None) -> None:
@@ -74,13 +84,11 @@ class Identities:
             raise unknown_feature(self._feature, known, selection.path)
         async with AsyncExitStack() as stack:
             records = KeyedRecords(selection, stack, progress)
-            first = 0
             async for batch in records:
-                await in_thread(self._add, batch, first, side)
-                first += len(batch.records)
-        if self._feature is not None and first and self._feature not in self._seen:
+                await in_thread(self._add, batch, records.given - len(batch.records), side)
+        if self._feature is not None and records.given and self._feature not in self._seen:
             raise unknown_feature(self._feature, self._seen, selection.path)
-        return first
+        return records.given
 
     def groups(self) -> Iterator[Rows]:
         """All rows, in arrays; those of one identity are in the same one, side by side, by side and number."""

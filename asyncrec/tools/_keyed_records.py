@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from asyncrec._arguments import Size, byte_count
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._records.reading.reader import RecordReader
 from asyncrec._records.writing.write_batch import KEY_BYTES
@@ -187,17 +188,23 @@ async def kept_compression(given: KeptCompression, selections: Sequence[Selectio
     """The compression that was asked for; of ``"keep"`` the one that most records have."""
     if given != "keep":
         return parse_compression(given)
-    counts: Counter[str] = Counter()
-    for selection in selections:
-        for shard in selection.shards:
-            if shard.entry is not None:
-                counts[shard.entry.compression] += shard.entry.records
+    counts = await in_thread(_records_by_compression, selections)
     if not counts:  # of files in no manifest the first tells: asking each would be a request for each
         first = next(((each.storage, shard) for each in selections for shard in each.shards if shard.size), None)
         if first is not None:
             entry, _ = await unlisted_entry(first[0], first[1].key)
             counts[entry.compression] = 1
     return parse_compression(max(counts, key=lambda kind: counts[kind], default=""))
+
+
+def _records_by_compression(selections: Sequence[Selection]) -> Counter[str]:
+    """How many records the manifests say have which. Blocks: there may be a million shards."""
+    counts: Counter[str] = Counter()
+    for selection in selections:
+        for shard in selection.shards:
+            if shard.entry is not None:
+                counts[shard.entry.compression] += shard.entry.records
+    return counts
 
 
 def has_keys(selection: Selection) -> bool:

@@ -80,3 +80,9 @@ def test_shapes_are_added_for_sparse_features_of_two_axes_or_more() -> None:
     found = with_shapes(datum, ("one", "two", "array", "in/deep", "absent"))
     assert found == {**datum, "two_shape": [1, 2], "array_shape": [3, 1, 2], "in/deep_shape": [1, 1]}
     assert "two_shape" not in datum
+
+
+def test_a_list_without_values_stays_one() -> None:
+    assert prepare({"x": [], "y": {"z": ()}}) == {"x": [], "y/z": ()}
+    assert with_shapes({"x": []}, ["x"]) == {"x": []}
+    assert with_shapes({"x": [1, 2]}, ["x"]) == {"x": [1, 2]}

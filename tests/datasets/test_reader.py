@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 
 import asyncrec
 from asyncrec._datasets.from_generator.writer import DatasetWriter
-from asyncrec._datasets.reading.reader import open_split
+from asyncrec._datasets.reading.reader import find_split, open_split
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec.errors import CorruptRecordError, DatasetError, ManifestError, ObjectNotFoundError, SchemaError
 from asyncrec.example._codec import encode_example
@@ -139,6 +139,39 @@ async def test_schemas_of_several_splits_are_merged_or_refused() -> None:
     with pytest.raises(SchemaError, match="feature 'id'"):
         async with open_split("", "one+text", storage=storage):
             pass
+
+
+async def test_a_schema_that_one_of_the_splits_lacks_decodes_none_of_them() -> None:
+    storage = MemoryStorage()
+    plain: Any = lambda features: b"\xff%d" % features["id"]  # noqa: E731  # no Example
+    await written(storage, one=3)
+    await DatasetWriter(numbered, plain, "", "two", storage=storage, count=3).create_records()
+    for split in ("one+two", "two+one"):
+        async with open_split("", split, storage=storage) as reader:
+            assert reader.schema is None
+            assert sum([len(batch) async for batch in reader.batches()]) == 6
+
+
+async def test_the_table_of_several_splits_calls_dense_what_is_so_in_all_of_them(tmp_path: Path) -> None:
+    def examples(split: str, **features: Any) -> Iterator[tuple[int, dict[str, Any]]]:
+        yield 0, {name: value[0] for name, value in features.items()}
+        yield 1, {name: value[-1] for name, value in features.items()}
+
+    for split, features in {
+        "one": {"both": [1], "once": [2], "list": [[1], [1, 2]]},
+        "two": {"both": [3], "list": [[1], [2]]},
+    }.items():
+        await DatasetWriter(examples, None, str(tmp_path), split, **features).create_records()
+    found = await find_split(tmp_path, "one+two")
+    assert {name: feature["dense"] for name, feature in found.table.items()} == {
+        "both": True,
+        "list": False,
+        "once": False,
+    }
+    assert {name for name, feature in (await find_split(tmp_path, "one")).table.items() if feature["dense"]} == {
+        "both",
+        "once",
+    }
 
 
 async def test_records_without_a_schema_are_given_as_they_are() -> None:

@@ -222,6 +222,22 @@ class TestDisk:
         shuffler.close()
         assert list(tmp_path.iterdir()) == []
 
+    def test_a_folder_that_cannot_be_listed_takes_files_all_the_same(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What processes that were killed have left there stays, then."""
+
+        def refused(path: str) -> list[str]:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+        shuffler = HashShuffler("s", memory_limit=500, temporary_folder=tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "listdir", refused)
+            for i in range(20):
+                shuffler.add(i, bytes(100))
+        assert len(drained(shuffler)) == 20
+        shuffler.close()
+
     def test_a_folder_that_cannot_be_made_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
         shuffler = HashShuffler("s", memory_limit=10, temporary_folder=tmp_path / "file" / "below")

@@ -27,7 +27,7 @@ async def committed(storage: Storage, split: str, **features: Any) -> None:
         await writer.write_many([b"a", b"b"])
 
 
-async def test_both_files_are_those_of_all_manifests() -> None:
+async def test_both_files_are_those_of_all_manifests(caplog: pytest.LogCaptureFixture) -> None:
     storage = MemoryStorage()
     await committed(storage, "train", x=INT, tags={"type": "string", "shape": [2], "dense": True})
     await committed(storage, "test", y=INT, tags={"type": "string", "shape": [3], "dense": True})
@@ -43,6 +43,7 @@ async def test_both_files_are_those_of_all_manifests() -> None:
         "x": INT,
         "y": INT,
     }
+    assert not caplog.records, "nothing changed under way"
 
 
 async def test_where_splits_contradict_each_other_the_last_written_counts(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ class Result:
     asked: int = 0  # how many tests
     seconds: float = 0.0
     tests: str = ""  # the hash of all tests, for what survived
+    near: bool = False  # only its group's own tests were asked
     whole: bool = False  # the whole suite was asked
 
 

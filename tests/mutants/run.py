@@ -5,7 +5,8 @@
     make mutants ARGS="--survivors"                         what is known, without running anything
     make mutants ARGS="--whole"                             what survived is run against the whole suite, too
 
-It goes on where it was stopped. What is equivalent is listed in ``equivalent.txt``, with the reason.
+A group's own tests are asked first. What survives them is asked of the other packages', whose lines are only collected
+then. It goes on where it was stopped. What is equivalent is listed in ``equivalent.txt``, with the reason.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from .scratch import Running, Scratch, warm
 __all__ = ["main"]
 
 ROOT = Path(__file__).parents[2]
-PLACE = ROOT / ".cache" / "mutants"
+PLACE = (ROOT / ".cache" / "mutants").resolve()  # it may lie on another disk
 
 _FIRST_SECONDS = 40.0  # for the first tests of a mutant,
 _FIRST_BUDGET = 6.0  # which take so long by themselves
-_REST_SECONDS = 240.0  # for all others that reach it
 _WHOLE_SECONDS = 1200.0
-_HUNG = 12.0  # a test that has run for so long hangs
+_HUNG = 12.0  # a test that has run for so long hangs,
+_DOUBTFUL = 10.0  # unless the machine is busy: what took so long is asked of the tree as it is, too
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,22 @@ def draw(seed: int, count: int, group: str, match: str) -> list[Mutant]:
 class Trials:
     """One mutant after the other in one copy of the tree."""
 
-    def __init__(self, scratch: Scratch, reach: Reach, book: Book, *, whole: bool, first: bool) -> None:
+    def __init__(
+        self, scratch: Scratch, reach: Reach, book: Book, *, near: bool, whole: bool, first: bool, rest: float
+    ) -> None:
         self._scratch, self._reach, self._book = scratch, reach, book
-        self._whole, self._first = whole, first
+        self._near, self._whole, self._first, self._rest_seconds = near, whole, first, rest
 
-    def _ask(self, mutant: Mutant, tests: list[str], seconds: float) -> Running:
+    def _ask(self, mutant: Mutant | None, tests: list[str], seconds: float) -> Running:
         files = dict.fromkeys(test.partition("::")[0] for test in tests)
-        slowest = max(self._reach.seconds.get(test, 0) for test in tests)
-        limit = f"timeout={max(_HUNG, 8 * slowest):.0f}"
+        limit = f"timeout={max(map(self._patience, tests)):.0f}"
         return self._scratch.pytest(
             ["-x", "-o", limit, *files], lambda: inside.Choosing(tests), seconds=seconds, broken=mutant
         )
+
+    def _patience(self, test: str) -> float:
+        """How long it may run."""
+        return max(_HUNG, 8 * self._reach.seconds.get(test, 0))
 
     def _rest(self, mutant: Mutant) -> Running:
         """The files that nobody collected."""
@@ -120,11 +126,16 @@ class Trials:
     def steps(self, mutant: Mutant) -> Iterator[Running]:
         """Each pytest that has to run, until one of them notices: whoever drives this waits for it."""
         tests = self._reach.tests_of(mutant.module, mutant.source, mutant.change.line, mutant.last_line)
+        own = {str(path) for path in own_tests(mutant.group)}
+        tests = [test for test in tests if (test.partition("::")[0] in own) is self._near]
         total, first = 0.0, 0
         while first < len(tests) and (total < _FIRST_BUDGET or first < 10):
             total += self._reach.seconds[tests[first]]
             first += 1
-        result = Result("survived" if tests else "untested", asked=len(tests))
+        result = Result("survived" if tests else "untested", asked=len(tests), near=self._near)
+        before = self._book.find(mutant.key, any_tests=True)
+        if not self._near and before is not None and before.outcome == "survived":
+            result.outcome, result.asked = "survived", before.asked + len(tests)
         begun = time.monotonic()
         left, seconds = tests[:first], _FIRST_SECONDS
         later = tests[first:] + [self._reach.twins[test] for test in tests if test in self._reach.twins]
@@ -134,7 +145,7 @@ class Trials:
             ran = running.wait()
             if ran.failed:
                 result.outcome, result.by = "killed", ran.failed[0]
-            elif ran.status == -1 and ran.since >= _HUNG:
+            elif ran.status == -1 and ran.since >= self._patience(ran.at):
                 result.outcome, result.by = "killed", f"no end of {ran.at}"
             elif ran.status not in (0, -1):
                 result.outcome, result.by = "killed", f"pytest ended with {ran.status}: {ran.said[-300:]}"
@@ -142,10 +153,10 @@ class Trials:
                 unseen = [test for test in left if test not in ran.passed]
                 if ran.status == 0:
                     unseen = []
-                if self._first or seconds == _REST_SECONDS:
+                if self._first or seconds == self._rest_seconds:
                     result.asked -= len(unseen)  # its time is over
                     break
-                left, later, seconds = unseen + later, [], _REST_SECONDS
+                left, later, seconds = unseen + later, [], self._rest_seconds
         if self._whole and result.outcome != "killed":
             running = self._rest(mutant)
             yield running
@@ -154,8 +165,20 @@ class Trials:
             if ran.failed:
                 result.outcome, result.by = "killed", ran.failed[0]
         result.seconds = round(time.monotonic() - begun, 1)
+        if result.outcome == "killed" and result.seconds > _DOUBTFUL and not result.whole:
+            running = self._ask(None, ran.failed[:1] or [ran.at], _FIRST_SECONDS)
+            yield running
+            if running.wait().status:  # nothing is noted, and the next run tries it again
+                print(f"unclear   {mutant}   [{result.by} fails here without it, too]", flush=True)
+                return
         self._book.add(mutant.key, result)
         print(f"{result.outcome:9} {mutant}   [{result.by or result.asked} {result.seconds} s]", flush=True)
+
+
+def own_tests(group: str) -> list[Path]:
+    globs = next(each.near for each in targets.GROUPS if each.name == group)
+    found = [path.relative_to(ROOT) for glob in globs for path in sorted(ROOT.glob(glob))]
+    return [path for path in found if str(path) not in targets.LATER]
 
 
 def near_tests(root: Path) -> list[Path]:
@@ -226,6 +249,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--whole", action="store_true", help="what survives is run against the whole suite, too")
     parser.add_argument("--first", action="store_true", help="ask only the quickest tests: a first look")
+    parser.add_argument("--seconds", type=float, default=240.0, help="for all tests but the quickest")
+    parser.add_argument("--near", action="store_true", help="ask only the group's own tests")
     parser.add_argument("--survivors", action="store_true", help="show what is known, and run nothing")
     chosen = parser.parse_args(arguments)
     os.nice(chosen.nice)
@@ -259,7 +284,8 @@ def _mixed(mutants: list[Mutant]) -> list[Mutant]:
 def _is_open(result: Result | None, chosen: argparse.Namespace) -> bool:
     if result is None:
         return True
-    return result.outcome != "killed" and (chosen.again or (chosen.whole and not result.whole))
+    unasked = (result.near and not chosen.near) or (chosen.whole and not result.whole)
+    return result.outcome != "killed" and (chosen.again or unasked)
 
 
 def _run(waiting: list[Mutant], book: Book, chosen: argparse.Namespace) -> None:
@@ -267,9 +293,27 @@ def _run(waiting: list[Mutant], book: Book, chosen: argparse.Namespace) -> None:
     reach = Reach(ROOT, PLACE / "reach")
     warm()
     print(f"{len(waiting)} mutants to run", file=sys.stderr, flush=True)
-    packages = sorted({each.split("*")[0].rsplit("/", 1)[0] for group in targets.GROUPS for each in group.globs})
-    reach.collect(scratches[0], near_tests(ROOT), packages)
-    trials = [Trials(scratch, reach, book, whole=chosen.whole, first=chosen.first) for scratch in scratches]
+    groups = dict.fromkeys(each.group for each in waiting)
+    own = list(dict.fromkeys(path for group in groups for path in own_tests(group)))
+    reach.collect(scratches[0], own, _packages())
+
+    def trials(*, near: bool) -> list[Trials]:
+        whole, first, rest = chosen.whole and not near, chosen.first, chosen.seconds
+        return [Trials(each, reach, book, near=near, whole=whole, first=first, rest=rest) for each in scratches]
+
+    _try(waiting, trials(near=True))
+    left = [each for each in waiting if _is_open(book.find(each.key), chosen)]
+    if left and not (chosen.first or chosen.near):
+        print(f"{len(left)} of them are asked of the tests of other packages", file=sys.stderr, flush=True)
+        reach.collect(scratches[0], [path for path in near_tests(ROOT) if path not in own], _packages())
+        _try(left, trials(near=False))
+
+
+def _packages() -> list[str]:
+    return sorted({each.split("*")[0].rsplit("/", 1)[0] for group in targets.GROUPS for each in group.globs})
+
+
+def _try(waiting: list[Mutant], trials: list[Trials]) -> None:
     queue = iter(waiting)
     busy: list[tuple[Iterator[Running], Running] | None] = [None] * len(trials)
     ended = False

@@ -16,15 +16,27 @@ class Group:
     globs: tuple[str, ...]
     share: int
     weights: dict[str, float] = field(default_factory=dict)  # the end of a path -> how much more often
+    near: tuple[str, ...] = ()  # its own tests: those that are asked before all others, and collected at first
 
 
 _PROMISES = 3.0
 
+
+def _plugins(*names: str) -> tuple[str, ...]:
+    return tuple(f"plugins/asyncrec-{name}/tests/test_*.py" for name in names)
+
+
 # Modules move: everything here is a glob, and one that finds nothing is an error.
 GROUPS = (
-    Group("shards", ("asyncrec/_shards/**/*.py",), 110),
-    Group("records", ("asyncrec/_records/**/*.py",), 60),
-    Group("datasets", ("asyncrec/_datasets/**/*.py",), 30, {"writer.py": _PROMISES, "reader.py": _PROMISES}),
+    Group("shards", ("asyncrec/_shards/**/*.py",), 110, near=("tests/shards/test_*.py",)),
+    Group("records", ("asyncrec/_records/**/*.py",), 60, near=("tests/records/test_*.py",)),
+    Group(
+        "datasets",
+        ("asyncrec/_datasets/**/*.py",),
+        30,
+        {"writer.py": _PROMISES, "reader.py": _PROMISES},
+        ("tests/datasets/test_*.py",),
+    ),
     Group(
         "tools",
         ("asyncrec/tools/*.py",),
@@ -32,6 +44,7 @@ GROUPS = (
         dict.fromkeys(
             ("_copy.py", "_convert.py", "_recover.py", "_reshard.py", "_uploads.py", "_verify.py"), _PROMISES
         ),
+        ("tests/tools/**/test_*.py", "tests/cli/test_*.py"),
     ),
     Group(
         "sampling",
@@ -49,16 +62,29 @@ GROUPS = (
             ),
             _PROMISES,
         ),
+        ("tests/sampling/test_*.py", "tests/concurrency/test_*.py", "tests/test_tasks.py"),
     ),
     Group(
         "storage",
         ("asyncrec/storage/_local/*.py", "asyncrec/storage/_retry.py"),
         20,
+        near=("tests/storage/test_*.py",),
     ),
-    Group("s3", ("plugins/asyncrec-s3/asyncrec_s3/*.py",), 25),
-    Group("azure", ("plugins/asyncrec-azure/asyncrec_azure/*.py",), 25),
-    Group("http", ("plugins/asyncrec-http/asyncrec_http/*.py", "plugins/asyncrec-fsspec/asyncrec_fsspec/*.py"), 15),
-    Group("gcs", ("plugins/asyncrec-gcs/asyncrec_gcs/*.py",), 25),
+    Group("s3", ("plugins/asyncrec-s3/asyncrec_s3/*.py",), 25, near=_plugins("s3")),
+    Group("azure", ("plugins/asyncrec-azure/asyncrec_azure/*.py",), 25, near=_plugins("azure")),
+    Group(
+        "http",
+        ("plugins/asyncrec-http/asyncrec_http/*.py", "plugins/asyncrec-fsspec/asyncrec_fsspec/*.py"),
+        15,
+        near=_plugins("http", "fsspec"),
+    ),
+    Group(
+        "crawlee",
+        ("plugins/asyncrec-crawlee/asyncrec_crawlee/*.py", "plugins/asyncrec-scrapy/asyncrec_scrapy/*.py"),
+        15,
+        near=_plugins("crawlee", "scrapy"),
+    ),
+    Group("gcs", ("plugins/asyncrec-gcs/asyncrec_gcs/*.py",), 25, near=_plugins("gcs")),
 )
 
 # Asked at first: those that are near. What survives these is run against the rest, too.
@@ -67,16 +93,13 @@ TESTS = (
     "tests/records/test_*.py",
     "tests/datasets/test_*.py",
     "tests/tools/**/test_*.py",
+    "tests/cli/test_*.py",
     "tests/sampling/test_*.py",
     "tests/concurrency/test_*.py",
     "tests/storage/test_*.py",
     "tests/test_tasks.py",
     "tests/test_cancelled_reads.py",
-    "plugins/asyncrec-s3/tests/test_*.py",
-    "plugins/asyncrec-azure/tests/test_*.py",
-    "plugins/asyncrec-fsspec/tests/test_*.py",
-    "plugins/asyncrec-gcs/tests/test_*.py",
-    "plugins/asyncrec-http/tests/test_*.py",
+    *_plugins("s3", "azure", "fsspec", "gcs", "http", "crawlee", "scrapy"),
 )
 
 # Not asked at first though near: it starts processes, whose lines nobody sees, and takes a minute.

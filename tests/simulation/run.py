@@ -32,7 +32,10 @@ _MOST_UNTIL_FOUND = 5000
 
 @dataclass
 class Totals:
-    """Of many worlds. ``broken`` has (seed, what was said) by promise; ``first`` and ``last`` are seeds."""
+    """Of many worlds. ``broken`` has (seed, what was said) by promise; ``first`` and ``last`` are seeds.
+
+    ``seconds`` are by the clock, ``cpu`` those of the processor, which say how fast worlds are on a busy machine, too.
+    """
 
     first: int = -1
     last: int = -1
@@ -42,6 +45,7 @@ class Totals:
     faults: int = 0
     steps: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
     broken: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     tried: Counter[str] = field(default_factory=Counter)
 
@@ -63,6 +67,7 @@ class Totals:
         for name in ("worlds", "operations", "kills", "faults", "steps"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.seconds = max(self.seconds, other.seconds)
+        self.cpu += other.cpu
         self.tried += other.tried
         for promise, found in other.broken.items():
             self.broken.setdefault(promise, []).extend(found)
@@ -76,7 +81,7 @@ def run_worlds(
 ) -> Totals:
     """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run."""
     totals = Totals()
-    begun = time.monotonic()
+    begun, cpu = time.monotonic(), time.process_time()
     with seams.patched():
         sources.prepare()
         while time.monotonic() - begun < seconds and totals.worlds < most:
@@ -85,7 +90,7 @@ def run_worlds(
             if tell and outcome.complaints:
                 print(f"seed {seed}: {outcome.complaints[0][:300]}", flush=True)
             seed += step
-    totals.seconds = time.monotonic() - begun
+    totals.seconds, totals.cpu = time.monotonic() - begun, time.process_time() - cpu
     return totals
 
 
@@ -96,11 +101,12 @@ def _work(arguments: dict[str, Any]) -> Totals:
 def _table(totals: Totals, workers: int) -> None:
     rate = totals.worlds / max(totals.seconds, 1e-9) / workers
     print(
-        f"{'worlds':>10} {'operations':>12} {'kills':>9} {'faults':>9} {'failed':>7} {'a second and core':>18}   seeds"
+        f"{'worlds':>10} {'operations':>12} {'kills':>9} {'faults':>9} {'failed':>7} {'a second and core':>18} "
+        f"{'a CPU second':>13}   seeds"
     )
     print(
         f"{totals.worlds:>10,} {totals.operations:>12,} {totals.kills:>9,} {totals.faults:>9,} {totals.failures():>7,} "
-        f"{rate:>18.1f}   {totals.first} to {totals.last}"
+        f"{rate:>18.1f} {totals.worlds / max(totals.cpu, 1e-9):>13.1f}   {totals.first} to {totals.last}"
     )
     print("tried: " + ", ".join(f"{what} {count:,}" for what, count in totals.tried.most_common()))
     for promise, found in sorted(totals.broken.items(), key=lambda item: -len(item[1])):

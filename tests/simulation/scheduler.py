@@ -67,10 +67,6 @@ class _Handle(asyncio.Handle):
 class _Timer(_Handle, asyncio.TimerHandle):
     __slots__ = ()
 
-    # Their order in a heap is that of `asyncio.TimerHandle`, without its looks at types.
-    def __lt__(self, other: Any) -> bool:
-        return self._when < other._when
-
 
 class _Task(asyncio.Task[Any]):
     """Tasks know when they were made, and for which process."""
@@ -101,6 +97,7 @@ class Loop(asyncio.BaseEventLoop):
         self._shuffles = shuffles
         self._max_steps = max_steps
         self._buried: list[asyncio.Handle] = []
+        self._timers = 0
         self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.set_exception_handler(self._note_exception)
 
@@ -117,7 +114,8 @@ class Loop(asyncio.BaseEventLoop):
         self._check_closed()  # type: ignore[attr-defined]
         timer = _Timer(callback, args, self, context)
         timer._when = when
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        self._timers += 1  # those of one time run in the order in which they were set
+        heapq.heappush(self._scheduled, (when, self._timers, timer))  # type: ignore[attr-defined]
         return timer
 
     def call_later(
@@ -160,14 +158,14 @@ class Loop(asyncio.BaseEventLoop):
         ready: list[asyncio.Handle] = list(self._ready)  # type: ignore[attr-defined]
         self._ready.clear()  # type: ignore[attr-defined]
         timers: list[Any] = self._scheduled  # type: ignore[attr-defined]
-        while timers and timers[0]._cancelled:
+        while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
         if not ready:
             if not timers:
                 raise Hung("nothing is ready, and nobody waits for a time")
-            self.now = max(self.now, timers[0]._when)
-        while timers and timers[0]._when <= self.now:
-            ready.append(heapq.heappop(timers))
+            self.now = max(self.now, timers[0][0])
+        while timers and timers[0][0] <= self.now:
+            ready.append(heapq.heappop(timers)[2])
         if len(ready) > 1:
             ready.sort(key=_order_of)
             if self._shuffles:

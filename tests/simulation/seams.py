@@ -276,16 +276,20 @@ class _Jitter(random.Random):
         return float(current[-1].secrets.uniform(a, b)) if current else super().uniform(a, b)
 
 
+@cache
+def _placed(place: str) -> list[tuple[Any, str]]:
+    """The modules that have a constant: of ``*`` all that have imported it."""
+    module_name, _, name = place.partition(":")
+    modules = _loaded() if module_name == "*" else [importlib.import_module(module_name)]
+    return [(module, name) for module in modules if name in vars(module)]
+
+
 @contextmanager
 def knobs(values: dict[str, float]) -> Iterator[None]:
     """Constants that only trade speed, as ``module:NAME`` or ``*:NAME``, made small: what is rare becomes common."""
     undo = []
     for place, value in values.items():
-        module_name, _, name = place.partition(":")
-        everywhere = module_name == "*"  # all modules that have imported it
-        for module in _loaded() if everywhere else [importlib.import_module(module_name)]:
-            if name not in module.__dict__:
-                continue
+        for module, name in _placed(place):
             undo.append((module, name, getattr(module, name)))
             setattr(module, name, value)
     try:

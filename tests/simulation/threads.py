@@ -123,7 +123,10 @@ class Threads:
         """As `anyio.to_thread.run_sync`: waited for whatever anyio cancels, and left by asyncio's own cancellation."""
         await asyncio.sleep(0)
         if limiter is not None:
-            await limiter.acquire()
+            try:
+                limiter.acquire_nowait()
+            except anyio.WouldBlock:
+                await limiter.acquire()
         try:
             with anyio.CancelScope(shield=not abandon_on_cancel):
                 job = _Job(self, func, args)
@@ -144,8 +147,10 @@ class Threads:
             strand.abort()
 
     def _later(self, callback: Callable[[], None]) -> None:
-        late = self._rng.random() * self._latest if self._rng.random() < 0.5 else 0.0
-        self._loop.call_later(late, callback)
+        if late := self._rng.random() * self._latest if self._rng.random() < 0.5 else 0.0:
+            self._loop.call_later(late, callback)
+        else:
+            self._loop.call_soon(callback)
 
     def _advance(self, strand: Strand, end: Callable[[], None]) -> None:
         strand.resume()

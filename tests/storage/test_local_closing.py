@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from asyncrec.storage._local import source as local_source
+from asyncrec.storage._local.disk import Disk, Place
+from asyncrec.storage._local.open_files import OpenFiles
 from asyncrec.storage._local.storage import LocalStorage
 
 pytestmark = pytest.mark.anyio
@@ -21,10 +23,16 @@ class System:
 
     def __init__(self, *, asked: bool) -> None:
         self.closed_by: list[int] = []
+        self.stale = False
         self._asked = asked
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        if self.stale:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return os.fstat(fd)
 
     def preadv(self, *args: Any) -> int:
         if not self._asked:
@@ -54,3 +62,41 @@ async def test_a_source_closes_on_the_loop_only_a_file(
         if removed:
             (tmp_path / "x").unlink()
     assert [closer == threading.get_ident() for closer in system.closed_by] == [on_loop]
+
+
+async def test_a_file_of_which_the_system_says_nothing_any_more_is_not_closed_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x").write_bytes(b"content")
+    system = System(asked=True)
+    storage = LocalStorage(tmp_path, system=system)
+    monkeypatch.setattr(local_source, "os", system)
+    async with storage.open_source("x"):
+        system.stale = True
+    assert [closer == threading.get_ident() for closer in system.closed_by] == [False]
+
+
+async def test_a_process_without_standard_input_closes_its_files_as_well(tmp_path: Path) -> None:
+    """The first file that it opens has the number 0."""
+    (tmp_path / "x").write_bytes(b"content")
+    storage = LocalStorage(tmp_path)
+    await storage.get("x")  # what opens files of its own has opened them
+    kept = OpenFiles(Disk())
+    standard_input = os.dup(0)
+    try:
+        os.close(0)
+        async with storage.open_source("x") as source:
+            assert os.fstat(0).st_size == 7
+            assert await source.receive(7) == b"content"
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(0)
+        file = kept.open("x", Place(key="x", path=str(tmp_path / "x"), shown="x"), lambda info: True)
+        assert file is not None
+        assert os.fstat(0).st_size == 7
+        kept.close()
+        file.close()
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(0)
+    finally:
+        os.dup2(standard_input, 0)
+        os.close(standard_input)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 import pytest
@@ -23,3 +24,42 @@ def test_a_tmpfs_is_in_memory_unless_its_pages_may_be_swapped_out(
 
 def test_what_the_system_says_of_a_device_that_it_does_not_know_is_no() -> None:
     assert mounts.is_in_memory(os.makedev(0xFFF, 0xFFFFF)) is False
+
+
+_MOUNTS = """\
+22 1 0:20 / /proc rw,nosuid shared:5 - proc proc rw
+36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext4 /dev/root rw,errors=continue
+40 22 0:25 / /dev/shm rw,nosuid,nodev - tmpfs tmpfs rw
+"""
+_HEADING = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "swaps", "expected"),
+    [
+        ((0, 25), _HEADING, True),
+        ((0, 25), f"{_HEADING}/dev/sda2\tpartition\t1\t0\t-2\n", False),
+        ((0, 25), None, False),
+        ((98, 0), _HEADING, False),
+        ((0, 26), _HEADING, False),
+    ],
+)
+def test_the_systems_tables_are_read_as_linux_writes_them(
+    device: tuple[int, int], swaps: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of swaps has a heading; a system that has none is taken to swap."""
+
+    def opened(path: str, **_: str) -> io.StringIO:
+        text = {"/proc/self/mountinfo": _MOUNTS, "/proc/swaps": swaps}[path]
+        if text is None:
+            raise FileNotFoundError(path)
+        return io.StringIO(text)
+
+    monkeypatch.setattr(mounts, "open", opened, raising=False)
+    assert mounts.is_in_memory(os.makedev(*device)) is expected
+
+
+@pytest.mark.parametrize("table", ["", "22\n", "22 1 0:25 / /dev/shm rw -\n"])
+def test_a_table_of_another_form_says_nothing(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "open", lambda path, **_: io.StringIO(table), raising=False)
+    assert mounts.is_in_memory(os.makedev(0, 25)) is False

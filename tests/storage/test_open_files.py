@@ -99,3 +99,20 @@ async def test_a_removed_file_is_not_given_and_stays_open_until_a_thread_asks_fo
     assert len(files) == 1
     assert await in_thread(lambda: files.held("a", waits=True)) is None
     assert len(files) == 0
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "tells", "waitless"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+async def test_what_is_in_memory_is_had_at_once_where_the_system_tells_that_it_is(
+    tmp_path: Path, in_memory: bool, tells: bool, waitless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk()
+    monkeypatch.setattr(disk, "lives_in_memory", lambda device: in_memory)
+    monkeypatch.setattr(open_files, "tells_what_is_cached", lambda fd, system: tells)
+    (tmp_path / "a").write_bytes(b"content")
+    file = OpenFile(disk, Place(key="a", path=str(tmp_path / "a"), shown="a"))
+    assert file.waitless is waitless
+    if not waitless:
+        assert file.cached([(4, 0), (3, 4)], memoryview(bytearray(7))) == [(4, 0, 0), (3, 4, 4)]
+    assert file.read(7, 0) == b"content"

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import asyncrec
@@ -178,3 +179,23 @@ async def test_records_are_counted_by_a_feature_from_the_first_of_each_shard(sto
     report = await tools.watch("pages", by="label", storage=storage)
     assert report.classes == {"0": 10, "1": 10, "2": 10}
     assert (await tools.watch("pages", by="nothing", storage=storage)).classes == {"absent": 30}
+
+
+async def test_a_feature_without_a_value_is_counted_as_such(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await writer.write(asyncrec.encode_example({"label": np.array([], np.int64)}))
+        await writer.write(asyncrec.encode_example({"label": [b"a", b"b"]}))
+    assert (await tools.watch("pages", by="label", storage=storage)).classes == {"[]": 1, "a": 1}
+
+
+async def test_a_folder_that_is_named_in_a_store_is_looked_for_there(
+    tmp_path: Path, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a spool of this machine has the same name says nothing."""
+    monkeypatch.chdir(tmp_path)
+    async with writing("pages", storage=storage, spool="spool") as writer:
+        await writer.write(b"a record")
+        async with tools.open_watch("spool", storage=storage) as watch:
+            assert not (await watch.look()).there
+        async with tools.open_watch("spool") as watch:
+            assert [seen.id for seen in (await told(watch, 1)).writers] == [writer.writer_id]

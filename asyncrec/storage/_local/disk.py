@@ -78,12 +78,12 @@ class Disk:
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._making_folders = threading.Lock()
         self._durable: set[str] = set()
-        self._buffer: bytearray | None = None
+        self._buffer = bytearray()
         self._in_memory: dict[int, bool] = {}
 
     def buffer(self, size: int) -> bytearray:
         """Lend a scratch buffer of that size, one for all: for the loop's thread alone, and until the next await."""
-        if self._buffer is None or len(self._buffer) != size:
+        if len(self._buffer) != size:
             self._buffer = bytearray(size)
         return self._buffer
 

@@ -41,10 +41,10 @@ class Target(Place):
         private: whether the object is readable by this user alone.
     """
 
-    exclusive: bool = False
-    owner: str | None = None
-    zeros: int = 0
-    private: bool = False
+    exclusive: bool
+    owner: str | None
+    zeros: int
+    private: bool
 
     @property
     def folder(self) -> str:
@@ -196,6 +196,7 @@ class UnfinishedFile:
                 with suppress(OSError):
                     if self.acknowledged and not linked:
                         system.replace(path, partial)
+                        self._partial = partial
                     else:
                         system.unlink(path)
             raise

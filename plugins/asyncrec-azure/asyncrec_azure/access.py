@@ -114,7 +114,7 @@ def _variable(*names: str) -> str | None:
 
 def _check_endpoint(endpoint: str) -> None:
     parts = urlsplit(endpoint)
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+    if parts.username is not None or parts.query or parts.fragment:
         raise ArgumentValueError("endpoint holds no credentials and no query: they have options of their own")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ArgumentValueError("endpoint begins with http:// or https:// and names a host")

@@ -81,6 +81,8 @@ def test_the_environments_credentials_are_for_its_account_alone(monkeypatch: pyt
         ("az://crawl", {"account": "a", "connection_string": "s"}, "names the account"),
         ("az://crawl", {"endpoint": "ftp://x"}, "begins with"),
         ("az://crawl", {"endpoint": "https://u:p@x"}, "no credentials"),
+        ("az://crawl", {"endpoint": "https://u@x"}, "no credentials"),
+        ("az://crawl", {"endpoint": "https://:p@x"}, "no credentials"),
         ("az://crawl", {"endpoint": "https://x?sig=1"}, "no query"),
         ("az://crawl", {"account": "a", "chunk_size": 1}, "chunk_size"),
         ("az://crawl", {"account": "a", "max_concurrency": 0}, "max_concurrency"),

@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +192,49 @@ def test_schemes_with_plugins_of_their_own_are_left_to_them() -> None:
     assert not {"s3", "gs", "az", "https", "http", "memory", "file", "file+fsspec", ""} & schemes
 
 
+@pytest.mark.parametrize(
+    ("entry", "modified"),
+    [
+        ({"mtime": datetime(2026, 11, 22, 1, 2, 3)}, datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)),
+        (
+            {"mtime": datetime(2026, 11, 22, 1, 2, tzinfo=timezone(timedelta(hours=1)))},
+            datetime(2026, 11, 22, 0, 2, tzinfo=UTC),
+        ),
+        ({"mtime": 1_700_000_000}, datetime.fromtimestamp(1_700_000_000, UTC)),
+        ({}, datetime.fromtimestamp(0, UTC)),
+    ],
+)
+async def test_a_filesystem_says_in_its_own_way_when_a_file_was_changed(
+    filesystem: Versioned, entry: dict[str, Any], modified: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a zone it means UTC, as all of them do."""
+    filesystem.pipe_file("folder/x", b"data")
+    monkeypatch.setattr(Versioned, "info", lambda self, path: {"size": 4, "type": "file", "ETag": "v1", **entry})
+    async with open_filesystem("kit://folder") as storage:
+        assert (await storage.head("x")).modified == modified
+
+
 class Failure(Exception):
     def __init__(self, status: int) -> None:
         super().__init__("of a client")
         self.status = status
+
+
+class Response:
+    def __init__(self, status: int) -> None:
+        self.status_code = status
+
+
+class Answered(Exception):
+    """As those of requests, httpx and huggingface_hub."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__("of another client")
+        self.response = Response(status)
+
+
+class ServerTimeoutError(Exception):
+    """As aiohttp's, by its name."""
 
 
 @pytest.mark.parametrize(
@@ -205,7 +244,15 @@ class Failure(Exception):
         (Failure(404), ObjectNotFoundError),
         (Failure(403), StoragePermissionError),
         (Failure(503), TransientStorageError),
+        (Answered(404), ObjectNotFoundError),
+        (Answered(401), StoragePermissionError),
+        (Answered(429), TransientStorageError),
+        (Answered(418), StorageError),
+        (ServerTimeoutError(), TransientStorageError),
         (TimeoutError(), TransientStorageError),
+        (EOFError(), TransientStorageError),
+        (PermissionError(), StoragePermissionError),
+        (OSError(), StorageError),
         (Failure(418), StorageError),
     ],
 )

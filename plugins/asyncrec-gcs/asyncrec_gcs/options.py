@@ -110,7 +110,7 @@ def _access(
     name = "STORAGE_EMULATOR_HOST" if emulator else "endpoint"
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ArgumentValueError(f"{name} begins with http:// or https://, names a host, and has no query")
-    if parts.username is not None or parts.password is not None:
+    if parts.username is not None:  # there is no password without it
         raise ArgumentValueError(f"{name} holds no credentials: they have options of their own")
     source = "service_file"
     if service_file is None and token is None and not anonymous:

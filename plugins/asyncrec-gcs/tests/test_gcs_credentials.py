@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import traceback
 from pathlib import Path
 
@@ -110,6 +111,22 @@ async def test_who_leaves_while_a_token_is_asked_for_leaves_nothing_running(gcs:
                 scope.cancel()
     assert asyncio.all_tasks() <= before
     await asyncio.to_thread(gcs.wait_until_idle)
+
+
+@asyncio_only
+async def test_nothing_is_kept_of_requests_that_ended(gcs: FakeGcs, service_file: str) -> None:
+    gcs.put("key", DATA)
+
+    def ended() -> int:
+        gc.collect()
+        return sum(isinstance(each, asyncio.Task) and each.done() for each in gc.get_objects())
+
+    async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
+        await storage.head("key")
+        before = ended()
+        for _ in range(5):
+            await storage.head("key")
+        assert ended() <= before
 
 
 async def test_no_credentials_at_all_are_a_permission_error_that_names_the_ways(gcs: FakeGcs) -> None:

@@ -43,6 +43,8 @@ def test_these_may_succeed_later(status: int) -> None:
         (412, "conditionNotMet", "none", ObjectExistsError),
         (412, "conditionNotMet", "same", ObjectChangedError),
         (412, "conditionNotMet", "", StorageError),
+        (400, "invalid", "none", StorageError),
+        (400, "invalid", "same", StorageError),
         (418, "teapot", "", StorageError),
     ],
 )
@@ -60,6 +62,22 @@ def test_a_refused_checksum_is_an_integrity_error(status: int, condition: Condit
     """Google says 400, its testbench 412: not that the object is there already."""
     words = 'Provided CRC32C "AAAAAA==" doesn\'t match calculated CRC32C "BBBBBB==".'
     assert type(of_answer(status, {}, body(words), "what", write=True, condition=condition)) is IntegrityError
+
+
+def test_a_checksum_in_an_answer_to_a_read_damages_no_object() -> None:
+    assert type(of_answer(400, {}, body("a word of crc32c"), "what")) is StorageError
+
+
+def test_who_may_not_read_learns_what_a_missing_object_looks_like() -> None:
+    """Without the right to list, Google answers 403 for an object that is not there; nobody writes to find one."""
+    assert "a missing object is answered so" in str(of_answer(403, {}, body(), "what"))
+    assert "a missing object is answered so" not in str(of_answer(403, {}, body(), "what", write=True))
+
+
+def test_of_several_reasons_the_first_that_is_one_word_is_told() -> None:
+    errors = [{"reason": "<b>bold</b>"}, {}, {"reason": "invalidParameter"}, {"reason": "other"}]
+    told = json.dumps({"error": {"message": "some\n  words " * 90, "errors": errors}}).encode()
+    assert str(of_answer(418, {}, told, "what")) == f"what: HTTP 418 invalidParameter: {('some words ' * 90)[:300]}"
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"[]", b'{"error": 5}', b'{"error": {"errors": 7}}', b"\xff"])
@@ -104,6 +122,10 @@ def test_of_a_failed_connection_only_the_type_is_told() -> None:
     assert type(error) is TransientStorageError
     assert str(error) == "what: ClientOSError (errno 104)"
     assert type(of_transport(TimeoutError(), "what")) is TransientStorageError
+    assert str(of_transport(TimeoutError(), "what")) == "what: TimeoutError"
+    for unusable in (aiohttp.InvalidURL("http://S3CRET"), aiohttp.NonHttpUrlClientError("ftp://S3CRET")):
+        assert type(of_transport(unusable, "what")) is StorageError
+        assert str(of_transport(unusable, "what")).endswith("the endpoint cannot be used")
 
 
 def test_a_certificate_that_is_not_trusted_does_not_get_better_by_trying() -> None:

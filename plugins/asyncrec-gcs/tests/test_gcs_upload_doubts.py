@@ -95,6 +95,16 @@ async def test_what_was_published_is_not_said_to_be_absent_when_nothing_can_be_r
     assert any("whether it was published is not known" in note for note in caught.value.__notes__)
 
 
+async def test_what_is_not_there_after_a_failure_is_not_said_to_be_in_doubt(gcs: FakeGcs) -> None:
+    """The store was asked and has no such object: who reads the error need not look."""
+    gcs.plan = lambda kind, n: Fault("status", 400) if kind == "last" else None
+    async with open_quick() as storage:
+        with pytest.raises(StorageError) as caught:
+            await write(storage)
+    assert gcs.log[-1] == "meta"
+    assert not hasattr(caught.value, "__notes__")
+
+
 async def test_a_store_that_takes_nothing_of_what_it_is_sent_is_not_asked_for_ever(gcs: FakeGcs) -> None:
     """308 without a byte more, again and again: no progress is a failure that may pass, and patience has an end."""
     gcs.page = 308, ""

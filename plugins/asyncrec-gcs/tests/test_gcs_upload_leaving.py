@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from typing import Any
 
@@ -14,6 +15,7 @@ from fake_gcs import UNIT, FakeGcs, Fault, nth
 from gcs_uploads import DATA, requests_of_a_write, write
 from opening import open_quick
 
+from asyncrec.errors import StorageError
 from asyncrec.storage._base import ByteSink
 from asyncrec.testing._checks import send_all
 
@@ -67,6 +69,32 @@ async def test_an_abort_does_not_wait_for_the_chunk_that_is_on_its_way(
         await anyio.to_thread.run_sync(gcs.wait_until_idle)
     assert not gcs.unfinished
     assert not gcs.objects
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_chunk_that_fails_while_it_is_given_up_is_not_reported_beside_the_callers_error(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio logs what a task raised and nobody has seen; the caller has an error of its own here."""
+    sending = asyncio.Event()
+
+    async def append(self: Any, data: memoryview) -> None:
+        sending.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise StorageError("refused")
+
+    monkeypatch.setattr(upload_module.Upload, "append", append)
+    async with open_quick() as storage:
+        with pytest.raises(KeyError):
+            async with storage.open_sink("key") as sink:
+                await sink.send([DATA[: UNIT + 1]])
+                await sending.wait()
+                raise KeyError
+    del sink
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 async def test_cancelled_at_any_request_that_hangs_nothing_is_left(

@@ -54,7 +54,7 @@ class Options:
             port = parts.port
         except ValueError:
             raise ArgumentValueError(f"{shown}: not of the form https://host/folder") from None
-        if parts.username is not None or parts.password is not None:
+        if parts.username is not None:
             raise ArgumentValueError(f"{shown}: credentials do not belong in a URL; send them by the option headers")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ArgumentValueError(f"{shown}: not of the form https://host/folder")

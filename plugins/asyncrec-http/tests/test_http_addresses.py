@@ -145,6 +145,8 @@ async def test_a_proxy_is_asked_for_what_it_is_named_for(
     ("url", "options", "words"),
     [
         ("https://user:c4n4ry@host/x", {}, "credentials do not belong"),
+        ("https://c4n4ry@host/x", {}, "credentials do not belong"),
+        ("https://:c4n4ry@host/x", {}, "credentials do not belong"),
         ("https:///x", {}, "not of the form"),
         ("https://host:port/x", {}, "not of the form"),
         ("https://host/x?sig=c4n4ry", {}, "by the option query"),

@@ -178,6 +178,25 @@ async def test_a_server_that_does_not_say_how_long_a_file_is_is_told(web: WebSer
             await storage.head("x")
 
 
+@pytest.mark.parametrize("status", [400, 401, 403, 405, 501])
+async def test_a_server_that_refuses_to_look_is_asked_for_a_byte(web: WebServer, status: int) -> None:
+    """It does not know HEAD, or an address is signed for GET alone."""
+    web.store("x", DATA)
+    web.plan = lambda kind, n: Fault("status", status) if kind == "HEAD" else None
+    async with open_http(web.url) as storage:
+        assert (await storage.head("x")).size == len(DATA)
+    assert web.log == ["HEAD", "GET"]
+
+
+async def test_another_status_is_no_refusal_to_look(web: WebServer) -> None:
+    web.store("x", DATA)
+    web.plan = lambda kind, n: Fault("status", 418) if kind == "HEAD" else None
+    async with open_http(web.url) as storage:
+        with pytest.raises(StorageError, match="HTTP 418"):
+            await storage.head("x")
+    assert web.log == ["HEAD"]
+
+
 @pytest.mark.parametrize(
     ("status", "kind"), [(404, ObjectNotFoundError), (410, ObjectNotFoundError), (403, StoragePermissionError)]
 )

@@ -96,7 +96,7 @@ class Options(ClientOptions):
             parts = urlsplit(self.endpoint_url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ArgumentValueError("endpoint_url begins with http:// or https:// and names a host")
-            if parts.username is not None or parts.password is not None:
+            if parts.username is not None:
                 raise ArgumentValueError("endpoint_url holds no credentials: they have options of their own")
         if self.addressing_style not in ("auto", "path", "virtual"):
             raise ArgumentValueError(f"addressing_style is 'auto', 'path' or 'virtual', not {self.addressing_style!r}")

@@ -57,6 +57,8 @@ def test_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
         ("s3://crawl", {"aws_session_token": "canary"}),
         ("s3://crawl", {"anonymous": True, "aws_access_key_id": "AKIACANARY", "aws_secret_access_key": "canary"}),
         ("s3://crawl", {"endpoint_url": "http://AKIACANARY:canary@host"}),
+        ("s3://crawl", {"endpoint_url": "http://AKIACANARY@host"}),
+        ("s3://crawl", {"endpoint_url": "http://:canary@host"}),
         ("s3://crawl", {"endpoint_url": "host:9000"}),
         ("s3://crawl", {"addressing_style": "dns"}),
         ("s3://crawl", {"checksum": "sha1"}),

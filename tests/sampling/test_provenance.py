@@ -1,0 +1,69 @@
+"""A record of a stream is traced to its shard and position, however it came together with others."""
+
+from __future__ import annotations
+
+import pytest
+
+from asyncrec._records.position import Position, RecordBatch
+from asyncrec._sampling.interleave.provenance import (
+    RecordSource,
+    SourcedBatch,
+    TracedRecords,
+    pack_sources,
+    unpack_sources,
+)
+
+
+def one_by_one(shard: int, count: int) -> TracedRecords:
+    """Records whose sources are known, as a state names them."""
+    made = TracedRecords()
+    for number in range(count):
+        made.add(b"%d:%d" % (shard, number), RecordSource(shard, Position(100 * number, 0, number)))
+    return made
+
+
+def of_batch(shard: int, begin: int, count: int) -> TracedRecords:
+    """Records that lie in a batch, which are traced when somebody asks."""
+    records = [b"%d:%d" % (shard, number) for number in range(begin + count)]
+    batch = SourcedBatch(shard, RecordBatch(records, 0, 0, []))
+    return TracedRecords(records[begin:], slices=[(batch, begin, count)])
+
+
+def told(records: TracedRecords) -> list[bytes]:
+    return [b"%d:%d" % (source.shard, source.position.record) for source in records.sources()]
+
+
+@pytest.mark.parametrize("second", [one_by_one(7, 2), of_batch(7, 3, 2)])
+@pytest.mark.parametrize("first", [TracedRecords(), one_by_one(5, 3), of_batch(5, 2, 3)])
+def test_records_that_were_put_together_are_each_traced_to_where_they_came_from(
+    first: TracedRecords, second: TracedRecords
+) -> None:
+    taken = TracedRecords()
+    for each in (first, second, of_batch(8, 1, 2), one_by_one(9, 1), of_batch(10, 0, 4)):
+        taken.extend(TracedRecords(list(each.records), list(each.known), list(each.slices)))
+    assert told(taken) == taken.records
+    for index, source in enumerate(taken.sources()):
+        assert taken.source_of(index) == source
+    with pytest.raises(IndexError):
+        taken.source_of(len(taken.records))
+
+
+@pytest.mark.parametrize("count", range(9))
+def test_both_sides_of_a_cut_are_traced(count: int) -> None:
+    whole = one_by_one(5, 3)
+    whole.extend(of_batch(6, 2, 4))
+    expected = list(whole.records)
+    left, right = whole.split(count)
+    assert (left.records, right.records) == (expected[:count], expected[count:])
+    assert (told(left), told(right)) == (expected[:count], expected[count:])
+
+
+def test_sources_go_into_a_state_and_come_back() -> None:
+    sources = one_by_one(2, 3).sources()
+    assert unpack_sources(pack_sources(sources), shards=3) == sources
+
+
+@pytest.mark.parametrize("packed", [[3, 0, 0, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]])
+def test_a_state_that_names_what_cannot_be_is_refused(packed: list[int]) -> None:
+    with pytest.raises(ValueError, match="cannot be"):
+        unpack_sources([packed], shards=3)

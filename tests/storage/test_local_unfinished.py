@@ -1,0 +1,149 @@
+"""What stands under an unfinished name: what is written twice, what stays after a fault, who may remove it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncrec.errors import StorageError
+from asyncrec.storage._local.disk import local_error
+from asyncrec.storage._local.lock import FileLock, unlock
+from asyncrec.storage._local.storage import BESIDE_CHUNK, LocalStorage
+from asyncrec.testing._checks import content
+
+pytestmark = pytest.mark.anyio
+
+
+class System:
+    """`os`, which counts the bytes of `pwrite`, and fails to sync a folder when told to."""
+
+    def __init__(self) -> None:
+        self.rewritten: list[tuple[int, int]] = []
+        self.folders_fail = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+        self.rewritten.append((position, len(data)))
+        return os.pwrite(fd, data, position)
+
+    def fsync(self, fd: int) -> None:
+        if self.folders_fail and os.path.isdir(f"/proc/self/fd/{fd}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        os.fsync(fd)
+
+
+async def test_what_was_flushed_once_is_not_written_again_by_the_next_flush(tmp_path: Path) -> None:
+    system = System()
+    data = content(100)
+    async with LocalStorage(tmp_path, chunk_size=1_000, system=system).open_sink("x") as sink:
+        assert await sink.flush([data[:10]]) == 10
+        assert await sink.flush([data[:10]]) == 10
+        assert await sink.flush([data[:5], data[5:20], data[20:25]]) == 25
+        assert await sink.flush([data[:25], data[25:40]]) == 40
+        assert system.rewritten == [(0, 10), (10, 10), (20, 5), (25, 15)]
+        await sink.send([data])
+    assert (tmp_path / "x").read_bytes() == data
+
+
+async def test_a_new_object_whose_name_may_not_survive_is_not_left_and_what_was_flushed_is(tmp_path: Path) -> None:
+    """An error says that nothing was published; and what a flush acknowledged is there to be recovered."""
+    system = System()
+    storage = LocalStorage(tmp_path, system=system)
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(StorageError, match="the disk failed"):
+        async with storage.open_sink("x") as sink:
+            await sink.flush([b"acknowledged"])
+            await sink.send([b"acknowledged, and more"])
+            system.folders_fail = True
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert [info async for info in storage.list_objects()] == []
+    (unfinished,) = [info async for info in storage.list_unfinished()]
+    assert await storage.get(unfinished.key) == b"acknowledged, and more"
+    assert (tmp_path / unfinished.key).stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_unfinished_file_with_two_names_is_removed_by_one_of_them(tmp_path: Path) -> None:
+    """As a power cut leaves one that was published exclusively."""
+    storage = LocalStorage(tmp_path)
+    (tmp_path / ".x.w.partial").write_bytes(b"data")
+    os.link(tmp_path / ".x.w.partial", tmp_path / "x")
+    (unfinished,) = [info async for info in storage.list_unfinished()]
+    await storage.remove_unfinished(unfinished)
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+async def test_where_the_filesystem_has_no_locks_objects_are_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock that somebody asked for is an error there."""
+
+    def flock(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    storage = LocalStorage(tmp_path)
+    await storage.put("x", b"data")
+    assert await storage.get("x") == b"data"
+    fd = os.open(tmp_path / "x", os.O_RDWR)
+    unlock(fd)
+    with pytest.raises(OSError, match="locks"):
+        FileLock(fd, "x")
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(fd)
+
+
+def test_what_is_given_up_can_be_locked_by_another_while_the_file_is_still_open(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with open(tmp_path / "x") as one, open(tmp_path / "x") as other:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        unlock(one.fileno())
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+async def test_only_what_a_writer_has_beside_its_objects_is_sent_in_small_chunks(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, chunk_size=4 * BESIDE_CHUNK)
+    sizes = [
+        each.open_sink(key).chunk_size  # type: ignore[attr-defined]  # a sink of this backend is its own context
+        for each in (storage, storage.owned_by("w"))
+        for key in ("_index/x", "x")
+    ]
+    assert sizes == [4 * BESIDE_CHUNK, 4 * BESIDE_CHUNK, BESIDE_CHUNK, 4 * BESIDE_CHUNK]
+
+
+async def test_a_folder_is_no_object_to_delete_however_the_system_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS has one error for a folder and for what may not be removed."""
+
+    class Mac(System):
+        def unlink(self, path: Path) -> None:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    storage = LocalStorage(tmp_path, system=Mac())
+    await storage.delete("folder")
+    with pytest.raises(StorageError, match="not permitted"):
+        await storage.delete("file")
+
+
+@pytest.mark.parametrize("prefix", ["a//", "/", "./", "a/./", "../", "a/../", "\0", "a\0/"])
+async def test_a_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").touch()
+    (tmp_path / "y").touch()
+    assert [info.key async for info in LocalStorage(tmp_path / "a").list_objects(prefix)] == []
+    assert [info.key async for info in LocalStorage(tmp_path).list_objects(prefix)] == []
+
+
+def test_advice_is_given_where_something_is_wrong_and_not_where_nothing_is_there() -> None:
+    below_a_file = OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    assert str(local_error(below_a_file, "finding", "a/b")) == f"finding a/b: {os.strerror(errno.ENOTDIR)}"
+    assert "choose another key" in str(local_error(below_a_file, "writing", "a/b"))

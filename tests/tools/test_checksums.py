@@ -1,0 +1,58 @@
+"""What was read through a `ChecksummedStorage` has a checksum, each byte counted once."""
+
+from __future__ import annotations
+
+import pytest
+from crc32c import crc32c
+
+from asyncrec.errors import StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.testing._checks import content
+from asyncrec.tools._checksums import ChecksummedStorage
+
+pytestmark = pytest.mark.anyio
+
+DATA = content(3_000_000)
+
+
+async def test_the_checksum_is_that_of_all_that_was_read_from_the_beginning(storage: Storage) -> None:
+    await storage.put("x", DATA)
+    passing = ChecksummedStorage(storage)
+    assert (passing.info, passing.position) == (None, 0)
+    read = b""
+    async with passing.open_source("x") as source:
+        assert passing.info == source.info == await storage.head("x") == await passing.head("x")
+        for size in (10, 2_000_000, 1 << 24):
+            while block := await source.receive(size):
+                read += block
+                assert (passing.position, passing.crc32c) == (len(read), crc32c(read))
+                if size < 1 << 24:
+                    break
+    assert read == DATA
+
+
+async def test_what_is_read_again_counts_once_and_what_lies_behind_a_gap_not_at_all(storage: Storage) -> None:
+    await storage.put("x", DATA[:1_000])
+    passing = ChecksummedStorage(storage)
+
+    async def read(start: int, end: int) -> int:
+        async with passing.open_source("x", start=start, end=end) as source:
+            while await source.receive(1 << 20):
+                pass
+        assert passing.crc32c == crc32c(DATA[: passing.position])
+        return passing.position
+
+    assert await read(0, 400) == 400
+    assert await read(100, 300) == 400
+    assert await read(100, 400) == 400
+    assert await read(200, 600) == 600
+    assert await read(601, 1_000) == 600
+    assert await read(600, 1_000) == 1_000
+
+
+async def test_it_writes_nothing(storage: Storage) -> None:
+    passing = ChecksummedStorage(storage)
+    with pytest.raises(StorageError, match="only read here"):
+        await passing.put("x", b"data")
+    with pytest.raises(StorageError, match="only read here"):
+        await passing.delete("x")

@@ -215,11 +215,10 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
     new, first, single, ended = await in_thread(look)
     if not new:
         return history
-    history = await _merged(folder, name, history, first)
+    history = await _merged(folder, name, history, first, covers=new)
     # A tombstone does not: whoever put it there could not know what was still being committed.
     gone = ended - history.closed_well
-    history = await _merged(folder, name, history, [each for each, of in single.items() if of in gone])
-    return await in_thread(lambda: plus(history, (), names=new))
+    return await _merged(folder, name, history, [each for each, of in single.items() if of in gone])
 
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
@@ -274,8 +273,13 @@ async def load_covered(folder: Storage, key: str) -> CoveredNames:
     return decoder.covered
 
 
-async def _merged(folder: Storage, name: str, history: History, names: Sequence[str]) -> History:
-    """Merge segments into a history, some at a time: columns take a sixth of what objects do."""
+async def _merged(
+    folder: Storage, name: str, history: History, names: Sequence[str], *, covers: Sequence[str] = ()
+) -> History:
+    """Merge segments into a history, some at a time: columns take a sixth of what objects do.
+
+    ``covers`` are the names that it covers then, those of segments that need not be read among them.
+    """
     prefix = manifest_prefix(name)
 
     async def content(each: str) -> bytes:
@@ -289,9 +293,9 @@ async def _merged(folder: Storage, name: str, history: History, names: Sequence[
             (each, parse_segment(content, name=prefix + each)) for each, content in zip(some, contents, strict=True)
         ]
 
-    def merge(history: History, waiting: list[tuple[str, Segment]]) -> History:
+    def merge(history: History, waiting: list[tuple[str, Segment]], covers: Sequence[str] = ()) -> History:
         fences = [each for each, segment in waiting if segment.abandoned and not segment.closed]
-        return plus(history, [segment for _, segment in waiting], fences=fences)
+        return plus(history, [segment for _, segment in waiting], names=covers, fences=fences)
 
     waiting: list[tuple[str, Segment]] = []
     entries = 0
@@ -302,4 +306,4 @@ async def _merged(folder: Storage, name: str, history: History, names: Sequence[
         entries += sum(len(segment.add) for _, segment in parsed)
         if entries > max(_LEAST_MERGED, len(history.shards) // 8):
             history, waiting, entries = await in_thread(merge, history, waiting), [], 0
-    return await in_thread(merge, history, waiting) if waiting else history
+    return await in_thread(merge, history, waiting, covers) if waiting or covers else history

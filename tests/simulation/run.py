@@ -77,14 +77,21 @@ class Totals:
 
 
 def run_worlds(
-    seed: int, *, step: int = 1, seconds: float, most: int = 1 << 60, tell: bool = False, **drawing: Any
+    seed: int,
+    *,
+    step: int = 1,
+    seconds: float,
+    least: int = 0,
+    most: int = 1 << 60,
+    tell: bool = False,
+    **drawing: Any,
 ) -> Totals:
-    """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run."""
+    """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run, and at least so many."""
     totals = Totals()
     begun, cpu = time.monotonic(), time.process_time()
     with seams.patched():
         sources.prepare()
-        while time.monotonic() - begun < seconds and totals.worlds < most:
+        while totals.worlds < most and (totals.worlds < least or time.monotonic() - begun < seconds):
             outcome = run_plan(draw(seed, **drawing))
             totals.add(seed, outcome)
             if tell and outcome.complaints:

@@ -26,6 +26,8 @@ from .shrink import promise_of, shrink
 _SECONDS = 60.0
 _PARTS = 4
 _SEED = 1_000_000
+# Worlds of each part, however slow and busy the machine is.
+_LEAST = 20
 
 
 # Coroutines of the dead are closed by the collector, which says of each that it has no loop.
@@ -42,9 +44,8 @@ def worlds() -> Any:
 
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
-    totals = run.run_worlds(_SEED + part, step=_PARTS, seconds=_SECONDS / _PARTS, tell=True)
+    totals = run.run_worlds(_SEED + part, step=_PARTS, seconds=_SECONDS / _PARTS, least=_LEAST, tell=True)
     assert not totals.broken, f"make simulate ARGS='--one SEED --shrink' shows each: {totals.broken}"
-    assert totals.worlds > 20
     assert totals.kills > 10
 
 

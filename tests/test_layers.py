@@ -7,6 +7,7 @@ What counts as an import is every ``import`` statement in the source, those insi
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -182,6 +183,16 @@ INNER = [module for module in SOURCES if module != "asyncrec"]
 def test_imports_only_from_lower_layers_and_its_own(module: str) -> None:
     path = SOURCES[module]
     assert upward(path.read_text("utf-8"), module, KNOWN, is_package=path.name == "__init__.py") == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    # A package's face hands names on, and imports what is in the package, which imports the face for its names.
+    modules = {module: path for module, path in SOURCES.items() if path.name != "__init__.py"}
+    imports = {
+        module: {name for _, name in imports_of(path.read_text("utf-8"), module, KNOWN)} & modules.keys()
+        for module, path in modules.items()
+    }
+    graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
 @pytest.mark.parametrize("module", [name for name in INNER if any(within(name, pure) for pure in PURE)])

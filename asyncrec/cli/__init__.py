@@ -7,7 +7,8 @@
     _help            the page of ``asyncrec --help``
     _app             the group, which imports a command only when it is called; errors to messages and exit codes
     _exits           the exit codes, and which error has which
-    _options         the options that several commands share
+    _options         the arguments and options that several commands share
+    _values          their text as values
     _splits          what ``from-csv`` and ``from-folder`` share
     _show_records    what ``head``, ``cat``, ``tail`` and ``sample`` share; `_record_formats` shows one record
     _written         what ``filter``, ``sample``, ``merge`` and ``dedupe`` share
@@ -59,15 +60,15 @@ if TYPE_CHECKING:
     from asyncrec.cli._options import StorageOptions as StorageOptions
     from asyncrec.cli._options import Target as Target
     from asyncrec.cli._options import TargetOptions as TargetOptions
-    from asyncrec.cli._options import parse_duration as parse_duration
-    from asyncrec.cli._options import parse_options as parse_options
-    from asyncrec.cli._options import parse_size as parse_size
     from asyncrec.cli._options import run_async as run_async
     from asyncrec.cli._output import human_bytes as human_bytes
     from asyncrec.cli._output import pairs as pairs
     from asyncrec.cli._output import print_json as print_json
     from asyncrec.cli._output import say as say
     from asyncrec.cli._progress import Bar as Bar
+    from asyncrec.cli._values import parse_duration as parse_duration
+    from asyncrec.cli._values import parse_options as parse_options
+    from asyncrec.cli._values import parse_size as parse_size
     from asyncrec.errors import UsageError as UsageError
 
 __getattr__, __dir__, _names = lazy(
@@ -83,13 +84,11 @@ __getattr__, __dir__, _names = lazy(
             "StorageOptions",
             "Target",
             "TargetOptions",
-            "parse_duration",
-            "parse_options",
-            "parse_size",
             "run_async",
         ),
         "asyncrec.cli._output": ("human_bytes", "pairs", "print_json", "say"),
         "asyncrec.cli._progress": ("Bar",),
+        "asyncrec.cli._values": ("parse_duration", "parse_options", "parse_size"),
         "asyncrec.errors": ("UsageError",),
     },
 )

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_duration, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
+from asyncrec.cli._values import parse_duration, parse_options
 from asyncrec.errors import UsageError
 
 

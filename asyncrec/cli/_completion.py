@@ -94,7 +94,7 @@ async def _read_features(path: str, storage_option: list[str] | None) -> list[st
     import anyio
 
     from asyncrec import tools
-    from asyncrec.cli._options import parse_options
+    from asyncrec.cli._values import parse_options
     from asyncrec.example import decode_sequence_example
 
     with anyio.move_on_after(_SECONDS):

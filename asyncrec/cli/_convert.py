@@ -8,23 +8,11 @@ import typer
 
 from asyncrec.cli._complaints import complain
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import (
-    Compression,
-    Debug,
-    Json,
-    Source,
-    SourceOptions,
-    Target,
-    TargetOptions,
-    opened,
-    opened_target,
-    parse_compression,
-    parse_size,
-    run_async,
-)
+from asyncrec.cli._options import Compression, Debug, Json, Source, SourceOptions, Target, TargetOptions, run_async
 from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._standard import standard_output
+from asyncrec.cli._values import opened, opened_target, parse_compression, parse_size
 
 _MOST_SHOWN = 20
 

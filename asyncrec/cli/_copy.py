@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Source, SourceOptions, Target, TargetOptions, run_async, stores
+from asyncrec.cli._options import Debug, Json, Source, SourceOptions, Target, TargetOptions, run_async
 from asyncrec.cli._output import human_bytes, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import stores
 
 
 def command(

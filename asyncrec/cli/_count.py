@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import opened
 
 
 def command(

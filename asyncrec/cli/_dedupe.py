@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, opened, run_async
+from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
 from asyncrec.errors import UsageError
 

@@ -10,9 +10,10 @@ import typer
 from asyncrec.cli._completion import complete_path
 from asyncrec.cli._dedupe import ByFeature, ByKey, known_by
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
 from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import parse_options
 
 if TYPE_CHECKING:
     from asyncrec.tools import DiffReport

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._exits import FINE, STORAGE
-from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
 from asyncrec.cli._output import pairs, print_json, say, table
+from asyncrec.cli._values import parse_options
 
 
 def command(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, opened, run_async
+from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Wheres, conditions
+from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
 from asyncrec.errors import UsageError
 

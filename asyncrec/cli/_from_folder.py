@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async, stores
+from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._splits import Compression, Ratios, Seed, ShardBytes, SplitsTarget, show, split_arguments
+from asyncrec.cli._values import stores
 
 
 def command(

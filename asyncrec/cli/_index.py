@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from asyncrec.cli._exits import FINE, USAGE
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import parse_options
 
 
 def command(

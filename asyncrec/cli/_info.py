@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, pairs, print_json, say, table
+from asyncrec.cli._values import parse_options
 
 if TYPE_CHECKING:
     from asyncrec.tools._info import DatasetInfo, InfoReport

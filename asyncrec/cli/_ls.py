@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, print_json, say, table
+from asyncrec.cli._values import parse_options
 
 
 def command(path: Path = ".", storage_option: StorageOptions = None, json: Json = False, debug: Debug = False) -> int:

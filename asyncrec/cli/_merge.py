@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._completion import complete_path
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import parse_options
 from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
 from asyncrec.errors import UsageError
 

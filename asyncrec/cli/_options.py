@@ -1,18 +1,13 @@
-"""The options that several commands share are here, and what turns their text into values."""
+"""The arguments and options that several commands share, and how a command runs."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
-from asyncrec._arguments import byte_count
 from asyncrec.cli._completion import complete_path
-from asyncrec.cli._standard import STANDARD, StandardStreams
-from asyncrec.errors import ArgumentValueError, UsageError
 
 __all__ = [
     "Compression",
@@ -27,14 +22,7 @@ __all__ = [
     "StorageOptions",
     "Target",
     "TargetOptions",
-    "opened",
-    "opened_target",
-    "parse_compression",
-    "parse_duration",
-    "parse_options",
-    "parse_size",
     "run_async",
-    "stores",
 ]
 
 T = TypeVar("T")
@@ -95,77 +83,9 @@ TargetOptions = Annotated[
     typer.Option("--target-storage-option", metavar="KEY=VALUE", help="For the backend of the target."),
 ]
 
-_VALUE = re.compile(r'true|false|null|-?(0|[1-9]\d*)(\.\d+)?|"[^"\\\\]*"')
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)", re.IGNORECASE)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
 
 def run_async(func: Callable[[], Awaitable[T]]) -> T:
     """Run ``func`` on an event loop of its own: asyncio, on which every backend runs."""
     import anyio
 
     return anyio.run(func)
-
-
-def parse_options(given: list[str] | None) -> dict[str, Any] | None:
-    """``["region=eu", "max_concurrency=8"]`` as a dict.
-
-    Values written as numbers, true, false and null are such; in quotation marks they are text whatever they look like.
-    """
-    options: dict[str, Any] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            # The text may be a secret that was put at the wrong place.
-            raise UsageError("--storage-option is KEY=VALUE, as in --storage-option region=eu-west-1")
-        options[name.replace("-", "_")] = json.loads(value) if _VALUE.fullmatch(value) else value
-    return options or None
-
-
-def opened(path: str, given: list[str] | None) -> dict[str, Any]:
-    """The arguments by which a tool opens the store of a path; of ``-`` it is stdin."""
-    if path == STANDARD:
-        return {"storage": StandardStreams()}
-    return {"storage_options": parse_options(given)}
-
-
-def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
-    """The arguments by which a tool opens the store of its target; of ``-`` it is stdout."""
-    return {f"target_{name}": value for name, value in opened(target, given).items()}
-
-
-def stores(source: str, given: list[str] | None, target: str, for_target: list[str] | None) -> dict[str, Any]:
-    """The arguments by which a tool that reads one store and writes another opens both.
-
-    Raises:
-        UsageError: the target is stdout: there is no room for several objects, nor for records beside a report.
-    """
-    if target == STANDARD:
-        raise UsageError(
-            "this command does not write to standard output (filter, sample, merge, dedupe and convert do): name a path"
-        )
-    return {**opened(source, given), **opened_target(target, for_target)}
-
-
-def parse_compression(text: str) -> Any:
-    """``"none"``, ``"gzip"``, ``"zlib"``, in any case, as the library calls them; ``"keep"`` stays."""
-    lower = text.lower()
-    return lower if lower == "keep" else "" if lower == "none" else lower.upper()
-
-
-def parse_size(text: str | None) -> int | None:
-    """``"64MiB"``, ``"64M"``, ``"1000"`` in bytes: M is 10^6, Mi is 2^20."""
-    if text is None:
-        return None
-    try:
-        return byte_count(text, "")
-    except ArgumentValueError:
-        raise UsageError(f"{text!r} is no size: write 1000, 64M (10^6) or 1.5GiB (2^30)") from None
-
-
-def parse_duration(text: str) -> float:
-    """``"90s"``, ``"15m"``, ``"12h"``, ``"1d"``, ``"2w"`` in seconds."""
-    match = _DURATION.fullmatch(text.strip())
-    if not match:
-        raise UsageError(f"{text!r} is no time: write 90s, 15m, 12h, 1d or 2w")
-    return float(match[1]) * _SECONDS[match[2].lower()]

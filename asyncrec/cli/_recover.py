@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, StorageOptions, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._values import parse_options
 
 if TYPE_CHECKING:
     from asyncrec._shards.recovery.report import UnfinishedJob

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, parse_compression, run_async, stores
+from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._output import human_bytes, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import parse_compression, stores
 
 _MOST_SHOWN = 20
 

@@ -7,21 +7,10 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import (
-    Debug,
-    Json,
-    KeptCompression,
-    Source,
-    SourceOptions,
-    Target,
-    TargetOptions,
-    parse_compression,
-    parse_size,
-    run_async,
-    stores,
-)
+from asyncrec.cli._options import Debug, Json, KeptCompression, Source, SourceOptions, Target, TargetOptions, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import parse_compression, parse_size, stores
 
 
 def command(

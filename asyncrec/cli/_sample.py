@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._completion import complete_path
-from asyncrec.cli._options import Debug, Json, Source, SourceOptions, TargetOptions, opened, run_async
+from asyncrec.cli._options import Debug, Json, Source, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Features, Format, RecordView, show_all
+from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
 from asyncrec.errors import UsageError
 

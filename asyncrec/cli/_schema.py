@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._info import show_schema
-from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
+from asyncrec.cli._values import opened
 
 
 def command(

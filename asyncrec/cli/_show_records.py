@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from asyncrec.cli._completion import complete_condition, complete_feature
-from asyncrec.cli._options import opened, run_async
+from asyncrec.cli._options import run_async
 from asyncrec.cli._record_formats import Printer
+from asyncrec.cli._values import opened
 
 if TYPE_CHECKING:
     from asyncrec.tools import Where

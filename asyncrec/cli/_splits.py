@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from asyncrec.cli import _options as options
-from asyncrec.cli._options import parse_compression, parse_size
 from asyncrec.cli._output import print_json, say, table
+from asyncrec.cli._values import parse_compression, parse_size
 from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, parse_duration, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, run_async
 from asyncrec.cli._show_records import Features, LongFormat, RecordView, Wheres, conditions, show_all
+from asyncrec.cli._values import opened, parse_duration
 
 
 def command(

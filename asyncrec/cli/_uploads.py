@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, parse_duration, parse_options, run_async
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say, table
+from asyncrec.cli._values import parse_duration, parse_options
 
 
 def command(

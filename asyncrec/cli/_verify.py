@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE, STORAGE
-from asyncrec.cli._options import Debug, Input, Json, StorageOptions, opened, parse_duration, run_async
+from asyncrec.cli._options import Debug, Input, Json, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._values import opened, parse_duration
 from asyncrec.cli._words import in_options
 from asyncrec.errors import UsageError
 

@@ -8,9 +8,9 @@ import typer
 
 from asyncrec.cli import _options as options
 from asyncrec.cli._complaints import complain
-from asyncrec.cli._options import opened_target, parse_compression, parse_size
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._standard import STANDARD, standard_output
+from asyncrec.cli._values import opened_target, parse_compression, parse_size
 
 if TYPE_CHECKING:
     from asyncrec.tools import WriteReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from asyncrec.cli._options import parse_duration, parse_options, parse_size
+from asyncrec.cli._values import parse_duration, parse_options, parse_size
 from asyncrec.errors import UsageError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any, TextIO
 import pytest
 
 __all__ = ["Choosing", "Nothing", "Reaching", "Telling", "twin_of"]
+
+
+_TRACED_SECONDS = 6.0
 
 
 def twin_of(test: str) -> str:
@@ -64,7 +68,9 @@ class Choosing:
 
 
 class Reaching:
-    """Which lines each test runs: written to ``target`` as ``{test: {module: lines as bits, in hex}}``."""
+    """Which lines each test runs: written to ``target`` as ``{test: {module: lines as bits, in hex}}``, and which were
+    stopped: a test has so much of the processor's time here, and what it has not reached by then counts as not reached.
+    """
 
     def __init__(self, tree: Path, packages: list[str], target: Path) -> None:
         import coverage
@@ -75,6 +81,7 @@ class Reaching:
         self._coverage = coverage.Coverage(data_file=data, include=include, config_file=False)
         # A file of tests may use none of them, and warnings are errors.
         self._coverage.set_option("run:disable_warnings", ["no-data-collected"])
+        self._stopped: list[str] = []
         self._coverage.start()
 
     @pytest.hookimpl(trylast=True)
@@ -85,10 +92,17 @@ class Reaching:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        def stop(*_: object) -> None:
+            self._stopped.append(item.nodeid)
+            pytest.fail("it has reached enough", pytrace=False)
+
         self._coverage.switch_context(item.nodeid)
+        signal.signal(signal.SIGPROF, stop)
+        signal.setitimer(signal.ITIMER_PROF, _TRACED_SECONDS)
         try:
             return (yield)
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             self._coverage.switch_context("")
 
     def pytest_sessionfinish(self) -> None:
@@ -103,4 +117,4 @@ class Reaching:
                     bits[context] = bits.get(context, 0) | 1 << line
             for context, lines in bits.items():
                 reached.setdefault(context, {})[name] = f"{lines:x}"
-        self._target.write_text(json.dumps(reached))
+        self._target.write_text(json.dumps([reached, self._stopped]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -116,3 +118,28 @@ async def test_what_is_in_memory_is_had_at_once_where_the_system_tells_that_it_i
     if not waitless:
         assert file.cached([(4, 0), (3, 4)], memoryview(bytearray(7))) == [(4, 0, 0), (3, 4, 4)]
     assert file.read(7, 0) == b"content"
+
+
+_FORKS = """
+import os, sys
+from asyncrec.storage._local.disk import Disk, Place
+from asyncrec.storage._local.open_files import OpenFiles
+
+files = OpenFiles(Disk())
+place = Place(key="x", path=sys.argv[1], shown="x")
+file = files.open("x", place, lambda info: True)
+number = file._fd
+child = os.fork()
+if not child:
+    try:
+        os.fstat(number)
+    except OSError:
+        os._exit(0 if files.held("x", waits=True) is None and files.open("x", place, lambda info: True) else 1)
+    os._exit(2)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or files.held("x", waits=True) is not file)
+"""
+
+
+def test_the_child_of_a_fork_has_none_of_them_open_and_opens_its_own(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"content")
+    assert subprocess.run([sys.executable, "-c", _FORKS, tmp_path / "x"], check=False).returncode == 0

@@ -24,6 +24,7 @@ settings.register_profile("asyncrec", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("asyncrec")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Say how many processes `-n auto` means: half as many again as processors, since tests also wait for servers."""
     return len(os.sched_getaffinity(0)) * 3 // 2 or 1

@@ -64,3 +64,23 @@ async def test_what_is_cancelled_while_waiting_is_had_by_asking_again() -> None:
         may_go.set()
         assert await ahead.next() == 0
         ahead.cancel()
+
+
+async def test_what_is_given_up_is_not_made_to_its_end() -> None:
+    ended: list[int] = []
+
+    async def fetch(number: int) -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(number)
+
+    async with TaskScope() as scope:
+        ahead = ReadAhead(scope, iter(range(5)), fetch)
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as group:
+                group.start_soon(ahead.next)
+                await anyio.wait_all_tasks_blocked()
+                ahead.cancel()
+        assert ended == [0]
+        assert await ahead.next() is None

@@ -40,7 +40,7 @@ _FIRST_SECONDS = 40.0  # for the first tests of a mutant,
 _FIRST_BUDGET = 6.0  # which take so long by themselves
 _WHOLE_SECONDS = 1200.0
 _HUNG = 12.0  # a test that has run for so long hangs,
-_DOUBTFUL = 10.0  # unless the machine is busy: what took so long is asked of the tree as it is, too
+_DOUBTFUL = 10.0  # unless the machine is busy: what took so long, or ended pytest, is asked of the tree as it is, too
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,9 @@ class Trials:
             if ran.failed:
                 result.outcome, result.by = "killed", ran.failed[0]
         result.seconds = round(time.monotonic() - begun, 1)
-        if result.outcome == "killed" and result.seconds > _DOUBTFUL and not result.whole:
-            running = self._ask(None, ran.failed[:1] or [ran.at], _FIRST_SECONDS)
+        if result.outcome == "killed" and not result.whole and (result.seconds > _DOUBTFUL or not ran.failed):
+            blamed = [test for test in (*ran.failed, ran.at) if "::" in test]
+            running = self._ask(None, blamed[:1] or left[:1], _FIRST_SECONDS)
             yield running
             if running.wait().status:  # nothing is noted, and the next run tries it again
                 print(f"unclear   {mutant}   [{result.by} fails here without it, too]", flush=True)

@@ -31,6 +31,7 @@ class Reach:
         self.seconds: dict[str, float] = {}
         self.twins: dict[str, str] = {}
         self._lines: dict[str, list[tuple[str, int, str]]] = {}  # module -> (test, its lines as bits, source's hash)
+        self._unseen: list[str] = []  # tests that start processes, whose lines nobody sees
         self._maps: dict[tuple[str, str], dict[int, int]] = {}
 
     def collect(self, scratch: Scratch, files: Iterable[Path], packages: list[str]) -> None:
@@ -74,13 +75,16 @@ class Reach:
             if "asyncio" in parameters:
                 self.twins[test] = before + bracket + parameters.replace("asyncio", "trio")
                 self.seconds[self.twins[test]] = self.seconds[test]
+            if not modules:
+                self._unseen.append(test)
             for name, bits in modules.items():
                 self._lines.setdefault(name, []).append((test, int(bits, 16), told["sources"][name]))
 
     def tests_of(self, module: Path, source: bytes, first: int, last: int) -> list[str]:
         """Those that reach one of these lines; of lines that run on import, all that use the module.
 
-        The quickest of each file come first, and more of those from the file that mirrors the module.
+        The quickest of each file come first, and more of those from the file that mirrors the module. Of that, those
+        that start processes are asked, too.
         """
         name = str(module)
         now = hashlib.sha256(source).hexdigest()[:16]
@@ -95,15 +99,16 @@ class Reach:
             if any(bits >> line & 1 for line in lines):
                 found.append(test)
         # The first test of a process to import a module is seen to reach such a line, and the others only use it.
-        quickest = sorted(users if on_import or not found else found, key=lambda test: self.seconds[test])
+        asked = users if on_import or not found else found
+        asked = asked + [test for test in self._unseen if _mirrors(test, module)]
+        quickest = sorted(asked, key=lambda test: self.seconds[test])
         places: dict[str, int] = {}
         turns: dict[str, float] = {}
         for test in quickest:
             file = test.partition("::")[0]
             places[file] = places.get(file, 0) + 1
-            mirrors = file.endswith((f"/test_{module.stem}.py", f"_{module.stem}.py"))
             near = f"/{module.parent.name}/" in file
-            turns[test] = places[file] / (8 if mirrors else 3 if near else 1)
+            turns[test] = places[file] / (8 if _mirrors(test, module) else 3 if near else 1)
         return sorted(quickest, key=lambda test: (turns[test], self.seconds[test]))
 
     def _moved(self, then: str, now: str, source: bytes) -> dict[int, int]:
@@ -118,6 +123,10 @@ class Reach:
                     lines[line + 1] = min(at, max(old_begin, old_end - 1)) + 1
             self._maps[then, now] = lines
         return self._maps[then, now]
+
+
+def _mirrors(test: str, module: Path) -> bool:
+    return test.partition("::")[0].endswith((f"/test_{module.stem}.py", f"_{module.stem}.py"))
 
 
 def _in_functions(source: bytes) -> set[int]:

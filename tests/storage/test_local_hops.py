@@ -1,0 +1,55 @@
+"""How often a source of a local file waits for a thread."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.testing._checks import content
+
+pytestmark = pytest.mark.anyio
+
+
+class Network:
+    """`os`, where nobody can tell what is cached."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def preadv(self, *args: Any) -> int:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+async def test_of_large_records_each_is_one_wait_for_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a body the next header is read along."""
+    header, body = 12, 2 << 20
+    data = content(3 * (header + body))
+    (tmp_path / "x").write_bytes(data)
+    storage = LocalStorage(tmp_path, system=Network())
+    monkeypatch.setattr(storage.disk, "lives_in_memory", lambda device: False)
+    hops: list[int] = []
+    read = storage.disk.in_thread
+
+    async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+        hops[-1] += 1
+        return await read(function, *args)
+
+    found = b""
+    async with storage.open_source("x") as source:
+        monkeypatch.setattr(storage.disk, "in_thread", in_thread)
+        for _ in range(3):
+            for size in (header, body):
+                hops.append(0)
+                block = await source.receive(size)
+                assert len(block) == size
+                found += block
+        assert await source.receive(header) == b""
+        monkeypatch.undo()
+    assert found == data
+    assert hops == [1, 1, 0, 1, 0, 1]

@@ -78,13 +78,13 @@ def test_ones_own_is_opened_as_it_is_and_cut_when_asked(victim: Path) -> None:
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK, LOCK | os.O_TRUNC])
 def test_a_symbolic_link_is_refused_and_what_it_names_left_alone(tmp_path: Path, victim: Path, flags: int) -> None:
     (tmp_path / "lock").symlink_to(victim)
-    assert refused(tmp_path / "lock", "symbolic link", flags).errno == errno.ELOOP
+    assert refused(tmp_path / "lock", "it is a symbolic link", flags).errno == errno.ELOOP
     assert victim.read_bytes() == b"precious"
 
 
 def test_nothing_is_made_where_a_dangling_link_leads(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "made")
-    refused(tmp_path / "lock", "symbolic link")
+    refused(tmp_path / "lock", "it is a symbolic link")
     assert not (tmp_path / "made").exists()
 
 
@@ -129,7 +129,7 @@ def test_a_lock_that_users_share_may_be_anyones_and_is_a_regular_file_all_the_sa
 ) -> None:
     os.close(open_own(str(victim), os.O_RDWR, anyones=True, system=OwnedBy(os.geteuid() + 1)))
     (tmp_path / "lock").symlink_to(victim)
-    refused(tmp_path / "lock", "symbolic link", anyones=True)
+    refused(tmp_path / "lock", "it is a symbolic link", anyones=True)
 
 
 def test_roots_file_is_trusted(victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:

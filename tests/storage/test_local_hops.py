@@ -53,3 +53,26 @@ async def test_of_large_records_each_is_one_wait_for_a_thread(tmp_path: Path, mo
         monkeypatch.undo()
     assert found == data
     assert hops == [1, 1, 0, 1, 0, 1]
+
+
+async def test_a_disk_that_fails_to_say_what_is_cached_is_asked_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading in a thread gives the bytes, or the error."""
+
+    class Failing(Network):
+        asked = 0
+
+        def preadv(self, *args: Any) -> int:
+            self.asked += 1
+            if self.asked == 1:
+                return os.preadv(*args[:3])  # on opening, as on every disk that can be asked
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "x").write_bytes(content(100))
+    system = Failing()
+    storage = LocalStorage(tmp_path, system=system)
+    monkeypatch.setattr(storage.disk, "lives_in_memory", lambda device: False)
+    async with storage.open_source("x") as source:
+        assert b"".join([await source.receive(10) for _ in range(10)]) == content(100)
+    assert system.asked == 2

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncrec.errors import StorageError
-from asyncrec.storage._local.disk import local_error
+from asyncrec.storage._local.disk import Disk, local_error
 from asyncrec.storage._local.lock import FileLock, unlock
 from asyncrec.storage._local.storage import BESIDE_CHUNK, LocalStorage
 from asyncrec.testing._checks import content
@@ -147,3 +147,45 @@ def test_advice_is_given_where_something_is_wrong_and_not_where_nothing_is_there
     below_a_file = OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     assert str(local_error(below_a_file, "finding", "a/b")) == f"finding a/b: {os.strerror(errno.ENOTDIR)}"
     assert "choose another key" in str(local_error(below_a_file, "writing", "a/b"))
+
+
+@pytest.mark.parametrize("memory", [True, False])
+async def test_who_asks_is_told_how_much_each_chunk_put_into_the_file(
+    tmp_path: Path, memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    monkeypatch.setattr(storage.disk, "lives_in_memory", lambda device: memory)
+    told: list[int] = []
+    sink = storage.open_sink_of_zeros("x", 0)
+    sink.on_sent = told.append
+    async with sink:
+        await sink.flush([b"abc"])
+        for chunk in ([b"abc", b"def"], [b"g" * 10_000], []):
+            await sink.send(chunk)
+    assert told == [6, 10_000, 0]
+
+
+def test_without_hard_links_a_name_that_was_taken_meanwhile_is_not_taken_again(tmp_path: Path) -> None:
+    class NoLinks(System):
+        def link(self, old: str, new: str) -> None:
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    disk = Disk(NoLinks())
+    (tmp_path / "partial").write_bytes(b"second")
+    (tmp_path / "x").write_bytes(b"first")
+    with pytest.raises(FileExistsError):
+        disk.link(str(tmp_path / "partial"), str(tmp_path / "x"))
+    assert (tmp_path / "x").read_bytes() == b"first"
+    assert disk.link(str(tmp_path / "partial"), str(tmp_path / "y")) is False
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_what_a_writer_has_flushed_is_kept_only_where_that_promises_anything(tmp_path: Path, keep: bool) -> None:
+    storage = LocalStorage(tmp_path).owned_by("w", keep=keep)
+    assert storage.flush_level == ("spooled" if keep else "buffered")
+    with pytest.raises(KeyError):
+        async with storage.open_sink("x") as sink:
+            assert await sink.flush([b"abc"]) == (3 if keep else 0)
+            raise KeyError
+    assert [path.name for path in tmp_path.iterdir()] == ([storage.partial_of("x").name] if keep else [])

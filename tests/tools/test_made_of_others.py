@@ -125,6 +125,17 @@ async def test_merge_puts_one_behind_the_other_with_all_keys(storage: Storage) -
         await tools.merge([], "none", **into(storage))
 
 
+async def test_the_progress_of_a_merge_is_that_of_all_its_sources_together(storage: Storage) -> None:
+    for name in ("a", "b", "c"):
+        await write_pages(storage, name)
+    told: list[tuple[int, int | None]] = []
+    await tools.merge(["a", "b", "c"], "all", progress=lambda *done: told.append(done), **into(storage))
+    sizes = [(await asyncrec.read_manifest(name, storage=storage)).bytes for name in ("a", "b", "c")]
+    assert {total for _, total in told} == {sum(sizes)}
+    assert told == sorted(told)
+    assert {sum(sizes[:1]), sum(sizes[:2]), sum(sizes)} <= {done for done, _ in told}
+
+
 @pytest.mark.parametrize("limit", [64 << 20, 100])
 async def test_dedupe_keeps_one_of_those_that_are_the_same(
     storage: Storage, limit: int, monkeypatch: pytest.MonkeyPatch

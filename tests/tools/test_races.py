@@ -1,0 +1,41 @@
+"""A race of exclusive writers: how it went is what the store says, and what it has."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from asyncrec.errors import StorageError
+from asyncrec.storage._base import ByteSink
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._checks import content
+from asyncrec.tools._races import race
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize("size", [0, 16, 3 << 20])
+async def test_one_wins_and_the_object_is_all_that_it_sent(size: int) -> None:
+    storage = MemoryStorage()
+    bodies = [content(size, 1), content(size, 2), content(size, 3)]
+    (won,) = await race(storage, "x", bodies)
+    assert await storage.get("x") == bodies[won]
+    assert await race(storage, "x", bodies) == [], "it is there already"
+    assert await storage.get("x") == bodies[won]
+
+
+async def test_another_failure_is_raised_and_nobody_waits_for_who_failed() -> None:
+    class Refusing(MemoryStorage):
+        refused = False
+
+        def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+            if not self.refused:
+                self.refused = True
+                raise StorageError("refused")
+            return super().open_sink(key, exclusive=exclusive)
+
+    storage = Refusing()
+    with pytest.raises(StorageError, match="refused"):
+        await race(storage, "x", [b"a", b"b"])
+    assert await storage.get("x") == b"b"

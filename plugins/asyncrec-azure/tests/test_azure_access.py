@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from asyncrec_azure.access import Access
+from asyncrec_azure.container import info_of
 from asyncrec_azure.options import Options
 from asyncrec_azure.plugin import open_azure
 from azure_api import FakeAzure
@@ -166,3 +167,12 @@ async def test_a_file_of_authorities_that_is_not_there_is_told_on_opening_by_nam
     with pytest.raises(StorageError, match=r"none\.pem, the authorities named by ca_file"):
         async with open_azure("az://crawl", account="data", ca_file=str(tmp_path / "none.pem"), anonymous=True):
             pass
+
+
+@pytest.mark.parametrize("wrong", [{"size": "9"}, {"size": None}, {"etag": None}, {"etag": ""}, {"modified": "today"}])
+def test_an_answer_that_describes_no_object_is_refused(wrong: dict[str, Any]) -> None:
+    """As a proxy's page does, or a store's that is none."""
+    right = {"size": 9, "etag": '"0x1"', "modified": datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)}
+    assert info_of("key", **right, metadata={}).etag == "0x1"
+    with pytest.raises(ValueError, match="does not describe"):
+        info_of("key", **{**right, **wrong}, metadata={})

@@ -50,6 +50,39 @@ async def test_what_was_pushed_is_read_back_by_crawlee_while_the_crawl_goes_on(t
     assert (await asyncrec.read_manifest(tmp_path / "default")).records == 7
 
 
+async def test_any_page_of_items_is_the_slice_of_a_list(tmp_path: Path) -> None:
+    async with client(tmp_path) as storage:
+        data = await storage.create_dataset_client(name="items")
+        await data.push_data(ITEMS)
+        for desc in (False, True):
+            whole = ITEMS[::-1] if desc else ITEMS
+            for offset in (0, 1, 6, 7, 9):
+                for limit in (None, 1, 3, 7, 20):
+                    page = await data.get_data(offset=offset, limit=limit, desc=desc)
+                    assert list(page.items) == whole[offset:][:limit], (desc, offset, limit)
+                    assert (page.total, page.count) == (7, len(whole[offset:][:limit]))
+
+
+async def test_when_a_dataset_was_changed_is_told(tmp_path: Path) -> None:
+    async with client(tmp_path) as storage:
+        data = await storage.create_dataset_client(name="items")
+        before = await data.get_metadata()
+        assert before.created_at == before.modified_at <= before.accessed_at
+        await data.push_data(ITEMS)
+        after = await data.get_metadata()
+    assert after.created_at == before.created_at
+    assert after.modified_at > before.modified_at
+    assert (before.name, before.item_count, after.item_count) == ("items", 0, 7)
+
+
+async def test_a_key_may_be_a_number_or_missing(tmp_path: Path) -> None:
+    items = [{"id": 7}, {"id": 7}, {"id": "7"}, {"other": 1}, {"other": 2}, {"id": b"7"}]
+    async with client(tmp_path, keys={"items": "id"}) as storage:
+        data = await storage.create_dataset_client(name="items")
+        await data.push_data(items)
+        assert list((await data.get_data()).items) == [{"id": 7}, {"other": 1}, {"other": 2}]
+
+
 async def test_what_push_data_returned_from_survives_a_kill(tmp_path: Path) -> None:
     async with client(tmp_path) as storage:
         data = await storage.create_dataset_client(name="items")

@@ -37,7 +37,7 @@ class Reach:
     def collect(self, scratch: Scratch, files: Iterable[Path], packages: list[str]) -> None:
         for file in files:
             kept = self._kept(file)
-            self._load(json.loads(kept.read_text()) if kept.exists() else self._run(scratch, file, packages, kept))
+            self.load(json.loads(kept.read_text()) if kept.exists() else self._run(scratch, file, packages, kept))
 
     def _kept(self, file: Path) -> Path:
         told = hashlib.sha256(str(file).encode() + b"\0" + (self._root / file).read_bytes()).hexdigest()[:16]
@@ -68,7 +68,8 @@ class Reach:
         target.with_suffix(".coverage").unlink(missing_ok=True)
         return told
 
-    def _load(self, told: dict[str, Any]) -> None:
+    def load(self, told: dict[str, Any]) -> None:
+        """Take in what was collected for a file of tests."""
         for test, modules in told["tests"].items():
             self.seconds[test] = told["seconds"][test]
             before, bracket, parameters = test.partition("[")

@@ -2,6 +2,7 @@
 
     make mutants ARGS="--count 350 --seed 1 --workers 2"    a sample of all groups, by their shares
     make mutants ARGS="--group shards --match recovery"     of one group, of modules with such a name
+    make mutants ARGS="--group gcs --near"                  asked of that package's own tests alone, some minutes
     make mutants ARGS="--survivors"                         what is known, without running anything
     make mutants ARGS="--whole"                             what survived is run against the whole suite, too
 

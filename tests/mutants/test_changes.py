@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from . import run, targets
 from .book import Book, Equivalents, Result
 from .changes import WEIGHTS, Change, apply, changes_of, compiles
+from .reach import Reach
 
 SOURCE = b'''"""A module of 1 idea."""
 import logging
@@ -127,9 +129,30 @@ def test_a_sample_is_the_same_for_a_seed_and_a_larger_one_holds_it() -> None:
 def test_every_group_has_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     for group in targets.GROUPS:
         assert targets.modules_of(group, run.ROOT)
-        assert [path for path in run.near_tests(run.ROOT) if group.name in str(path)]
+        own = run.own_tests(group.name)
+        assert own
+        assert set(own) <= set(run.near_tests(run.ROOT)), "what is asked first is not asked again behind"
     with pytest.raises(SystemExit, match="no such module"):
         targets.modules_of(targets.Group("none", ("asyncrec/nowhere/*.py",), 1), run.ROOT)
+
+
+def test_a_line_that_runs_on_import_is_everybodys_and_processes_are_asked_of_their_module(tmp_path: Path) -> None:
+    """Only the first test of a process is seen to run it; and of one that starts others nothing is seen."""
+    source = b"LIMIT = 1\n\n\ndef f():\n    return LIMIT\n"
+    reach = Reach(tmp_path, tmp_path / "reach")
+    now = hashlib.sha256(source).hexdigest()[:16]
+    tests = {
+        "t/test_a.py::first": {"m/box.py": f"{0b11010:x}"},
+        "t/test_a.py::other": {"m/box.py": f"{1 << 5:x}"},
+        "t/test_box.py::starts_a_process": {},
+        "t/test_z.py::starts_a_process": {},
+    }
+    reach.load({"tests": tests, "seconds": dict.fromkeys(tests, 0.1), "sources": {"m/box.py": now}})
+    asked = {line: set(reach.tests_of(Path("m/box.py"), source, line, line)) for line in (1, 5)}
+    assert asked == {
+        1: {"t/test_a.py::first", "t/test_a.py::other", "t/test_box.py::starts_a_process"},
+        5: {"t/test_a.py::other", "t/test_box.py::starts_a_process"},
+    }
 
 
 def test_what_was_killed_is_remembered_and_what_survived_is_asked_again_of_other_tests(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def _for_c(entry: Entry, converted: Raw | None) -> Any:
     return given if type(given) is _exact_type(entry) else converted
 
 
-def _converted(raw: Raw, narrow: bool) -> Raw:
+def _converted(raw: Any, narrow: bool) -> Any:
     """What C asks for of what it does not know, a tuple of a kind and a payload: it is one already."""
     return raw
 

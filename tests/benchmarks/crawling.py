@@ -100,7 +100,7 @@ CASES = [
     ),
     Case(
         name=FLUSHES,
-        count=200_000,
+        count=100_000,
         size=16_384,
         contenders={
             _FIVE: timed(writing(compression="GZIP")),

@@ -23,6 +23,7 @@ PROJECTS := pyproject.toml setup.py $(wildcard asyncrec/_native/*.[ch]) $(PLUGIN
 
 # A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
 READY := .venv/.ready
+DEMO_READY := .venv/.demo
 INTEROP_READY := .venv-interop/.ready
 ENGINES_READY := .venv-engines/.ready
 OLDER_RAY_READY := .venv-engines-ray-2.51/.ready
@@ -39,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## this list
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
-demo: $(READY) ## crawl some thousand local documents into a sharded data set in ./demo-data, and read it back
+demo: $(DEMO_READY) ## crawl some thousand local documents into a sharded data set in ./demo-data, and read it back
 	@.venv/bin/python examples/crawl_site.py $(ARGS)
 
 demo-s3: $(READY) ## the same into s3://, on a store that it starts itself, and a second run that continues
@@ -158,6 +159,11 @@ endef
 
 $(READY): $(PROJECTS) $(LOCK)
 	@$(call environment,.venv,--group test --group lint $(LOCK:%=--constraint %) $(call editable,.[$(EXTRAS)]))
+	@touch $@ $(DEMO_READY)
+
+# A part of that, in the same place: what the demo runs with and the tutorial calls, and no framework.
+$(DEMO_READY): $(PROJECTS) $(LOCK)
+	@$(call environment,.venv,$(LOCK:%=--constraint %) -e '.[$(EXTRAS)]' -e plugins/asyncrec-report)
 	@touch $@
 
 $(INTEROP_READY): $(PROJECTS)

@@ -14,7 +14,7 @@
 #include <math.h>
 
 enum { NONE, BYTES, FLOAT, INT64, REFUSED = -1, FAILED = -2, UNKNOWN = -3 };
-enum { FEW = 16 };
+enum { FEW = 32 };
 
 struct feature {
     PyObject *name, *value, *holder; /* of what was made of the value */
@@ -348,6 +348,16 @@ static int in_order(const void *one, const void *other)
     return found ? found : (a->key_size > b->key_size) - (a->key_size < b->key_size);
 }
 
+/* A schema gives them in order, which is seen in one pass. */
+static void put_in_order(struct feature *features, size_t count)
+{
+    for (size_t n = 1; n < count; n++)
+        if (in_order(&features[n - 1], &features[n]) > 0) {
+            qsort(features, count, sizeof *features, in_order);
+            return;
+        }
+}
+
 /* The lengths of the list in a feature, of the feature, and of its entry. */
 struct sizes {
     size_t list, feature, entry;
@@ -483,7 +493,7 @@ PyObject *py_encode_example(PyObject *module, PyObject *const *args, Py_ssize_t 
     if (kind == REFUSED)
         data = Py_NewRef(Py_None);
     else if (kind != FAILED) {
-        qsort(features, count, sizeof *features, in_order);
+        put_in_order(features, count);
         data = assembled(features, count, &scratch);
     } else if (!PyErr_Occurred())
         PyErr_SetString(PyExc_TypeError, "raw_of gives a kind, and bytes or a list of bytes");

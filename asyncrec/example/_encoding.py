@@ -21,10 +21,12 @@ that the format has, unless the entry is raw.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from asyncrec._native import native
 from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example._codec import Prepared, encode_prepared, encode_prepared_lists
 from asyncrec.example._compound import Sequence, Sparse
@@ -45,6 +47,9 @@ _TEXTS = (bytes, bytearray, str)
 _LISTS = (list, tuple)
 # NumPy has arrays of no more dimensions, and what nests deeper is refused.
 _DEPTH = 64
+_MISSING = object()
+# Of one value: the type that C stores as the entry does, with no more to look at than the type.
+_EXACT = {"bytes": bytes, "str": str, "bool": bool, "int64": int, "float32": float, "float64": float}
 
 
 class Encoder:
@@ -69,6 +74,33 @@ class Encoder:
                     self._optional.add(name)
                 self._plain.append((name, convert, None if default is None else convert(default_of(entry))))
         self._fast = not (self._compound or self._sequences or self._optional or allow_extra)
+        # The same for C: the types that are left to it, and what is stored where nothing is given, in order.
+        self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
+        self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
+        texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]
+        others = [name for name, _, _ in self._exact if name not in texts]
+        types = {name: kind for name, kind, _ in self._exact}
+        self._texts = len(texts)
+        self._types = tuple([types[name] for name in texts + others])
+        self._values_of = itemgetter(*texts, *others) if len(types) > 1 else None
+        self._all_exact = self._fast and native is not None and len(types) > 1 and None not in self._types
+
+    def encode_small(self, values: dict[str, Any]) -> bytes | None:
+        """The record, if each value is of the very type that its feature stores, and copying them takes no time.
+
+        `None` says nothing: `encode` is to be asked.
+        """
+        if not self._all_exact:
+            return None
+        made = {**self._template, **values}
+        if len(made) != len(self._types):
+            return None
+        assert self._values_of is not None, "there are several"
+        found = self._values_of(made)
+        if tuple(map(type, found)) != self._types or sum(map(len, found[: self._texts])) >= _LARGE:
+            return None
+        assert native is not None, "asked before"
+        return native.encode_example(made, True, np.ndarray, _converted)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """The record that holds these values.
@@ -79,6 +111,10 @@ class Encoder:
         """
         if type(values) is not dict and not isinstance(values, Mapping):
             raise ArgumentTypeError(f"give a mapping of names to values, not a {type(values).__name__}")
+        if self._fast and native is not None and type(values) is dict:
+            data = self.encode_small(values) or self._encoded_in_c(values)
+            if data is not None:
+                return data  # or something is refused, which is told below
         raws: list[Prepared] = []
         left = len(values)
         for name, convert, default in self._plain:
@@ -100,6 +136,23 @@ class Encoder:
                 raise self._unknown(values)
             return encode_prepared(raws)
         return self._other(raws, values)
+
+    def _encoded_in_c(self, values: dict[str, Any]) -> bytes | None:
+        """The record; `None` where a value is refused, is missing or has no entry."""
+        made = {**self._template, **values}
+        if len(made) != len(self._exact):
+            return None
+        try:
+            for name, kind, convert in self._exact:
+                value = made[name]
+                if value is _MISSING:
+                    return None
+                if type(value) is not kind and name in values:
+                    made[name] = convert(value)
+        except (Unfit, SchemaError):
+            return None
+        assert native is not None, "asked before"
+        return native.encode_example(made, True, np.ndarray, _converted)
 
     def _other(self, raws: list[Prepared], values: Mapping[str, Any]) -> bytes:
         """With the features that are more than one feature of the record, are lists of steps, or are in no entry."""
@@ -176,17 +229,35 @@ class Encoder:
         )
 
 
+def _exact_type(entry: Entry) -> type | None:
+    return _EXACT.get(entry.dtype) if isinstance(entry, FixedLen) and not entry.shape and not entry.raw else None
+
+
+def _for_c(entry: Entry, converted: Raw | None) -> Any:
+    """A default, in the form that C is quickest with; `_MISSING` where there is none."""
+    if converted is None:
+        return _MISSING
+    given = default_of(entry) if isinstance(entry, FixedLen) else None
+    return given if type(given) is _exact_type(entry) else converted
+
+
+def _converted(raw: Any, narrow: bool) -> Any:
+    """What C asks for of what it does not know, a tuple of a kind and a payload: it is one already."""
+    return raw
+
+
 def is_large(values: Mapping[str, Any]) -> bool:
     """Whether encoding these values takes so long that it is the work of a thread."""
-    left = _LARGE
+    size = 0
     for value in values.values():
         kind = type(value)
-        if kind is int or kind is float or kind is bool:
-            continue
-        left -= len(value) if kind is bytes or kind is str else _weight(value, left)
-        if left <= 0:
-            return True
-    return False
+        if kind is str or kind is bytes:
+            size += len(value)
+        elif not (kind is int or kind is float or kind is bool):
+            size += _weight(value, _LARGE - size)
+            if size >= _LARGE:
+                return True
+    return size >= _LARGE
 
 
 def _weight(value: Any, most: int, depth: int = 0) -> int:

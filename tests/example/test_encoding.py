@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asyncrec import FixedLen, Schema, Sparse, VarLen, decode_example, encode_example
 from asyncrec.errors import ArgumentTypeError, SchemaError
-from asyncrec.example import Sequence, SparseArrays, Tensor, decode_sequence_example
+from asyncrec.example import Sequence, SparseArrays, Tensor, _encoding, decode_sequence_example
 
 PAGE = Schema(
     {
@@ -136,6 +136,44 @@ def test_whatever_an_entry_takes_comes_back(data: st.DataObject) -> None:
     record = schema.encode(values)
     assert same(schema.decode(record), values)
     assert schema.encode(schema.decode(record)) == record
+
+
+DEFAULTS = {"bytes": b"d", "str": "d", "bool": True, "int64": 7, "uint8": 7, "float32": 0.5}
+STRANGE = st.sampled_from(
+    [None, 1 << 63, -1, 1e39, "\ud800", "é", b"x", True, np.int64(3), np.float32(0.5), [1], [], (3, b"")]
+)
+
+
+@given(st.data())
+def test_c_makes_the_record_that_python_makes_and_refuses_what_it_refuses(data: st.DataObject) -> None:
+    features: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    for number in data.draw(st.permutations(range(4))):
+        name = f"f{number}"
+        dtype = data.draw(st.sampled_from(sorted(DEFAULTS)))
+        shape = data.draw(st.sampled_from([(), (), (), (2,)]))
+        default = DEFAULTS[dtype] if data.draw(st.booleans()) else None
+        features[name] = FixedLen(shape, dtype, default=[default] * 2 if shape and default is not None else default)
+        given_one = st.lists(SCALARS[dtype], min_size=2, max_size=2) if shape else SCALARS[dtype]
+        if data.draw(st.integers(0, 3)):
+            values[name] = data.draw(st.one_of(given_one, given_one, given_one, given_one, STRANGE))
+    if not data.draw(st.integers(0, 5)):
+        values["other"] = 1
+    found = []
+    for native in (_encoding.native, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_encoding, "native", native)
+            try:
+                found.append(Schema(features).encode(values))
+            except SchemaError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_what_is_large_is_not_encoded_as_small() -> None:
+    encoder = _encoding.Encoder({"a": FixedLen((), "str"), "b": FixedLen((), "bytes")}, allow_extra=False)
+    assert encoder.encode_small({"a": "", "b": bytes(1 << 20)}) is None
+    assert encoder.encode_small({"a": "", "b": b"x"}) == encoder.encode({"b": b"x", "a": ""})
 
 
 def test_a_sparse_array_and_lists_of_steps_come_back() -> None:

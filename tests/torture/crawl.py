@@ -28,7 +28,7 @@ from row import Row
 from asyncrec import blocking, pages
 
 _README = Path(__file__).parents[2] / "README.md"
-# Beyond flush_seconds: what was on its way, and a machine that has other things to do.
+# Beyond flush_seconds and the page's own way: a machine that has other things to do.
 _LATE = 3.0
 _MOST_SECONDS = 300
 
@@ -48,7 +48,9 @@ class Form:
     def of(cls, rounds: int) -> Form:
         if rounds < 500:
             return cls(pages=1300, delay=0.1, kills=max(3, rounds // 25), least=0.5, most=2.5, flush_seconds=0.5)
-        return cls(pages=5000, delay=0.25, kills=rounds // 25, least=1.0, most=10.0, flush_seconds=None)
+        # The more often it is killed, the slower the site: it shall not have everything before the last one.
+        kills = rounds // 25
+        return cls(pages=5000, delay=kills / 80, kills=kills, least=1.0, most=10.0, flush_seconds=None)
 
 
 class Site(ThreadingHTTPServer):
@@ -154,7 +156,7 @@ def crawl(seed: int, rounds: int) -> Row:
     site.server_close()
     problems = [done.stderr[-2000:]] if done.returncode else looked(folder, form, site.server_port)
     twice = list(fetched_again(site, killed))
-    limit = (form.flush_seconds or 5.0) + _LATE
+    limit = (form.flush_seconds or 5.0) + form.delay + _LATE
     problems += [f"fetched again: what was asked for {age:.1f} s before a kill" for age in twice if age > limit]
     if len(killed) < form.kills:
         problems.append(f"it had everything after {len(killed)} kills: it takes a slower site")

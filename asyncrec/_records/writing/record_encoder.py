@@ -53,7 +53,7 @@ class RecordEncoder:
         self, path: str, schema: Schema | None, *, validate: Validate = "none", key_feature: str | None = None
     ) -> None:
         from asyncrec.example._codec import encode_example
-        from asyncrec.example._encoding import is_large
+        from asyncrec.example._encoding import Encoder, is_large
 
         self.schema = schema
         self.key_feature = key_feature
@@ -63,6 +63,9 @@ class RecordEncoder:
         self._seen = 0
         self._turns = Turns()
         self._encode: Callable[[Mapping[str, Any]], bytes] = encode_example if schema is None else schema.encode
+        self._encode_small = (
+            None if schema is None else Encoder(schema.features, allow_extra=schema.allow_extra).encode_small
+        )
 
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
         """The record to be written and its key; what is large is encoded or looked at in a thread, and others run
@@ -73,9 +76,13 @@ class RecordEncoder:
             DecodeError: it is given as bytes, and is no Example.
             TypeError: it is neither a buffer nor a mapping.
         """
-        if isinstance(record, Mapping):
+        if type(record) is dict or isinstance(record, Mapping):
             if self.key_feature is not None:
                 record, key = self._with_key(record, key)
+            if type(record) is dict and self._encode_small is not None:
+                data = await self._turns.call(False, self._encode_small, record)
+                if data is not None:
+                    return data, key
             return await self._turns.call(self._is_large(record), self._encoded, record), key
         data = record if type(record) is bytes else await as_record(record)
         if self._looks_at():

@@ -17,6 +17,8 @@ from scrapy.exceptions import NotConfigured
 
 from asyncrec.errors import ArgumentValueError
 
+from ._jobdir import drop_torn_state
+
 __all__ = ["Addon"]
 
 # Behind Redirect, HttpCompression, MetaRefresh and Retry: responses are final, and decoded.
@@ -37,9 +39,10 @@ class Addon:
         if settings.get("ASYNCREC_PAGES"):
             _add(settings, "DOWNLOADER_MIDDLEWARES", "asyncrec_scrapy.PagesMiddleware", _PAGES_ORDER)
             if settings.get("JOBDIR"):
+                drop_torn_state(settings["JOBDIR"])
                 settings.set("SCHEDULER_DISK_QUEUE", "asyncrec_scrapy.DiskQueue", priority="addon")
                 settings.set("SCHEDULER_START_DISK_QUEUE", "asyncrec_scrapy.StartDiskQueue", priority="addon")
-                if known == "replay":
+                if known != "fetch":
                     settings.set("DUPEFILTER_CLASS", "asyncrec_scrapy.DupeFilter", priority="addon")
         if settings.get("ASYNCREC_ITEMS"):
             _add(settings, "ITEM_PIPELINES", "asyncrec_scrapy.ItemsPipeline", _ITEMS_ORDER)

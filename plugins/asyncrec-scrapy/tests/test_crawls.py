@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from asyncrec_scrapy import StartDiskQueue
 from local_crawls import Crawl, stat
+from scrapy import Request
 
 from asyncrec import blocking, pages
 
@@ -96,6 +99,43 @@ def test_a_queue_that_a_kill_left_without_its_count_loses_no_page(
     assert status == 0, output
     assert "Traceback" not in output
     assert sorted(urls(tmp_path / "crawl/pages")) == sorted(f"{crawl.site.root}/{number}" for number in range(90))
+
+
+def test_what_a_kill_cut_short_while_scrapy_closed_its_queues_is_no_hindrance(crawl: Crawl, tmp_path: Path) -> None:
+    crawl.settings["JOBDIR"] = "job"
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=20)[0] == 0
+    (tmp_path / "job/requests.queue/active.json").write_text("")
+    status, output = crawl.run()
+    assert status == 0, output
+    assert "Traceback" not in output
+    assert sorted(urls(tmp_path / "crawl/pages")) == sorted(f"{crawl.site.root}/{number}" for number in range(90))
+
+
+@pytest.mark.parametrize("count", ["", '{"chunksize": 100000, "size'])
+def test_a_queue_of_first_requests_whose_count_was_cut_short_begins_empty(tmp_path: Path, count: str) -> None:
+    crawler = SimpleNamespace(spider=None)
+    (tmp_path / "0s").mkdir()
+    (tmp_path / "0s/q00000").write_bytes(b"0000")
+    (tmp_path / "0s/info.json").write_text(count)
+    queue = StartDiskQueue(crawler, str(tmp_path / "0s"))
+    assert (len(queue), queue.pop()) == (0, None)
+    queue.push(Request("http://a/"))
+    assert queue.pop().url == "http://a/"
+    queue.close()
+
+
+def test_what_was_seen_and_never_fetched_is_fetched_where_known_pages_are_skipped(crawl: Crawl, tmp_path: Path) -> None:
+    """Stopped, then killed: the list of what was seen is on the disk, and the queue is not."""
+    crawl.settings |= {"JOBDIR": "job", "ASYNCREC_KNOWN": "skip"}
+    assert crawl.run(CLOSESPIDER_PAGECOUNT=1, CONCURRENT_REQUESTS=1)[0] == 0
+    crawl.site.pause = 1.0
+    crawl.kill_after(sum(crawl.site.asked.values()) + 1)
+    crawl.site.pause = 0.0
+    status, output = crawl.run()
+    assert status == 0, output
+    found = urls(tmp_path / "crawl/pages")
+    assert {f"{crawl.site.root}/{number}" for number in (1, 2)} <= set(found)
+    assert len(found) == len(set(found))
 
 
 def test_a_store_that_fails_stops_the_crawl_and_is_told_in_the_exit_status(crawl: Crawl, tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""What a crawler's comforts cost: dicts in place of Examples, and ``flush_seconds`` in place of nothing.
+
+Pages by `asyncrec.pages.PAGE`, written one by one under their URLs. What is judged is the clock; the processor's time
+stands beside it, for machines that have other things to do: ``python tests/benchmarks/crawling.py`` prints both, turn
+by turn. A disk should be under ``--folder`` where ``flush_seconds`` is looked at: in memory an fsync is nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+from harness import Case, Extras, Job, Target, run_case, work_folder
+from heartbeat import Heartbeat
+from records import records
+
+DICTS, FLUSHES = "pages as dicts", "pages under GZIP, flush_seconds"
+
+Main = Callable[[Path], Awaitable[None]]
+
+
+def page_dicts(case: Case) -> list[dict[str, Any]]:
+    """As `pages.from_aiohttp` makes them, of bodies that shrink as pages do."""
+    from asyncrec import pages
+
+    headers = b"Content-Type: text/html; charset=utf-8\nServer: nginx\nDate: Sun, 22 Nov 2026 07:45:00 GMT"
+    return [
+        pages.page(
+            f"https://example.org/{number:09}/{random.Random(number).getrandbits(64):x}.html",
+            body,
+            status=200,
+            reason="OK",
+            protocol="HTTP/1.1",
+            headers=headers,
+            request_headers=b"Accept: */*\nUser-Agent: crawler",
+            elapsed=0.25,
+        )
+        for number, body in enumerate(records(case))
+    ]
+
+
+def timed(make: Callable[[Case], Main], *, watched: bool = False) -> Callable[[Case], Job]:
+    """A contender; its extra figure is the processor's time."""
+
+    def maker(case: Case) -> Job:
+        main = make(case)
+
+        async def run(path: Path) -> Extras:
+            begun = time.process_time()
+            if not watched:
+                await main(path)
+                return {"cpu": time.process_time() - begun}
+            async with Heartbeat() as heartbeat:
+                await main(path)
+            return heartbeat.figures()
+
+        return lambda path: anyio.run(run, path)
+
+    return maker
+
+
+def writing(*, dicts: bool = True, **options: Any) -> Callable[[Case], Main]:
+    def make(case: Case) -> Main:
+        import asyncrec
+        from asyncrec import pages
+
+        rows = page_dicts(case)
+        schema = pages.PAGE if dicts else None
+
+        async def main(path: Path) -> None:
+            async with asyncrec.open_sharded_writer(path / "pages", schema=schema, **options) as writer:
+                for row in rows:
+                    await writer.write(row if dicts else asyncrec.encode_example(row), key=row["url"])
+
+        return main
+
+    return make
+
+
+_DICTS, _APART = "asyncrec dicts", "asyncrec encode_example, write"
+_FIVE, _NEVER = "asyncrec flush_seconds=5", "asyncrec flush_seconds=None"
+
+CASES = [
+    Case(
+        name=DICTS,
+        count=100_000,
+        size=4096,
+        contenders={
+            _DICTS: timed(writing(flush_seconds=None)),
+            _APART: timed(writing(dicts=False, flush_seconds=None)),
+        },
+        note="22 features, of which the body has 4 KiB",
+    ),
+    Case(
+        name=FLUSHES,
+        count=100_000,
+        size=16_384,
+        contenders={
+            _FIVE: timed(writing(compression="GZIP")),
+            _NEVER: timed(writing(compression="GZIP", flush_seconds=None)),
+            f"{_FIVE} + heartbeat": timed(writing(compression="GZIP"), watched=True),
+            f"{_NEVER} + heartbeat": timed(writing(compression="GZIP", flush_seconds=None), watched=True),
+        },
+        rounds=3,
+        note="16 KiB a page; what is not an asyncrec flush is the same work",
+    ),
+]
+TARGETS = [Target(DICTS, _DICTS, _APART, 1 / 1.4), Target(FLUSHES, _FIVE, _NEVER, 0.97)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", help="where the files go (in memory, where there is room)")
+    parser.add_argument("--only", default="", help="cases that have this in their name")
+    parser.add_argument("--rounds", type=int)
+    arguments = parser.parse_args()
+    folder, place = work_folder(arguments.folder)
+    print(f"files in {place}")
+    try:
+        for case, target in zip(CASES, TARGETS, strict=True):
+            if arguments.only not in case.name:
+                continue
+            results = run_case(Path(__file__).stem, case, folder=folder, rounds=arguments.rounds, shrink=1)
+            for result in results:
+                held = [result.extra(name) for name in ("held_p99", "held_max")]
+                loop = (
+                    ""
+                    if held[0] is None
+                    else "  held {:.1f} ms at p99, {:.1f} at worst".format(*(h * 1e3 for h in held))
+                )
+                print(f"{result.contender:44} {result.failed or f'{result.median / case.count * 1e6:8.1f} us'}{loop}")
+            ours, other = (next(r for r in results if r.contender == name) for name in (target.ours, target.other))
+            clock = [a / b for a, b in zip(ours.seconds, other.seconds, strict=True)]
+            cpu = [a["cpu"] / b["cpu"] for a, b in zip(ours.extras, other.extras, strict=True)]
+            for what, ratios in (("clock", clock), ("processor", cpu)):
+                each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+                print(f"{case.name}: {what} {statistics.median(ratios):.3f} times ({each})", flush=True)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""A Scrapy project of one spider, as ``scrapy startproject`` makes it, and ``scrapy crawl`` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["OURS", "OWN", "make_project", "start_crawl"]
+
+_SPIDER = """
+import scrapy
+
+class Pages(scrapy.Spider):
+    name = "pages"
+
+    async def start(self):
+        yield scrapy.Request(self.root + "/0", dont_filter=True)
+
+    def parse(self, response):
+        yield {"url": response.url, "status": response.status, "title": response.css("title::text").get()}
+        yield from response.follow_all(css="a")
+"""
+
+_SETTINGS: dict[str, Any] = {
+    "BOT_NAME": "project",
+    "SPIDER_MODULES": ["project.spiders"],
+    "CONCURRENT_REQUESTS": 16,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+    "DOWNLOAD_DELAY": 0,
+    "LOG_LEVEL": "INFO",
+    "RETRY_ENABLED": False,
+    "ROBOTSTXT_OBEY": False,
+    "TELNETCONSOLE_ENABLED": False,
+}
+
+# Pages and items of one crawl, stored by the add-on, or by what Scrapy itself has for them.
+OURS: dict[str, Any] = {
+    "ADDONS": {"asyncrec_scrapy.Addon": 500},
+    "ASYNCREC_PAGES": "crawl/pages",
+    "ASYNCREC_ITEMS": "crawl/items",
+    "ASYNCREC_ITEM_KEY": "url",
+}
+OWN: dict[str, Any] = {
+    "FEEDS": {"items.jsonl": {"format": "jsonlines"}},
+    "HTTPCACHE_ENABLED": True,
+    "HTTPCACHE_DIR": "httpcache",
+}
+
+
+def make_project(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write its files."""
+    (folder / "project/spiders").mkdir(parents=True)
+    (folder / "scrapy.cfg").write_text("[settings]\ndefault = project.settings\n")
+    for name in ("project/__init__.py", "project/spiders/__init__.py"):
+        (folder / name).touch()
+    lines = [f"{name} = {value!r}\n" for name, value in {**_SETTINGS, **settings}.items()]
+    (folder / "project/settings.py").write_text("".join(lines))
+    (folder / "project/spiders/pages.py").write_text(_SPIDER)
+
+
+def start_crawl(folder: Path, root: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start ``scrapy crawl``, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "scrapy", "crawl", "pages", "-a", f"root={root}"],
+        cwd=folder,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+    )

@@ -55,7 +55,7 @@ class Collected:
             await self.hand_on_in_time()
         except Exception as error:
             logger.warning(
-                "%s: nobody closed the writer, and %d collected records could not be handed on: %s",
+                "%s: nobody closed the writer; of its collected records %d could not be handed on: %s",
                 self._writer.path,
                 len(self.records),
                 error,

@@ -50,7 +50,17 @@ LAYERS = {
 
 # Within a package: a room imports from those before it, so there is no circle.
 ROOMS = {
-    "asyncrec._concurrency": ("forks", "clock", "tasks", "map", "read_ahead", "batches", "lru_cache", "turns"),
+    "asyncrec._concurrency": (
+        "forks",
+        "clock",
+        "ending",
+        "tasks",
+        "map",
+        "read_ahead",
+        "batches",
+        "lru_cache",
+        "turns",
+    ),
     "asyncrec._framing": (
         "crc",
         "encoding",

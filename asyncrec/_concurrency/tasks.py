@@ -32,6 +32,7 @@ from typing import Generic, TypeVar, TypeVarTuple
 import anyio
 from anyio import to_thread
 
+from asyncrec._concurrency.ending import is_refused_by_the_end
 from asyncrec._concurrency.forks import forked_error, on_fork
 
 __all__ = ["Handover", "TaskScope", "ThreadedStep", "acquire_in_thread", "in_thread", "surely_in_thread"]
@@ -152,6 +153,8 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
     what it works on (a file descriptor, a buffer) may be taken apart by the caller's clean-up. anyio sees to that for
     its own cancellation, which then waits for the next await; asyncio's ``task.cancel()`` goes through anyio's shield,
     and is held here until the function has ended, whose result is then lost.
+
+    Where Python starts no thread because it is ending, the function is called here.
     """
     claim = threading.Lock()
     ended = threading.Event()
@@ -168,7 +171,7 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
         return await to_thread.run_sync(run, limiter=limiter)
     except GeneratorExit:
         raise
-    except BaseException:
+    except BaseException as error:
         if not claim.acquire(blocking=False):  # it has begun
             while not ended.is_set():
                 try:
@@ -178,7 +181,10 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
                     raise
                 except BaseException:  # cancelled once more; the first one is raised below
                     continue
-        raise
+            raise
+        if not is_refused_by_the_end(error):
+            raise
+    return func(*args)
 
 
 async def surely_in_thread(

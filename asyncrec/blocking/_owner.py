@@ -7,18 +7,15 @@ may use; or by `Owner.call_inside`, in the owner's task, one after the other, fo
 
 from __future__ import annotations
 
-import threading
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import wraps
 from types import TracebackType
 from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
-import anyio
-
+from asyncrec.blocking._held import Held
 from asyncrec.blocking._portal import Call, current_portal
 from asyncrec.errors import ArgumentTypeError
 
@@ -43,7 +40,7 @@ class Owner(Generic[A]):
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
         self._portal = current_portal()
         # On the loop nothing refers to this object, so that it can be dropped.
-        self._held = _Held(context, what)
+        self._held = Held(context, what)
         self._keeps = keeps
         self._task: Call[None] | None = None
         self._finish: weakref.WeakMethod[Finish] | None = None
@@ -76,8 +73,16 @@ class Owner(Generic[A]):
         """
         self._finish = weakref.WeakMethod(finish)
 
+    def rescue_with(self, rescue: Callable[[], Awaitable[None]]) -> None:
+        """Await it before the context is left without `leave`; see `Held`."""
+        self._held.rescue = rescue
+
     def leave(self, error: BaseException | None) -> bool:
         """Leave the context, with the error that the body ended with; returns whether that was suppressed."""
+        if isinstance(error, GeneratorExit) and (self._portal.is_own_thread() or self._portal.has_ended):
+            # Garbage is collected on any thread: a generator that held this open was dropped, and cannot wait here.
+            self.abandon()
+            return False
         finish = None if self._finish is None else self._finish()
         if finish is not None:
             try:
@@ -88,10 +93,6 @@ class Owner(Generic[A]):
         return self._leave(error)
 
     def _leave(self, error: BaseException | None) -> bool:
-        if isinstance(error, GeneratorExit) and self._portal.is_own_thread():
-            # Garbage is collected on any thread: a generator that held this open was dropped, and cannot wait here.
-            self.abandon()
-            return False
         self._portal.check(self.what)
         assert self._task is not None, "it was entered"
         self._portal.portal.call(self._held.leave, error)
@@ -148,123 +149,6 @@ class Owner(Generic[A]):
             return func(*args)
 
         return self._portal.run(work, what=self.what)
-
-
-class _Held(Generic[A]):
-    """The owner's task, on the loop.
-
-    Attributes:
-        entered: set when the context was entered, or that failed.
-        opened: it was entered.
-        ended: it was left, or never entered.
-        suppressed: leaving it suppressed the error.
-    """
-
-    value: A
-
-    def __init__(self, context: AbstractAsyncContextManager[A], what: str) -> None:
-        self._context = context
-        self._what = what
-        self._jobs: deque[_Job] = deque()
-        self.leaving: tuple[BaseException | None] | None = None
-        self.entered = threading.Event()
-        self.opened = False
-        self.ended = False
-        self.suppressed = False
-
-    async def hold(self) -> None:
-        self._wake = anyio.Event()
-        try:
-            async with _Released(self._context, self) as self.value:
-                self.opened = True
-                self.entered.set()
-                await self._serve()
-        finally:
-            self.ended = True
-            self.entered.set()
-            for job in self._jobs:
-                job.done.set()
-
-    async def _serve(self) -> None:
-        while self.leaving is None:
-            await self._wake.wait()
-            self._wake = anyio.Event()
-            while self._jobs:
-                await self._jobs.popleft().run()
-
-    async def inside(self, work: Callable[[], Awaitable[T]]) -> T:
-        if self.ended or self.leaving is not None:
-            raise anyio.ClosedResourceError(f"{self._what}: closed; use it inside its `with`")
-        job = _Job(work)
-        self._jobs.append(job)
-        self._wake.set()
-        try:
-            await job.done.wait()
-        except BaseException:
-            job.scope.cancel()
-            with anyio.CancelScope(shield=True):  # not limited: the job limits its own clean-up
-                await job.done.wait()
-            raise
-        if job.error is not None:
-            raise job.error
-        if not job.succeeded:
-            raise anyio.ClosedResourceError(f"{self._what}: closed while it was used")
-        result: T = job.result
-        return result
-
-    def leave(self, error: BaseException | None) -> None:
-        self.leaving = (error,)
-        self._wake.set()
-
-
-class _Released(Generic[A]):
-    """The owner's context, left with the error of the caller's body, which is not one of the owner's task."""
-
-    def __init__(self, context: AbstractAsyncContextManager[A], held: _Held[A]) -> None:
-        self._context = context
-        self._held = held
-
-    async def __aenter__(self) -> A:
-        return await self._context.__aenter__()
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        if exc is not None:  # cancelled: interrupted while leaving, dropped, or Python ends
-            return bool(await self._context.__aexit__(exc_type, exc, traceback))
-        assert self._held.leaving is not None, "nothing else ends it"
-        (error,) = self._held.leaving
-        try:
-            traceback = error.__traceback__ if error else None
-            suppressed = await self._context.__aexit__(type(error) if error else None, error, traceback)
-        except BaseException as raised:
-            if raised is not error:
-                raise
-        else:
-            self._held.suppressed = error is not None and bool(suppressed)
-        return False
-
-
-class _Job:
-    """A call to be made in the owner's task."""
-
-    def __init__(self, work: Callable[[], Awaitable[Any]]) -> None:
-        self._work = work
-        self.scope = anyio.CancelScope()
-        self.done = anyio.Event()
-        self.succeeded = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    async def run(self) -> None:
-        try:
-            with self.scope:
-                self.result = await self._work()
-                self.succeeded = True
-        except (Exception, KeyboardInterrupt, SystemExit) as error:
-            self.error = error
-        finally:
-            self.done.set()
 
 
 class Handle(Generic[A]):

@@ -1,7 +1,10 @@
 """Behind `asyncrec.blocking` each process has one event loop, in a thread of its own.
 
-It is asyncio's, reached through anyio's blocking portal; started when it is first needed, ended with the process. A
-loop does not survive ``os.fork``: its thread is not there in the child. So the child starts one of its own when it
+It is asyncio's, reached through anyio's blocking portal; started when it is first needed, ended with the process: when
+the main thread has ended, and every other thread that used it and that Python waits for. What is open then is closed,
+as an exception would.
+
+A loop does not survive ``os.fork``: its thread is not there in the child. So the child starts one of its own when it
 needs one, and what was opened before the fork raises a RuntimeError there, where it would otherwise wait for ever.
 
 A call that is interrupted (``KeyboardInterrupt``) is cancelled on the loop, and the exception goes on when what was
@@ -13,20 +16,26 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from contextvars import ContextVar
 from typing import Generic, TypeVar, TypeVarTuple
 
 import anyio
 from anyio.from_thread import start_blocking_portal
 
+from asyncrec._concurrency.ending import LastExecutor
 from asyncrec._concurrency.forks import on_fork
 
 __all__ = ["Call", "Portal", "current_portal"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+# In tasks of the loop, and in the worker threads that they wait for, which end with it.
+_of_the_loop = ContextVar("_of_the_loop", default=False)
 
 
 class Portal:
@@ -37,7 +46,12 @@ class Portal:
         self._context = start_blocking_portal("asyncio", name="asyncrec.blocking")
         self.portal = self._context.__enter__()
         self._thread = self.portal.call(threading.get_ident)
-        self._loop = self.portal.call(asyncio.get_running_loop)
+        self._loop = self.portal.call(_loop_that_ends_last)
+        self._users: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._noting = threading.Lock()
+        self._noted = threading.local()
+        self._note_user()
+        self.has_ended = False
         # When Python ends it first waits for all threads, and anyio's worker threads wait for their loop to end: exit
         # handlers would come too late. So a thread of ours waits for the main one, and ends the loop then. No daemon:
         # Python waits for it, and so for the clean-up of whatever is still open.
@@ -47,7 +61,8 @@ class Portal:
         """Raise where waiting for the loop would never end.
 
         Raises:
-            RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread.
+            RuntimeError: this is another process than the one that opened ``what``, or the loop's own thread; or the
+                loop has ended, because Python does.
         """
         if self.is_of_another_process():
             raise RuntimeError(
@@ -59,6 +74,12 @@ class Portal:
                 f"{what} was used by a callback on asyncrec.blocking's own event loop, and would wait for itself: use "
                 "the asynchronous API there"
             )
+        if self.has_ended:
+            raise RuntimeError(
+                f"{what}: Python is ending, and what was open is closed already, as after an exception: leave its with "
+                "statement earlier, not in an exit handler or a daemon thread"
+            )
+        self._note_user()
 
     def is_of_another_process(self) -> bool:
         return self._pid != os.getpid()
@@ -76,8 +97,22 @@ class Portal:
         self.check(what)
         return Call(self, func, *args).result()
 
+    def _note_user(self) -> None:
+        if not hasattr(self._noted, "thread") and not _of_the_loop.get():
+            self._noted.thread = True
+            with self._noting:
+                self._users.add(threading.current_thread())
+
+    def _living_users(self) -> list[threading.Thread]:
+        with self._noting:
+            return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
+
     def _end_with_main_thread(self) -> None:
         threading.main_thread().join()
+        while living := self._living_users():
+            for thread in living:
+                thread.join()
+        self.has_ended = True
         self.portal.call(self.portal.stop, True)
         self._context.__exit__(None, None, None)
 
@@ -94,6 +129,7 @@ class Call(Generic[T]):
         self._fatal: BaseException | None = None
 
     async def _run(self) -> T:
+        _of_the_loop.set(True)
         with anyio.CancelScope() as self._scope:
             try:
                 return await self._operation()
@@ -149,6 +185,12 @@ class Call(Generic[T]):
 
 def _nothing() -> None:
     pass
+
+
+def _loop_that_ends_last() -> asyncio.AbstractEventLoop:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(LastExecutor(thread_name_prefix="asyncrec.blocking"))
+    return loop
 
 
 class _OfThisProcess:

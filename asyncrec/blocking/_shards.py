@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
@@ -30,6 +29,7 @@ from asyncrec._shards.writing import writer
 from asyncrec._shards.writing.keys import digest_of, partition_of
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
+from asyncrec.blocking._collected import Collected
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
 from asyncrec.blocking._portal import Call
 from asyncrec.blocking._timed_flush import Flush, flush_in_time
@@ -67,16 +67,17 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._partition_by = partition_by
         self._skips = skips
         self._commits = commits
-        self._exit_timeout = exit_timeout
         self._lock = threading.RLock()
-        self._pending: deque[tuple[bytes, str | bytes | None, Partition | None]] = deque()
+        self._collected = Collected(value, exit_timeout)
+        self._pending = self._collected.records
         self._pending_bytes = 0
         self._pending_keys: set[bytes] = set()
         self._tickets = 0
-        self._left = False
         self._timer: Call[None] | None = None
         self._is_timed = value.flush_seconds is None  # or needs no timer
         owner.finish_with(self._finish)
+        if commits:
+            owner.rescue_with(self._collected.rescue)
 
     @property
     def path(self) -> str:
@@ -111,7 +112,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         size = buffer_size(record)
         data = record if type(record) is bytes else bytes(cast("Buffer", record))
         with self._lock:
-            if self._left:
+            if self._collected.is_closed:
                 raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `with`")
             if partition is None and self._partition_by is not None:
                 partition = self._partition_by(data)
@@ -185,7 +186,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             if not self._pending:
                 return
             try:
-                self._owner.call(self._write_pending)
+                self._owner.call(self._collected.hand_on)
             finally:
                 self._count_pending()
 
@@ -208,8 +209,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             return None
         found = False
         try:
-            if self._pending and not self._left:
-                await self._write_pending()
+            if self._pending and not self._collected.is_closed:
+                await self._collected.hand_on()
                 found = True
         except Exception:
             pass
@@ -236,31 +237,20 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         self._pending_keys.add(digest)
         return True
 
-    async def _write_pending(self) -> None:
-        write, pending = self._value.write, self._pending
-        while pending:
-            record, key, partition = pending[0]
-            await write(record, key=key, partition=partition)
-            pending.popleft()  # a write that was cancelled did not take its record
-
     def _finish(self, error: BaseException | None) -> None:
         if self._timer is not None:
             self._timer.abandon()  # it may hold the lock, for as long as a store that is full lets nothing in
         with self._lock:
-            self._left = True
+            self._collected.is_closed = True
             if error is None:
                 self.hand_on()
             elif self._commits:
                 try:
-                    self._owner.call(self._write_pending_in_time)
+                    self._owner.call(self._collected.hand_on_in_time)
                 except BaseException as failure:
                     error.add_note(
                         f"{self.path}: and {len(self._pending)} collected records could not be handed on: {failure}"
                     )
-
-    async def _write_pending_in_time(self) -> None:
-        with anyio.fail_after(self._exit_timeout):
-            await self._write_pending()
 
 
 def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import anyio
 
+from asyncrec._concurrency.ending import is_refused_by_the_end
 from asyncrec.errors import TransientStorageError
 from asyncrec.storage._url import redact
 
@@ -78,8 +79,10 @@ class Backoff:
 
         Raises:
             TransientStorageError: ``error`` itself, with a note, when patience has run out. The time of the attempts
-                counts from the first fault of the series.
+                counts from the first fault of the series. At once, if Python is ending, and gives no thread any more.
         """
+        if is_refused_by_the_end(error):
+            raise error
         now = anyio.current_time()
         if self._began is None:
             self._began = now

@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,7 @@ def test_what_was_closed_says_nothing(file: Path) -> None:
 PROGRAMS = {
     "the end of Python": """
 import sys
+import threading
 from asyncrec import blocking
 reader = blocking.open_reader(sys.argv[1]).__enter__()
 next(reader)
@@ -163,3 +165,61 @@ def test_nothing_is_said_or_done_at(file: Path, what: str) -> None:
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("where", ["this thread", "another thread", "the loop's own thread"])
+def test_a_rolling_writer_that_is_dropped_commits_what_it_was_given_as_on_an_exception(
+    where: str, tmp_path: Path
+) -> None:
+    kept = [blocking.open_sharded_writer(tmp_path / "pages").__enter__()]
+    for number in range(10):
+        kept[0].write(b"%d" % number)
+    held = kept[0]._owner._held
+
+    async def on_the_loop() -> None:
+        drop(kept)
+
+    def drop_there() -> None:
+        if where == "this thread":
+            drop(kept)
+        elif where == "another thread":
+            thread = threading.Thread(target=drop, args=(kept,))
+            thread.start()
+            thread.join()
+        else:
+            current_portal().run(on_the_loop)
+
+    with pytest.warns(ResourceWarning, match="open_sharded_writer: dropped without being closed"):
+        drop_there()
+    while not held.ended:
+        current_portal().run(anyio.lowlevel.checkpoint)
+    with blocking.open_dataset(tmp_path / "pages") as dataset:
+        assert list(dataset) == [b"%d" % number for number in range(10)]
+
+
+def test_a_writer_that_discards_on_an_exception_discards_when_it_is_dropped(tmp_path: Path) -> None:
+    def begun() -> Handle[Any]:
+        writer = blocking.open_sharded_writer(tmp_path / "pages", on_error="discard").__enter__()
+        writer.write(b"x")
+        return writer
+
+    dropped(begun)
+    assert blocking.list_shards(str(tmp_path / "pages")) == []
+
+
+def test_records_that_cannot_be_handed_on_by_a_writer_that_is_dropped_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*args: Any, **options: Any) -> None:
+        raise OSError("the disk is full")
+
+    def begun() -> Handle[Any]:
+        writer = blocking.open_sharded_writer(tmp_path / "pages").__enter__()
+        writer.write(b"x")
+        monkeypatch.setattr(writer._value, "write", fail)
+        return writer
+
+    dropped(begun)
+    (told,) = [record.getMessage() for record in caplog.records if record.name == "asyncrec.blocking"]
+    assert told.startswith(f"{tmp_path / 'pages'}: nobody closed the writer; of its collected records 1 could not be ")
+    assert told.endswith("handed on: the disk is full")

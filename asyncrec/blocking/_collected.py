@@ -1,0 +1,63 @@
+"""`Collected` is what a blocking writer has accepted and its event loop has not yet taken."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+import anyio
+
+from asyncrec._shards.writing.writer import Partition, ShardedWriter
+
+__all__ = ["Collected"]
+
+logger = logging.getLogger("asyncrec.blocking")
+
+
+class Collected:
+    """Records that are on their way to ``writer``; a thread appends them, and the loop takes them from the front.
+
+    It outlives the blocking writer that filled it, which may be dropped.
+
+    Attributes:
+        is_closed: nothing may be appended any more.
+    """
+
+    def __init__(self, writer: ShardedWriter, exit_timeout: float) -> None:
+        self.records: deque[tuple[bytes, str | bytes | None, Partition | None]] = deque()
+        self.is_closed = False
+        self._writer = writer
+        self._exit_timeout = exit_timeout
+        self._turn = anyio.Lock()
+
+    async def hand_on(self) -> None:
+        """Write them. Cancelled, the first ones were written, and are gone from `records`."""
+        async with self._turn:
+            write, records = self._writer.write, self.records
+            while records:
+                record, key, partition = records[0]
+                await write(record, key=key, partition=partition)
+                records.popleft()  # a write that was cancelled did not take its record
+
+    async def hand_on_in_time(self) -> None:
+        """As `hand_on`, within the time that the writer has for its exit.
+
+        Raises:
+            TimeoutError: it was too short.
+        """
+        with anyio.fail_after(self._exit_timeout):
+            await self.hand_on()
+
+    async def rescue(self) -> None:
+        """Hand them on where nobody is left to do it or to be told: a failure is logged."""
+        self.is_closed = True
+        try:
+            await self.hand_on_in_time()
+        except Exception as error:
+            logger.warning(
+                "%s: nobody closed the writer; of its collected records %d could not be handed on: %s",
+                self._writer.path,
+                len(self.records),
+                error,
+                extra={"path": self._writer.path, "records": len(self.records)},
+            )

@@ -1,0 +1,140 @@
+"""A `Held` is the loop's side of an `Owner`: one task, in which an async context is entered, used and left."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import anyio
+
+__all__ = ["Held"]
+
+T = TypeVar("T")
+A = TypeVar("A")
+
+
+class Held(Generic[A]):
+    """The owner's task, on the loop.
+
+    Attributes:
+        entered: set when the context was entered, or that failed.
+        opened: it was entered.
+        ended: it was left, or never entered.
+        suppressed: leaving it suppressed the error.
+        rescue: awaited before the context is left because everybody dropped it, or Python ends: what the context still
+            has to be given. It limits its own time, keeps its errors, and refers to nothing that can be dropped.
+    """
+
+    value: A
+    rescue: Callable[[], Awaitable[None]] | None = None
+
+    def __init__(self, context: AbstractAsyncContextManager[A], what: str) -> None:
+        self._context = context
+        self._what = what
+        self._jobs: deque[_Job] = deque()
+        self.leaving: tuple[BaseException | None] | None = None
+        self.entered = threading.Event()
+        self.opened = False
+        self.ended = False
+        self.suppressed = False
+
+    async def hold(self) -> None:
+        self._wake = anyio.Event()
+        try:
+            async with _Released(self._context, self) as self.value:
+                self.opened = True
+                self.entered.set()
+                await self._serve()
+        finally:
+            self.ended = True
+            self.entered.set()
+            for job in self._jobs:
+                job.done.set()
+
+    async def _serve(self) -> None:
+        while self.leaving is None:
+            await self._wake.wait()
+            self._wake = anyio.Event()
+            while self._jobs:
+                await self._jobs.popleft().run()
+
+    async def inside(self, work: Callable[[], Awaitable[T]]) -> T:
+        if self.ended or self.leaving is not None:
+            raise anyio.ClosedResourceError(f"{self._what}: closed; use it inside its `with`")
+        job = _Job(work)
+        self._jobs.append(job)
+        self._wake.set()
+        try:
+            await job.done.wait()
+        except BaseException:
+            job.scope.cancel()
+            with anyio.CancelScope(shield=True):  # not limited: the job limits its own clean-up
+                await job.done.wait()
+            raise
+        if job.error is not None:
+            raise job.error
+        if not job.succeeded:
+            raise anyio.ClosedResourceError(f"{self._what}: closed while it was used")
+        result: T = job.result
+        return result
+
+    def leave(self, error: BaseException | None) -> None:
+        self.leaving = (error,)
+        self._wake.set()
+
+
+class _Released(Generic[A]):
+    """The owner's context, left with the error of the caller's body, which is not one of the owner's task."""
+
+    def __init__(self, context: AbstractAsyncContextManager[A], held: Held[A]) -> None:
+        self._context = context
+        self._held = held
+
+    async def __aenter__(self) -> A:
+        return await self._context.__aenter__()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if exc is not None:  # cancelled: interrupted while leaving, dropped, or Python ends
+            if self._held.rescue is not None:
+                with anyio.CancelScope(shield=True):
+                    await self._held.rescue()
+            return bool(await self._context.__aexit__(exc_type, exc, traceback))
+        assert self._held.leaving is not None, "nothing else ends it"
+        (error,) = self._held.leaving
+        try:
+            traceback = error.__traceback__ if error else None
+            suppressed = await self._context.__aexit__(type(error) if error else None, error, traceback)
+        except BaseException as raised:
+            if raised is not error:
+                raise
+        else:
+            self._held.suppressed = error is not None and bool(suppressed)
+        return False
+
+
+class _Job:
+    """A call to be made in the owner's task."""
+
+    def __init__(self, work: Callable[[], Awaitable[Any]]) -> None:
+        self._work = work
+        self.scope = anyio.CancelScope()
+        self.done = anyio.Event()
+        self.succeeded = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                self.result = await self._work()
+                self.succeeded = True
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            self.error = error
+        finally:
+            self.done.set()

@@ -1,0 +1,141 @@
+"""What is open when Python ends is closed then, and loses nothing that its `with` would have kept on an exception.
+
+In a process of its own, by this Python; by this one as 3.12.0 and 3.12.1 are, which start no thread once their end has
+begun; and by others, where there is an environment ``.venv-3.12`` or ``.venv-3.13`` with asyncrec and its S3 plugin.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Tests are imported by path; what they share is imported by name.
+sys.path.insert(0, str(Path(__file__).parents[2] / "plugins/asyncrec-s3/tests"))
+
+from s3_store import Store, running_store  # found by the line above
+
+from asyncrec import blocking
+
+ROOT = Path(__file__).parents[2]
+
+NO_THREADS = """
+import threading
+
+def refusing(start):
+    def begin(*args, **options):
+        if threading._SHUTTING_DOWN:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+        return start(*args, **options)
+    return begin
+
+for name in ("_start_new_thread", "_start_joinable_thread"):
+    if hasattr(threading, name):
+        setattr(threading, name, refusing(getattr(threading, name)))
+"""
+
+EVERYTHING_LEFT_OPEN = """
+import sys, threading
+from asyncrec import blocking
+from asyncrec.compat import tensorflow as tf
+from asyncrec.compat.tensorboardx import RecordWriter
+
+folder, store = sys.argv[1:]
+events = [RecordWriter(store + "/events"), RecordWriter(folder + "/events"), tf.io.TFRecordWriter(folder + "/tf")]
+for each in events:
+    each.write(b"event")
+
+writers = [
+    blocking.open_sharded_writer(folder + "/local").__enter__(),
+    blocking.open_sharded_writer(store + "/far").__enter__(),
+    blocking.open_sharded_writer(store + "/spooled", spool=folder + "/spool").__enter__(),
+]
+for writer in writers:
+    for number in range(10):
+        writer.write(b"%d" % number, key=str(number))
+
+def generate():
+    with blocking.open_sharded_writer(folder + "/generated") as writer:
+        for number in range(20):
+            writer.write(b"%d" % number)
+            yield
+
+held = generate()
+for _ in range(10):
+    next(held)
+
+opened = threading.Event()
+
+def outlive():
+    with blocking.open_sharded_writer(folder + "/outlived") as writer:
+        opened.set()
+        threading.main_thread().join()
+        for number in range(10):
+            writer.write(b"%d" % number)
+        writer.commit()
+
+threading.Thread(target=outlive).start()
+opened.wait()
+"""
+
+
+def python(name: str) -> list[str]:
+    if name.startswith("this"):
+        return [sys.executable]
+    there = ROOT / f".venv-{name}/bin/python"
+    if not there.exists():
+        pytest.skip(f"no environment: python{name} -m venv .venv-{name}, and its pip install -e . -e plugins/asyncrec-s3")
+    return [str(there)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with running_store(tmp_path_factory.mktemp("s3")) as store:
+        yield store
+
+
+@pytest.fixture
+def environment(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A store whose name has to be resolved, which asyncio does in a thread."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "S3_ENDPOINT": store.endpoint.replace("127.0.0.1", "localhost"),
+        "AWS_ACCESS_KEY_ID": store.access_key,
+        "AWS_SECRET_ACCESS_KEY": store.secret_key,
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    return dict(os.environ)
+
+
+@pytest.mark.parametrize("name", ["this", "this without threads at its end", "3.12", "3.13"])
+def test_nothing_is_lost_that_is_left_open(
+    name: str, store: Store, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Records that a blocking writer has only collected; files of `asyncrec.compat`; on a disk, on S3, in a spool."""
+    program = (NO_THREADS if name.startswith("this without") else "") + EVERYTHING_LEFT_OPEN
+    remote = f"s3://{store.bucket}/{name.replace(' ', '-')}"
+    done = subprocess.run(
+        [*python(name), "-c", program, str(tmp_path), remote],
+        capture_output=True, text=True, check=False, timeout=300, env=environment,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")  # and nothing was tried again, which would be told
+    for path in (f"{remote}/events", tmp_path / "events", tmp_path / "tf"):
+        assert blocking.read_records(path) == [b"event"]
+    for path in (
+        tmp_path / "local",
+        f"{remote}/far",
+        f"{remote}/spooled",
+        tmp_path / "generated",
+        tmp_path / "outlived",
+    ):
+        with blocking.open_dataset(path) as dataset:
+            assert list(dataset) == [b"%d" % number for number in range(10)], path

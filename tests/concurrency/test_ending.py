@@ -1,0 +1,111 @@
+"""Where Python is ending and starts no thread, work is done all the same, once, and nothing is tried again for that."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import anyio
+import pytest
+
+from asyncrec._concurrency.ending import LastExecutor, is_refused_by_the_end
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
+from asyncrec.errors import TransientStorageError
+from asyncrec.storage._retry import retrying
+
+# Python's own words.
+NO_THREAD = RuntimeError("can't create new thread at interpreter shutdown")
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> NoReturn:
+        raise NO_THREAD
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("run", [in_thread, surely_in_thread])
+async def test_a_function_for_a_thread_is_called_once(run: Callable[..., Any], ending: None) -> None:
+    called: list[int] = []
+    await run(called.append, 1)
+    assert called == [1]
+
+
+@pytest.mark.anyio
+async def test_what_it_returns_and_raises_reaches_the_caller(ending: None) -> None:
+    assert await in_thread(int, "7") == 7
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        await in_thread(int, "seven")
+    assert caught.value.__context__ is None
+    assert await acquire_in_thread(lambda: "lock", pytest.fail) == "lock"
+
+
+@pytest.mark.anyio
+async def test_a_thread_that_is_refused_for_another_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> NoReturn:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        await in_thread(pytest.fail, "called")
+
+
+def test_names_are_resolved_without_a_thread(ending: None) -> None:
+    with LastExecutor() as executor:
+        assert executor.submit(socket.gethostbyname, "localhost").result() == "127.0.0.1"
+        with pytest.raises(ValueError, match="invalid literal"):
+            executor.submit(int, "seven").result()
+
+
+def test_work_that_another_thread_finds_in_the_queue_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, called = threading.Event(), []
+    with LastExecutor(max_workers=2) as executor:
+        busy = executor.submit(go_on.wait)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", lambda thread: throw())
+            assert executor.submit(called.append, 1).result() is None
+        go_on.set()
+        assert busy.result()
+    assert called == [1]
+
+
+def throw() -> NoReturn:
+    raise NO_THREAD
+
+
+def test_an_executor_that_was_shut_down_says_so() -> None:
+    executor = LastExecutor()
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(pytest.fail, "called")
+
+
+@pytest.mark.parametrize("links", ["__cause__", "__context__"])
+def test_an_error_that_comes_from_it_is_known(links: str) -> None:
+    error = TransientStorageError("no connection")
+    between = OSError("no address")
+    setattr(error, links, between)
+    assert not is_refused_by_the_end(error)
+    setattr(between, links, NO_THREAD)
+    assert is_refused_by_the_end(error)
+    NO_THREAD.__context__ = error  # a circle, which a handler can make
+    assert not is_refused_by_the_end(KeyError())
+    assert is_refused_by_the_end(error)
+    NO_THREAD.__context__ = None
+
+
+@pytest.mark.anyio
+async def test_a_fault_that_comes_from_it_is_not_tried_again() -> None:
+    tries = []
+
+    async def operation() -> None:
+        tries.append(1)
+        raise TransientStorageError("put s3://bucket/key") from NO_THREAD
+
+    with anyio.fail_after(60), pytest.raises(TransientStorageError, match="put s3"):
+        await retrying(operation, what="put s3://bucket/key")
+    assert tries == [1]

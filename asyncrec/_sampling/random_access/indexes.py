@@ -11,13 +11,11 @@ import logging
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import Decompressor
-from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec._records.index import RecordIndex, parse_index
+from asyncrec._records.reading.frame_scan import FrameScan, scan_object
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -25,7 +23,7 @@ from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["Indexes", "make_index"]
+__all__ = ["Indexes", "make_index", "read_index", "scan_shard"]
 
 _log = logging.getLogger("asyncrec.sampling")
 
@@ -35,9 +33,6 @@ _HELD_BYTES = 64 << 20
 # compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
-_READ_BYTES = 1 << 20
-# Of compressed data the most is read before a hop to a thread decompresses it, in steps that stay in the cache.
-_INFLATE_STEP = 256 << 10
 
 
 class Indexes:
@@ -151,51 +146,25 @@ def _as_one_member(index: RecordIndex) -> RecordIndex:
 
 
 async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
+    """Make the index of a shard by reading it once for its lengths.
+
+    Raises:
+        FormatError: as `scan_shard`.
+    """
+    scan = await scan_shard(files, shard)
+    index = await in_thread(scan.index)
+    return _as_one_member(index) if scan.compression == "ZLIB" else index
+
+
+async def scan_shard(files: ShardFiles, shard: int) -> FrameScan:
     """Read a shard once for its lengths.
 
     Raises:
         FormatError: it is damaged where lengths or compression are; payloads are not checked.
     """
-    scan = _Scan(files.shards[shard].compression)
     async with files.opened(shard) as source:
         try:
-            while block := await source.receive(_READ_BYTES):
-                await in_thread(scan.feed, block)
-            return scan.finish()
+            return await scan_object(source, compression=files.shards[shard].compression, verify=False)
         except FormatError as error:
             error.path = files.display_path(shard)
             raise
-
-
-class _Scan:
-    """Makes the index of a shard from its bytes."""
-
-    def __init__(self, compression: str) -> None:
-        self._decoder = FrameDecoder(verify=False)
-        self._decompressor = Decompressor(compression) if compression else None
-        self._sizes: list[NDArray[np.int64]] = []
-        self._members = [(0, 0)]  # where each begins, compressed and decompressed
-
-    def feed(self, block: bytes) -> None:
-        if self._decompressor is None:
-            self._count(self._decoder.feed(block))
-            return
-        self._decompressor.feed(block)
-        while output := self._decompressor.read(_INFLATE_STEP):
-            began = (self._decompressor.member_offset, self._decompressor.member_start)
-            if began != self._members[-1]:
-                self._members.append(began)
-            self._count(self._decoder.feed(output))
-
-    def finish(self) -> RecordIndex:
-        if self._decompressor is not None:
-            self._decompressor.finish()
-        self._decoder.finish()
-        sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
-        return RecordIndex.of_sizes(sizes, None if self._decompressor is None else self._members)
-
-    def _count(self, records: list[bytes]) -> None:
-        if records:
-            self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)) + FRAME_OVERHEAD)
-        if self._decoder.error is not None:
-            raise self._decoder.error

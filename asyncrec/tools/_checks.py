@@ -176,6 +176,8 @@ async def _against_index(storage: Storage, shard: SelectedShard, report: ShardRe
 
 
 def _difference(text: bytes, right: RecordIndex) -> str:
+    if text == right.encode():  # as nearly always, and to write it takes a fifth of the time of reading it
+        return ""
     index = parse_index(text)
     if len(index) != len(right):
         return f"it has {len(index):,} records, and the shard {len(right):,}"

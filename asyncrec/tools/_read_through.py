@@ -20,7 +20,6 @@ from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.tools._checksums import ChecksummedStorage
 from asyncrec.tools._selection import SelectedShard
 
@@ -69,15 +68,10 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
         advance(size)
 
     try:
-        async with ResumingSource(storage, shard.key) as source:
-            scan = await scan_object(source, verify=True, sizes=sizes, advance=on)
-            return ReadThrough(
-                records=scan.records,
-                compression=scan.compression,
-                info=source.info,
-                crc32c=scan.crc32c,
-                index=scan.index,
-            )
+        scan, info = await scan_object(storage, shard.key, verify=True, sizes=sizes, advance=on)
+        return ReadThrough(
+            records=scan.records, compression=scan.compression, info=info, crc32c=scan.crc32c, index=scan.index
+        )
     except FormatError:
         pass  # it is found again, with its place and what is behind it
     return await _skipping(storage, shard, sizes=sizes, advance=_behind(done, advance))

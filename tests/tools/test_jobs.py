@@ -16,6 +16,7 @@ from tool_data import change, write_pages
 
 import asyncrec
 from asyncrec import tools
+from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource, Storage
 from asyncrec.testing import FlakyStorage
 
@@ -74,7 +75,45 @@ async def test_verify_reports_the_same_whatever_the_number_of_jobs(storage: Stor
     assert len([shard for shard in report["shards"] if shard["problems"]]) == 9
 
 
-CALLS: dict[str, Callable[..., Awaitable[Any]]] = {"verify": tools.verify}
+async def test_count_and_index_give_the_same_whatever_the_number_of_jobs(storage: Storage) -> None:
+    for compression in ("", "GZIP", "ZLIB"):
+        for number in range(4):
+            await asyncrec.write_records(
+                f"d/{compression}{number}.tfrecord",
+                [b"x" * n for n in range(number)],
+                storage=storage,
+                compression=compression,
+            )
+    report = await same_for_all_jobs(lambda jobs: tools.count("d", jobs=jobs, storage=storage))
+    assert [shard["records"] for shard in report["shards"]] == [0, 1, 2, 3] * 3
+    written: list[dict[str, bytes]] = []
+
+    async def index(jobs: int | None) -> Any:
+        report = await tools.index("d", force=True, jobs=jobs, storage=storage)
+        written.append({key: await storage.get(key) for key in report.made})
+        return report
+
+    report = await same_for_all_jobs(index)
+    assert len(report["made"]) == 12
+    assert all(each == written[0] for each in written)
+    assert len((await tools.index("d", storage=storage)).kept) == 12
+
+
+@pytest.mark.parametrize("jobs", JOBS)
+@pytest.mark.parametrize("call", [tools.count, tools.index])
+async def test_of_several_damaged_shards_the_first_is_the_error(
+    storage: Storage, call: Callable[..., Awaitable[Any]], jobs: int | None
+) -> None:
+    for number in range(6):
+        size = 3_000_000 if number == 2 else 3  # the first that is damaged is the last to be found
+        await asyncrec.write_records(f"d/{number}.tfrecord", [b"x" * size] * 3, storage=storage)
+        if number in (2, 3, 5):
+            await change(storage, f"d/{number}.tfrecord", -16 - size)  # the length of its last record
+    with pytest.raises(FormatError, match=r"2\.tfrecord"):
+        await call("d", jobs=jobs, storage=storage)
+
+
+CALLS: dict[str, Callable[..., Awaitable[Any]]] = {"verify": tools.verify, "count": tools.count, "index": tools.index}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -84,6 +123,18 @@ async def test_a_number_of_jobs_that_is_none_is_refused_before_anything_is_opene
 ) -> None:
     with pytest.raises(error, match="jobs is "):
         await CALLS[name]("nowhere", jobs=jobs)
+
+
+async def test_a_file_that_is_cut_while_it_is_read_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    await asyncrec.write_records(path, [bytes(1 << 20)] * 20)
+
+    def cut(done: int, total: int | None) -> None:
+        with path.open("r+b") as file:
+            file.truncate(1000)
+
+    (shard,) = (await tools.verify(path, progress=cut)).shards
+    assert [(problem.kind, "it was cut to" in problem.message) for problem in shard.problems] == [("unreadable", True)]
 
 
 @pytest.mark.parametrize("jobs", [1, 3])

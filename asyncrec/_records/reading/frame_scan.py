@@ -8,23 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._framing.compression import Decompressor, detect_compression
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec._framing.measuring import FrameMeter
 from asyncrec._numpy import np
 from asyncrec._records.index import RecordIndex
-from asyncrec.storage._base import ByteSource
-from asyncrec.storage._resuming_source import receive_exactly
+from asyncrec.errors import ObjectChangedError
+from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
+from asyncrec.storage._local.open_files import OpenFile
+from asyncrec.storage._local.storage import local_folder, open_file
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-__all__ = ["FrameScan", "scan_object"]
+__all__ = ["FrameScan", "scan_object", "scan_source"]
 
-# Of one read and one hop to a thread: two hops cost a tenth of what is done in them. A scan holds two such blocks.
+Advance = Callable[[int], None]
+
+# Of a local file: what one hop to a thread reads and scans, and in what blocks. Who lets go of the GIL may wait for it,
+# and does so three times for each block.
+_HOP_BYTES = 16 << 20
+_BLOCK_BYTES = 2 << 20
+# Of another store: of one read, and of the hop after it. A scan holds two such blocks.
 _READ_BYTES = 4 << 20
 # Of compressed data less is read before a hop decompresses it, in steps that stay in the processor's cache.
 _READ_COMPRESSED = 1 << 20
 _INFLATE_STEP = 256 << 10
+
+
+def _nobody(size: int) -> None:
+    """Tell nobody how far it is."""
 
 
 class FrameScan:
@@ -98,24 +111,10 @@ class FrameScan:
             raise self._meter.error
 
 
-async def scan_object(
-    source: ByteSource,
-    *,
-    compression: str | None = None,
-    verify: bool,
-    sizes: bool = True,
-    advance: Callable[[int], None] = lambda size: None,
+async def scan_source(
+    source: ByteSource, *, compression: str | None = None, verify: bool, sizes: bool = True, advance: Advance = _nobody
 ) -> FrameScan:
-    """Read an object from its beginning to its end.
-
-    Args:
-        compression: of the object; `None` to look at it.
-        advance: called with the bytes read since the last call.
-
-    Raises:
-        FormatError: it is damaged; its path is not filled in.
-        StorageError: the store failed.
-    """
+    """Read a source to its end; the arguments and errors are those of `scan_object`."""
     head = b""
     if compression is None:
         head = await receive_exactly(source, HEADER_BYTES)
@@ -131,3 +130,56 @@ async def scan_object(
         told = scan.bytes
     await in_thread(scan.finish)
     return scan
+
+
+async def scan_object(
+    storage: Storage,
+    key: str,
+    *,
+    compression: str | None = None,
+    verify: bool,
+    sizes: bool = True,
+    advance: Advance = _nobody,
+) -> tuple[FrameScan, ObjectInfo]:
+    """Read an object from its beginning to its end; also returned is what the store says of it.
+
+    Args:
+        compression: of the object; `None` to look at it.
+        verify, sizes: as for `FrameScan`.
+        advance: called with the bytes read since the last call.
+
+    Raises:
+        FormatError: it is damaged; its path is not filled in.
+        StorageError: the store failed.
+    """
+    folder = local_folder(storage)
+    if folder is None:
+        async with ResumingSource(storage, key) as source:
+            scan = await scan_source(source, compression=compression, verify=verify, sizes=sizes, advance=advance)
+            return scan, source.info
+    file = await in_thread(open_file, folder, key)
+    try:
+        compression = (
+            detect_compression(await in_thread(file.read, HEADER_BYTES, 0)) if compression is None else compression
+        )
+        scan = FrameScan(compression, verify=verify, sizes=sizes)
+        while scan.bytes < file.info.size:
+            told = scan.bytes
+            await in_thread(_feed_from, file, scan)
+            advance(scan.bytes - told)
+        await in_thread(scan.finish)
+    finally:
+        await surely_in_thread(file.close)
+    return scan, file.info
+
+
+def _feed_from(file: OpenFile, scan: FrameScan) -> None:
+    """Read on in a file, and scan what is read. Blocks."""
+    until = min(scan.bytes + _HOP_BYTES, file.info.size)
+    while scan.bytes < until:
+        block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
+        if not block:
+            raise ObjectChangedError(
+                f"{file.shown}: it was cut to {scan.bytes:,} bytes while it was read; it had {file.info.size:,}"
+            )
+        scan.feed(block)

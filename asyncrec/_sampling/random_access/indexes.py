@@ -15,8 +15,8 @@ from crc32c import crc32c
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.index import RecordIndex, parse_index
-from asyncrec._records.reading.frame_scan import FrameScan, scan_object
-from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._records.reading.frame_scan import FrameScan, scan_object, scan_source
+from asyncrec._sampling.random_access.shard_files import ShardFiles, check_size
 from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
@@ -149,22 +149,30 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
     """Make the index of a shard by reading it once for its lengths.
 
     Raises:
-        FormatError: as `scan_shard`.
-    """
-    scan = await scan_shard(files, shard)
-    index = await in_thread(scan.index)
-    return _as_one_member(index) if scan.compression == "ZLIB" else index
-
-
-async def scan_shard(files: ShardFiles, shard: int) -> FrameScan:
-    """Read a shard once for its lengths.
-
-    Raises:
         FormatError: it is damaged where lengths or compression are; payloads are not checked.
     """
     async with files.opened(shard) as source:
         try:
-            return await scan_object(source, compression=files.shards[shard].compression, verify=False)
+            scan = await scan_source(source, compression=files.shards[shard].compression, verify=False)
         except FormatError as error:
             error.path = files.display_path(shard)
             raise
+    index = await in_thread(scan.index)
+    return _as_one_member(index) if scan.compression == "ZLIB" else index
+
+
+async def scan_shard(folder: Storage, entry: ShardEntry, *, sizes: bool = True) -> FrameScan:
+    """Read a shard once for its lengths, apart from any data set: what the tools that count and index make of it.
+
+    Raises:
+        FormatError: as `make_index`.
+        ObjectChangedError: it is not the size that the manifest says.
+    """
+    path = join(folder.root, entry.path)
+    try:
+        scan, info = await scan_object(folder, entry.path, compression=entry.compression, verify=False, sizes=sizes)
+    except FormatError as error:
+        error.path = path
+        raise
+    check_size(path, entry, info)
+    return scan

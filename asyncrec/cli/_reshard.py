@@ -9,6 +9,7 @@ import typer
 from asyncrec.cli._completion import complete_feature
 from asyncrec.cli._options import (
     Debug,
+    Jobs,
     Json,
     KeptCompression,
     Source,
@@ -45,6 +46,7 @@ def command(
     temporary_folder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="For sorting; it needs room for all records.")
     ] = None,
+    jobs: Jobs = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -76,6 +78,7 @@ def command(
                 seed=seed,
                 group_by=group_by,
                 temporary_folder=temporary_folder,
+                jobs=jobs,
                 progress=bar,
                 **opening,
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tool_data import change, write_pages
+from tool_data import change, data_names, write_pages
 
 import asyncrec
 from asyncrec import tools
@@ -113,7 +113,12 @@ async def test_of_several_damaged_shards_the_first_is_the_error(
         await call("d", jobs=jobs, storage=storage)
 
 
-CALLS: dict[str, Callable[..., Awaitable[Any]]] = {"verify": tools.verify, "count": tools.count, "index": tools.index}
+CALLS: dict[str, Callable[..., Awaitable[Any]]] = {
+    "verify": tools.verify,
+    "count": tools.count,
+    "index": tools.index,
+    "reshard": lambda path, jobs: tools.reshard(path, "new", jobs=jobs),
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -206,6 +211,13 @@ async def test_ctrl_c_ends_verify_without_a_word(tmp_path: Path) -> None:
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await write_pages(storage, records=60)
     await interrupted("verify", str(tmp_path / "pages"))
+
+
+async def test_ctrl_c_ends_reshard_without_a_word_and_nothing_is_left(tmp_path: Path) -> None:
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        await write_pages(storage, records=60)
+        await interrupted("reshard", str(tmp_path / "pages"), str(tmp_path / "new" / "set"))
+        assert await data_names(storage, "new/") == []
 
 
 async def test_damage_that_went_away_is_none_and_the_index_is_compared_all_the_same(storage: Storage) -> None:

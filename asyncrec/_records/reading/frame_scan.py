@@ -17,6 +17,7 @@ from asyncrec._numpy import np
 from asyncrec._records.index import RecordIndex
 from asyncrec.errors import ObjectChangedError
 from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
+from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
@@ -173,11 +174,17 @@ async def scan_object(
     return scan, file.info
 
 
+def _head_of(file: OpenFile) -> bytes:
+    with mapped_errors("reading", file.shown):
+        return file.read(HEADER_BYTES, 0)
+
+
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:
     """Read on in a file, and scan what is read. Blocks."""
     until = min(scan.bytes + _HOP_BYTES, file.info.size)
     while scan.bytes < until:
-        block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
+        with mapped_errors("reading", f"{file.shown}, offset {scan.bytes:,}"):
+            block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
         if not block:
             raise ObjectChangedError(
                 f"{file.shown}: it was cut to {scan.bytes:,} bytes while it was read; it had {file.info.size:,}"

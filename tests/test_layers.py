@@ -68,6 +68,7 @@ ROOMS = {
         "compression",
         "search",
         "frames",
+        "measuring",
         "salvage",
     ),
     "asyncrec._records": ("record_size", "position", "index", "torn_end", "reading", "writing"),

@@ -1,4 +1,4 @@
-"""An async function is called for many items, some at a time: `concurrently`, `for_each`, `ordered_map`."""
+"""An async function is called for many items: `concurrently`, `for_each`, `side_by_side` and `ordered_map` do that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-__all__ = ["concurrently", "for_each", "ordered_map"]
+__all__ = ["concurrently", "for_each", "ordered_map", "side_by_side"]
 
 # So many small objects at once: enough to hide a store's delay, few enough for its connections.
 _SMALL_OBJECTS = 32
@@ -37,9 +37,11 @@ async def concurrently(func: Callable[[P], Awaitable[object]], items: Iterable[P
             errors.append(error)
             scope.cancel()
 
-    second = next(waiting, None)
-    if second is None:  # one thing needs no tasks
+    second = next(waiting, None) if tasks > 1 else None
+    if second is None:  # one after the other needs no tasks
         await func(first)
+        for item in waiting:
+            await func(item)
         return
     async with TaskScope() as scope:
         scope.start_soon(work, first)
@@ -59,6 +61,40 @@ async def for_each(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tas
         results[position] = await func(item)
 
     await concurrently(work, enumerate(items), tasks=tasks)
+    return [results[position] for position in range(len(results))]
+
+
+async def side_by_side(func: Callable[[P], Awaitable[T]], items: Iterable[P], *, tasks: int) -> list[T]:
+    """Return ``[await func(item) for item in items]``, made by up to ``tasks`` tasks, and fail as that would.
+
+    Raises what the first item that fails raises, in the order of the items, not of the clock: those before it are
+    awaited to their ends, those behind it that are in work are cancelled, and none behind it is begun.
+    """
+    results: dict[int, T] = {}
+    in_work: dict[int, anyio.CancelScope] = {}
+    failed: tuple[int, Exception] | None = None
+
+    async def work(numbered: tuple[int, P]) -> None:
+        nonlocal failed
+        position, item = numbered
+        if failed is not None and position > failed[0]:
+            return
+        try:
+            with anyio.CancelScope() as scope:
+                in_work[position] = scope
+                results[position] = await func(item)
+        except Exception as error:
+            if failed is None or position < failed[0]:
+                failed = position, error
+            for other, begun in in_work.items():
+                if other > position:
+                    begun.cancel()
+        finally:
+            del in_work[position]
+
+    await concurrently(work, enumerate(items), tasks=tasks)
+    if failed is not None:
+        raise failed[1]
     return [results[position] for position in range(len(results))]
 
 

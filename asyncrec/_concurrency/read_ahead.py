@@ -1,18 +1,63 @@
-"""`ReadAhead` works one step ahead of the task that takes its results."""
+"""`ReadAhead` works one step ahead of the task that takes its results; `iterated_ahead`, an iterator a few steps."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Generic, TypeVar
 
 import anyio
 
-from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._concurrency.tasks import Handover, TaskScope
 
-__all__ = ["ReadAhead"]
+__all__ = ["ReadAhead", "iterated_ahead"]
+
+# Items that wait to be taken, besides the one that is being made.
+_WAITING = 2
 
 P = TypeVar("P")
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def iterated_ahead(
+    make: Callable[[AsyncExitStack], AsyncIterator[T]], what: str
+) -> AsyncIterator[AsyncIterator[T]]:
+    """Iterate in a task of its own, at most `_WAITING` items ahead of whoever takes them.
+
+    Args:
+        make: makes the iterator; in its stack, which is left in the same task, is what the iterator holds open.
+        what: is iterated over, for errors.
+    """
+    items: Handover[T] = Handover(_WAITING, what)
+
+    async def iterate() -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                async for item in make(stack):
+                    await items.put(item)
+        except Exception as error:
+            items.end(error)
+        else:
+            items.end()
+
+    async with TaskScope() as scope:
+        scope.start_soon(iterate)
+        try:
+            yield _Taken(items)
+        finally:
+            scope.cancel()
+
+
+class _Taken(Generic[T]):
+    def __init__(self, items: Handover[T]) -> None:
+        self._items = items
+
+    def __aiter__(self) -> _Taken[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        return await self._items.take()
 
 
 class ReadAhead(Generic[P, T]):

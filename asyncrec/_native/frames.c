@@ -146,6 +146,49 @@ static void measure(struct cut *cut, const uint8_t *at, size_t size, uint64_t mo
     }
 }
 
+/* What both that measure are asked: (data, position, max_record_bytes, verify, ...). */
+struct stretch {
+    const uint8_t *data;
+    Py_ssize_t position, size;
+    uint64_t most;
+    int verify;
+};
+
+static int read_stretch(struct stretch *stretch, PyObject *const *args)
+{
+    stretch->data = (const uint8_t *)PyBytes_AsString(args[0]);
+    stretch->size = PyBytes_Size(args[0]);
+    stretch->position = PyLong_AsSsize_t(args[1]);
+    if (stretch->position == -1 && PyErr_Occurred())
+        return -1;
+    Py_ssize_t most = PyLong_AsSsize_t(args[2]);
+    if (most == -1 && PyErr_Occurred())
+        return -1;
+    stretch->verify = PyObject_IsTrue(args[3]);
+    if (stretch->verify < 0)
+        return -1;
+    if (stretch->position < 0 || stretch->position > stretch->size || most < 0) {
+        PyErr_SetString(PyExc_ValueError, "the position is outside the data, or the limit negative");
+        return -1;
+    }
+    stretch->most = (uint64_t)most;
+    return 0;
+}
+
+static struct cut measured(const struct stretch *stretch)
+{
+    struct cut cut = {NULL, 0, 0};
+    size_t left = (size_t)(stretch->size - stretch->position);
+    if (left < WORTH_LETTING_GO)
+        measure(&cut, stretch->data + stretch->position, left, stretch->most, stretch->verify);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        measure(&cut, stretch->data + stretch->position, left, stretch->most, stretch->verify);
+        Py_END_ALLOW_THREADS
+    }
+    return cut;
+}
+
 PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module;
@@ -153,35 +196,45 @@ PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t narg
         PyErr_SetString(PyExc_TypeError, "cut_frames(data, position, max_record_bytes, verify, records)");
         return NULL;
     }
-    const uint8_t *data = (const uint8_t *)PyBytes_AsString(args[0]);
-    Py_ssize_t size = PyBytes_Size(args[0]), position = PyLong_AsSsize_t(args[1]);
-    if (position == -1 && PyErr_Occurred())
+    struct stretch stretch;
+    if (read_stretch(&stretch, args))
         return NULL;
-    Py_ssize_t most = PyLong_AsSsize_t(args[2]);
-    if (most == -1 && PyErr_Occurred())
-        return NULL;
-    int verify = PyObject_IsTrue(args[3]);
-    if (verify < 0)
-        return NULL;
-    if (position < 0 || position > size || most < 0) {
-        PyErr_SetString(PyExc_ValueError, "the position is outside the data, or the limit negative");
-        return NULL;
-    }
-    struct cut cut = {NULL, 0, 0};
-    size_t left = (size_t)(size - position);
-    if (left < WORTH_LETTING_GO)
-        measure(&cut, data + position, left, (uint64_t)most, verify);
-    else {
-        Py_BEGIN_ALLOW_THREADS
-        measure(&cut, data + position, left, (uint64_t)most, verify);
-        Py_END_ALLOW_THREADS
-    }
+    struct cut cut = measured(&stretch);
+    Py_ssize_t position = stretch.position;
     int failed = 0;
     for (size_t n = 0; n < cut.count && !failed; n++) {
         Py_ssize_t length = (Py_ssize_t)cut.lengths[n];
-        failed = append_new(args[4], PyBytes_FromStringAndSize((const char *)data + position + HEADER, length));
+        const char *record = (const char *)stretch.data + position + HEADER;
+        failed = append_new(args[4], PyBytes_FromStringAndSize(record, length));
         position += OVERHEAD + length;
     }
     free(cut.lengths);
     return failed ? NULL : PyLong_FromSsize_t(position);
+}
+
+PyObject *py_measure_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    if (nargs != 4 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "measure_frames(data, position, max_record_bytes, verify)");
+        return NULL;
+    }
+    struct stretch stretch;
+    if (read_stretch(&stretch, args))
+        return NULL;
+    struct cut cut = measured(&stretch);
+    /* Each is of a frame in the data, so that all of them together take less than the data does. */
+    PyObject *lengths = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(8 * cut.count));
+    if (!lengths) {
+        free(cut.lengths);
+        return NULL;
+    }
+    uint8_t *at = (uint8_t *)PyBytes_AsString(lengths);
+    Py_ssize_t position = stretch.position;
+    for (size_t n = 0; n < cut.count; n++) {
+        at = put64(at, (uint64_t)cut.lengths[n]);
+        position += OVERHEAD + (Py_ssize_t)cut.lengths[n];
+    }
+    free(cut.lengths);
+    return Py_BuildValue("nN", position, lengths);
 }

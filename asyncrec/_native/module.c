@@ -29,6 +29,9 @@ static PyMethodDef methods[] = {
     {"key_digest", py_key_digest, METH_O, "key_digest(key) -> 16 bytes of BLAKE2b; a str is taken as UTF-8"},
     {"key_digests", py_key_digests, METH_O, "key_digests(keys) -> the digest of each, in a list"},
     {"lengths_of", py_lengths_of, METH_O, "lengths_of(records) -> how long each is, 8 bytes in the machine's order"},
+    {"measure_frames", FAST(py_measure_frames),
+     "measure_frames(data, position, max_record_bytes, verify) -> where the first frame begins that is not whole and\n"
+     "good in data, and the lengths of the records before it, 8 bytes each in the machine's order"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -84,6 +84,7 @@ PyObject *py_crc32c_path(PyObject *module, PyObject *nothing);
 PyObject *py_crc32c_by_tables(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_measure_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_encode_example(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_example_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_fitting(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

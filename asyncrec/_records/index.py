@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
@@ -57,8 +57,22 @@ class RecordIndex:
 
     def encode(self) -> bytes:
         """The text of the index."""
-        columns = [self.offsets, self.sizes] if self.members is None else [self.offsets, self.sizes, self.members]
-        return _lines(columns)
+        if not len(self):
+            return b""
+        # Runs of records that follow each other in one member; of a plain file there is but one.
+        breaks = self.offsets[1:] != self.offsets[:-1] + self.sizes[:-1]
+        if self.members is not None:
+            breaks |= self.members[1:] != self.members[:-1]
+        lengths = (self.sizes - FRAME_OVERHEAD).tobytes()
+        borders = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(self)]
+        return b"".join(
+            encode_index(
+                int(self.offsets[begin]),
+                lengths[8 * begin : 8 * end],
+                member=None if self.members is None else int(self.members[begin]),
+            )
+            for begin, end in pairwise(borders)
+        )
 
 
 def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> bytes:

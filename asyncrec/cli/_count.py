@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Input, Json, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Input, Jobs, Json, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened
@@ -15,6 +15,7 @@ from asyncrec.cli._values import opened
 def command(
     path: Input,
     shards: Annotated[bool, typer.Option("--shards", help="Of each shard, too.")] = False,
+    jobs: Jobs = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -29,7 +30,7 @@ def command(
 
     options = opened(path, storage_option)
     with Bar("counting") as bar:
-        report = run_async(lambda: tools.count(path, progress=bar, **options))
+        report = run_async(lambda: tools.count(path, jobs=jobs, progress=bar, **options))
     if json:
         print_json(report.to_json())
     elif shards:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from asyncrec.cli._exits import FINE, USAGE
-from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Jobs, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import parse_options
@@ -20,6 +20,7 @@ def command(
         typer.Option(help="Where: _index/SHARD.index, SHARD without its suffix .tfindex, or SHARD.idx."),
     ] = "asyncrec",
     force: Annotated[bool, typer.Option("--force", help="Make those anew that are there.")] = False,
+    jobs: Jobs = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -36,7 +37,9 @@ def command(
 
     options = parse_options(storage_option)
     with Bar("indexing") as bar:
-        report = run_async(lambda: tools.index(path, layout=layout, force=force, progress=bar, storage_options=options))
+        report = run_async(
+            lambda: tools.index(path, layout=layout, force=force, jobs=jobs, progress=bar, storage_options=options)
+        )
     if json:
         print_json(report.to_json())
     else:

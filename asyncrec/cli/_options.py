@@ -13,6 +13,7 @@ __all__ = [
     "Compression",
     "Debug",
     "Input",
+    "Jobs",
     "Json",
     "KeptCompression",
     "NewTarget",
@@ -66,6 +67,12 @@ NewTarget = Annotated[
 ]
 Compression = Literal["none", "gzip", "zlib"]
 KeptCompression = Literal["keep", "none", "gzip", "zlib"]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "-j", "--jobs", min=1, metavar="N", help="Shards or files at once; unless given, one for each processor."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 StorageOptions = Annotated[

@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import Debug, Json, KeptCompression, Source, SourceOptions, Target, TargetOptions, run_async
+from asyncrec.cli._options import (
+    Debug,
+    Jobs,
+    Json,
+    KeptCompression,
+    Source,
+    SourceOptions,
+    Target,
+    TargetOptions,
+    run_async,
+)
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import parse_compression, parse_size, stores
@@ -34,6 +44,7 @@ def command(
     temporary_folder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="For sorting; it needs room for all records.")
     ] = None,
+    jobs: Jobs = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -65,6 +76,7 @@ def command(
                 seed=seed,
                 group_by=group_by,
                 temporary_folder=temporary_folder,
+                jobs=jobs,
                 progress=bar,
                 **opening,
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE, STORAGE
-from asyncrec.cli._options import Debug, Input, Json, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Input, Jobs, Json, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened, parse_duration
@@ -30,7 +30,7 @@ def command(
         str,
         typer.Option(metavar="TIME", help="Adopt or delete orphans of this age; younger ones may be being committed."),
     ] = "1h",
-    parallelism: Annotated[int | None, typer.Option(min=1, help="Shards at once.")] = None,
+    jobs: Jobs = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -55,7 +55,7 @@ def command(
         report = run_async(
             lambda: tools.verify(
                 path,
-                parallelism=parallelism,
+                jobs=jobs,
                 adopt=adopt,
                 delete=delete,
                 min_age=age,

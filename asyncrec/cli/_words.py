@@ -38,6 +38,7 @@ _SAME = (
     "class_feature",
     "compression",
     "group_by",
+    "jobs",
     "key_feature",
     "max_shard_bytes",
     "max_shard_records",

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.map import side_by_side
 from asyncrec._records.index import RecordIndex
-from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._sampling.random_access.indexes import read_index, scan_shard
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
-from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
+from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 __all__ = ["CountReport", "count", "counted", "counted_by_index", "counts_of"]
 
-# At once: enough to hide a store's delays.
-_CONCURRENT = 16
+# Shards at once of a store that is far away: of each little is asked, where it has an index.
+_FAR = 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,23 +46,32 @@ class CountReport:
 async def count(
     path: str | os.PathLike[str],
     *,
+    jobs: int | None = None,
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CountReport:
     """How many records: as manifests say, by indexes that fit, or else by reading lengths (payloads are not checked).
 
+    Args:
+        jobs: files at once, each read in a worker thread; as many as this process may use processors, and of a store
+            that is far away 16 at least. The counts are the same, whatever the number, and so is the error.
+
     Raises:
         ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
         FormatError: a file without an index is damaged where its lengths or its compression are.
+        ValueError: ``jobs`` is less than 1.
     """
+    check_jobs(jobs)
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        counts = await counts_of(selection, Advance(progress, selection.bytes))
+        counts = await counts_of(selection, Advance(progress, selection.bytes), jobs=jobs)
         paths = [shard.display_path for shard in selection.shards]
     return CountReport(path=selection.path, shards=list(zip(paths, counts, strict=True)))
 
 
-async def counts_of(selection: Selection, advance: Callable[[int], None] = lambda size: None) -> list[int]:
+async def counts_of(
+    selection: Selection, advance: Callable[[int], None] = lambda size: None, *, jobs: int | None = None
+) -> list[int]:
     """The records of each shard, in order: as its manifest says, or else as `counted`."""
 
     async def look(shard: SelectedShard) -> int:
@@ -70,13 +79,13 @@ async def counts_of(selection: Selection, advance: Callable[[int], None] = lambd
         advance(shard.size)
         return records
 
-    return await for_each(look, selection.shards, tasks=_CONCURRENT)
+    return await side_by_side(look, selection.shards, tasks=at_once(jobs, selection.storage, far=_FAR))
 
 
 async def counted(selection: Selection, shard: SelectedShard) -> int:
     """The records of a shard, by its index or by reading it."""
     folder, entry, index = await _looked_up(selection, shard)
-    return len(index if index is not None else await make_index(ShardFiles(folder, [entry], None), 0))
+    return (await scan_shard(folder, entry, sizes=False)).records if index is None else len(index)
 
 
 async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | None:

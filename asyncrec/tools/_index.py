@@ -13,17 +13,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._concurrency.map import concurrently
+from asyncrec._concurrency.map import side_by_side
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._records.index import RecordIndex
-from asyncrec._sampling.random_access.indexes import make_index, read_index
+from asyncrec._records.reading.frame_scan import FrameScan
+from asyncrec._sampling.random_access.indexes import read_index, scan_shard
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
-from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
+from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
@@ -31,8 +31,8 @@ __all__ = ["LAYOUTS", "IndexReport", "index"]
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
 
-# Each holds the numbers and the text of one index.
-_CONCURRENT = 4
+# Shards at once of a store that is far away: each holds the numbers and the text of one index.
+_FAR = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +58,7 @@ async def index(
     *,
     layout: str = "asyncrec",
     force: bool = False,
+    jobs: int | None = None,
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -67,10 +68,16 @@ async def index(
     Those of asyncrec are kept where they fit their shard, others where they exist. tfrecord and DALI read no compressed
     files, so such a shard is refused there.
 
+    Args:
+        jobs: shards at once, each read in a worker thread; as many as this process may use processors, and of a store
+            that is far away 4 at least. Report and indexes are the same, whatever the number, and so is the error:
+            then the indexes of all shards before the one at fault were made, and those of some behind it.
+
     Raises:
         FormatError: a shard is damaged where its lengths or its compression are.
-        ValueError: there is no such layout.
+        ValueError: there is no such layout, or ``jobs`` is less than 1.
     """
+    check_jobs(jobs)
     if layout not in LAYOUTS:
         raise ArgumentValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
@@ -81,7 +88,7 @@ async def index(
             await _index(selection, shard, layout, force, report)
             advance(shard.size)
 
-        await concurrently(one, selection.shards, tasks=_CONCURRENT)
+        await side_by_side(one, selection.shards, tasks=at_once(jobs, selection.storage, far=_FAR))
     report.made.sort()
     report.kept.sort()
     report.refused.sort()
@@ -103,9 +110,12 @@ async def _index(selection: Selection, shard: SelectedShard, layout: str, force:
     if not force and await _is_there(folder, entry, key, layout, counted=shard.entry is not None):
         report.kept.append(display_path)
         return
-    made = await make_index(ShardFiles(folder, [entry], None), 0)
-    await folder.put(key, await in_thread(RecordIndex.encode, made))
+    await folder.put(key, await in_thread(_text, await scan_shard(folder, entry)))
     report.made.append(display_path)
+
+
+def _text(scan: FrameScan) -> bytes:
+    return scan.index().encode()
 
 
 def _key(shard: SelectedShard, entry: ShardEntry, layout: str) -> str:

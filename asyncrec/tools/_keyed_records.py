@@ -36,6 +36,7 @@ __all__ = [
     "KeptCompression",
     "KeyedRecords",
     "NewTarget",
+    "ShardsInTurn",
     "WriteReport",
     "has_keys",
     "kept_compression",
@@ -212,7 +213,46 @@ def has_keys(selection: Selection) -> bool:
     return any(shard.entry is not None and shard.entry.keys is not None for shard in selection.shards)
 
 
-class KeyedRecords:
+class ShardsInTurn:
+    """The shards of a selection, one open at a time, with their keys where any has keys: for whoever gives the records.
+
+    Left early, ``stack`` closes what is open.
+    """
+
+    def __init__(
+        self, selection: Selection, stack: AsyncExitStack, progress: Progress, *, keyed: bool | None = None
+    ) -> None:
+        self._selection = selection
+        self._stack = stack
+        self._advance = Advance(progress, selection.bytes)
+        self._keyed = has_keys(selection) if keyed is None else keyed
+        self._waiting = iter(selection.shards)
+        self._shard: SelectedShard | None = None
+        self._keys: _Keys | None = None
+
+    async def _open(self, shard: SelectedShard) -> None:
+        """Open the records of a shard, within the stack."""
+        raise NotImplementedError
+
+    async def _has_shard(self) -> bool:
+        """Open the next shard, unless one is open; `False` behind the last."""
+        if self._shard is None:
+            self._shard = next(self._waiting, None)
+            if self._shard is None:
+                return False
+            if self._keyed:
+                self._keys = await self._stack.enter_async_context(_Keys(self._selection, self._shard))
+            await self._open(self._shard)
+        return True
+
+    async def _end_shard(self) -> None:
+        assert self._shard is not None, "one was read to its end"
+        await self._stack.aclose()
+        self._advance(self._shard.size)
+        self._shard = None
+
+
+class KeyedRecords(ShardsInTurn):
     """All records, in order, with their keys where any shard has keys. Left early, ``stack`` closes what is open.
 
     Args:
@@ -232,31 +272,16 @@ class KeyedRecords:
         keyed: bool | None = None,
         count: int | None = None,
     ) -> None:
+        super().__init__(selection, stack, progress, keyed=keyed)
         self.given = 0
         self._count = count
-        self._selection = selection
-        self._stack = stack
-        self._advance = Advance(progress, selection.bytes)
-        self._keyed = has_keys(selection) if keyed is None else keyed
-        self._waiting = iter(selection.shards)
-        self._shard: SelectedShard | None = None
         self._reader: RecordReader
-        self._keys: _Keys | None = None
 
     def __aiter__(self) -> KeyedRecords:
         return self
 
     async def __anext__(self) -> KeyedBatch:
-        while True:
-            if self._shard is None:
-                self._shard = next(self._waiting, None)
-                if self._shard is None:
-                    if self._count is not None and self.given < self._count:
-                        raise self._changed(f"only {self.given:,}")
-                    raise StopAsyncIteration
-                if self._keyed:
-                    self._keys = await self._stack.enter_async_context(_Keys(self._selection, self._shard))
-                self._reader = await self._stack.enter_async_context(open_shard(self._selection, self._shard))
+        while await self._has_shard():
             batch = await self._reader.next_batch()
             if batch is not None:
                 keys = await self._keys.take(len(batch.records)) if self._keys else None
@@ -264,9 +289,13 @@ class KeyedRecords:
                 if self._count is not None and self.given > self._count:
                     raise self._changed("more")
                 return KeyedBatch(batch.records, keys)
-            await self._stack.aclose()
-            self._advance(self._shard.size)
-            self._shard = None
+            await self._end_shard()
+        if self._count is not None and self.given < self._count:
+            raise self._changed(f"only {self.given:,}")
+        raise StopAsyncIteration
+
+    async def _open(self, shard: SelectedShard) -> None:
+        self._reader = await self._stack.enter_async_context(open_shard(self._selection, shard))
 
     def _changed(self, found: str) -> DatasetError:
         return DatasetError(
@@ -300,11 +329,15 @@ class _Keys:
             await self._source.__aexit__(*error)
 
     async def take(self, count: int) -> list[bytes]:
+        data = await self.joined(count)
+        return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
+
+    async def joined(self, count: int) -> bytes:
         if self._source is None:
-            return [NO_KEY] * count
+            return NO_KEY * count
         data = await receive_exactly(self._source, count * KEY_BYTES)
         if len(data) < count * KEY_BYTES:
             raise DatasetError(
                 f"{self._shard.display_path}: its keys end before its records: 'asyncrec verify' says more"
             )
-        return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
+        return data

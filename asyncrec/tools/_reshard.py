@@ -16,17 +16,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from asyncrec._arguments import Size, byte_count
+from asyncrec._concurrency.read_ahead import iterated_ahead
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT
 from asyncrec._framing.compression import parse_compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
+from asyncrec._shards.writing.ordered_writer import Batch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._count import counts_of
+from asyncrec.tools._frames_reading import FramedRecords
+from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._keyed_records import (
     MAX_SHARD_BYTES,
     KeptCompression,
@@ -85,6 +88,7 @@ async def reshard(
     group_by: str | None = None,
     memory_limit: Size = MEMORY_LIMIT,
     temporary_folder: str | os.PathLike[str] | None = None,
+    jobs: int | None = None,
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -104,13 +108,17 @@ async def reshard(
             random one. Groups are in the order in which they first appear; those after 65,000 in that of a hash.
         memory_limit: bytes of records held to be sorted; beyond it they go to ``temporary_folder``, which needs room
             for all of them.
+        jobs: with 2 and more, what comes next is read and checked in a worker thread while the last is written; shards
+            that have to be counted first are counted so many at once. As many as this process may use processors. What
+            is written is the same; sorting is in one thread.
 
     Raises:
         FormatError: the source is damaged; nothing is left of the target.
         ObjectExistsError: there is a data set at the target.
         DatasetError: ``group_by`` a feature that no record has.
-        ValueError: options that contradict each other.
+        ValueError: options that contradict each other, or ``jobs`` is less than 1.
     """
+    check_jobs(jobs)
     if compression != "keep":
         parse_compression(compression)  # what it would refuse is said before anything is opened
     if num_shards is not None and (max_shard_bytes is not None or max_shard_records is not None):
@@ -137,15 +145,15 @@ async def reshard(
         folder, name = await stack.enter_async_context(
             dataset_at(target, storage=target_storage, storage_options=target_options)
         )
-        batches = KeyedRecords(selection, await stack.enter_async_context(AsyncExitStack()), progress)
-        ordered: AsyncIterator[KeyedBatch] = batches
+        ordered: AsyncIterator[Batch]
         if sorts:
+            batches = KeyedRecords(selection, await stack.enter_async_context(AsyncExitStack()), progress)
             sorter = Sorter(
                 Order(
                     shuffle=shuffle,
                     seed=seed,
                     group_by=group_by,
-                    total=0 if shuffle else sum(await counts_of(selection)),
+                    total=0 if shuffle else sum(await counts_of(selection, jobs=jobs)),
                 ),
                 keyed=has_keys(selection),
                 memory_limit=memory_limit,
@@ -158,10 +166,9 @@ async def reshard(
                 raise DatasetError(f"{report.source}: no record has a feature {group_by!r}")
             records = sorter.records
             ordered = Sorted(sorter)
-        elif num_shards is not None:
-            records = sum(await counts_of(selection))
         else:
-            records = 0
+            records = 0 if num_shards is None else sum(await counts_of(selection, jobs=jobs))
+            ordered = await _in_order(selection, stack, progress, ahead=at_once(jobs, selection.storage) > 1)
         made = _made(selection, report.source, shuffle=shuffle, seed=seed, group_by=group_by)
         if max_shard_bytes is None and max_shard_records is None and num_shards is None:
             max_shard_bytes = MAX_SHARD_BYTES
@@ -179,6 +186,17 @@ async def reshard(
         report.spilled_bytes = sorter.spilled_bytes if sorts else 0
     report.seconds = time.monotonic() - begun
     return report
+
+
+async def _in_order(
+    selection: Selection, stack: AsyncExitStack, progress: Progress, *, ahead: bool
+) -> AsyncIterator[Batch]:
+    """The records as they are; ``ahead``: the next are read and checked while the last are written."""
+    if not ahead:
+        return FramedRecords(selection, await stack.enter_async_context(AsyncExitStack()), progress)
+    return await stack.enter_async_context(
+        iterated_ahead(lambda inner: FramedRecords(selection, inner, progress), "the source")
+    )
 
 
 def _made(selection: Selection, source: str, *, shuffle: bool, seed: int, group_by: str | None) -> dict[str, Any]:

@@ -8,19 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.map import side_by_side
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _orphans as orphans_
 from asyncrec.tools._checks import Problem, ShardReport, check_shard
+from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._orphans import MIN_AGE, Orphan, find_orphans
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 
 __all__ = ["VerifyReport", "verify"]
-
-# Shards at once. Of a store, enough to hide its delays; of a disk as many as there are cores for decompression.
-_REMOTE = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +83,7 @@ class VerifyReport:
 async def verify(
     path: str | os.PathLike[str],
     *,
-    parallelism: int | None = None,
+    jobs: int | None = None,
     adopt: bool = False,
     delete: bool = False,
     min_age: float = MIN_AGE,
@@ -99,7 +97,8 @@ async def verify(
     indexes, and the sizes of keys. Nothing found wrong is raised: it is in the report.
 
     Args:
-        parallelism: shards at once; 8 of a store that is far away, as many as there are cores of a disk.
+        jobs: shards at once, each in a worker thread, and some 16 MiB for each; as many as this process may use
+            processors, and of a store that is far away 8 at least. The report is the same, whatever the number.
         adopt: whole shards that no manifest names become part of their data set.
         delete: orphans are deleted instead; those too of a data set to which nothing was ever committed.
         min_age: of orphans that are adopted or deleted, in seconds. What belongs to a job that has not ended is left to
@@ -109,8 +108,9 @@ async def verify(
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
-        ValueError: both ``adopt`` and ``delete``.
+        ValueError: both ``adopt`` and ``delete``, or ``jobs`` is less than 1.
     """
+    check_jobs(jobs)
     if adopt and delete:
         raise ArgumentValueError("adopt and delete exclude each other")
     async with selected(path, given_up=delete, storage=storage, storage_options=storage_options) as selection:
@@ -123,7 +123,7 @@ async def verify(
         orphaned = {orphan.path for orphan in report.orphans}
         shards = [shard for shard in selection.shards if shard.display_path not in orphaned]
         begun = time.monotonic()
-        report.shards = await _check_all(selection, shards, parallelism, progress)
+        report.shards = await _check_all(selection, shards, jobs, progress)
         report.seconds = time.monotonic() - begun
         for dataset in selection.datasets:
             if adopt:
@@ -135,15 +135,14 @@ async def verify(
 
 
 async def _check_all(
-    selection: Selection, shards: list[SelectedShard], parallelism: int | None, progress: Progress
+    selection: Selection, shards: list[SelectedShard], jobs: int | None, progress: Progress
 ) -> list[ShardReport]:
     advance = Advance(progress, sum(shard.size for shard in shards))
 
     async def check(shard: SelectedShard) -> ShardReport:
         return await check_shard(selection.storage, shard, advance=advance)
 
-    tasks = parallelism or (_REMOTE if selection.storage.read_ahead else max(2, os.cpu_count() or 1))
-    return await for_each(check, shards, tasks=tasks)
+    return await side_by_side(check, shards, tasks=at_once(jobs, selection.storage))
 
 
 async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDataset, orphans: list[Orphan]) -> None:

@@ -88,7 +88,9 @@ def python(name: str) -> list[str]:
         return [sys.executable]
     there = ROOT / f".venv-{name}/bin/python"
     if not there.exists():
-        pytest.skip(f"no environment: python{name} -m venv .venv-{name}, and its pip install -e . -e plugins/asyncrec-s3")
+        pytest.skip(
+            f"no environment: python{name} -m venv .venv-{name}, and its pip install -e . -e plugins/asyncrec-s3"
+        )
     return [str(there)]
 
 

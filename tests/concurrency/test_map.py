@@ -1,4 +1,4 @@
-"""`concurrently`, `for_each` and `ordered_map` call a function for many items, some at a time."""
+"""`concurrently`, `for_each`, `side_by_side` and `ordered_map` call a function for many items, some at a time."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from asyncrec._concurrency.map import concurrently, for_each, ordered_map
+from asyncrec._concurrency.map import concurrently, for_each, ordered_map, side_by_side
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 50])
-async def test_each_thing_is_done_once_by_so_many_tasks_at_most(count: int) -> None:
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+async def test_each_thing_is_done_once_by_so_many_tasks_at_most(count: int, tasks: int) -> None:
     done: list[int] = []
     running = most = 0
 
@@ -24,9 +25,9 @@ async def test_each_thing_is_done_once_by_so_many_tasks_at_most(count: int) -> N
         done.append(item)
         running -= 1
 
-    await concurrently(work, range(count), tasks=4)
+    await concurrently(work, range(count), tasks=tasks)
     assert sorted(done) == list(range(count))
-    assert most == min(count, 4)
+    assert most == min(count, tasks)
 
 
 @pytest.mark.parametrize("count", [1, 20])
@@ -50,6 +51,41 @@ async def test_results_are_in_the_order_of_the_items_whatever_takes_how_long() -
         return item * item
 
     assert await for_each(work, iter(range(6)), tasks=3) == [0, 1, 4, 9, 16, 25]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 9])
+async def test_side_by_side_the_first_item_that_fails_is_the_error_whichever_failed_first(tasks: int) -> None:
+    last = anyio.Event()
+    begun: list[int] = []
+    ended: list[int] = []
+
+    async def work(item: int) -> int:
+        begun.append(item)
+        if item == 1 and tasks > 1:
+            await last.wait()
+        if item == 2 or (item == 1 and tasks == 1):
+            last.set()
+        if item in (1, 2):
+            raise ValueError(f"item {item}")
+        if item > 2:
+            await anyio.sleep_forever()
+        ended.append(item)
+        return item
+
+    with pytest.raises(ValueError, match="item 1"):
+        await side_by_side(work, range(6), tasks=tasks)
+    assert ended == [0]
+    assert {0, 1} <= set(begun) <= set(range(tasks + 1))
+
+
+async def test_side_by_side_results_are_in_the_order_of_the_items() -> None:
+    async def work(item: int) -> int:
+        for _ in range(5 - item):
+            await checkpoint()
+        return item * item
+
+    assert await side_by_side(work, iter(range(6)), tasks=3) == [0, 1, 4, 9, 16, 25]
+    assert await side_by_side(work, [], tasks=3) == []
 
 
 async def test_items_are_used_in_order_and_so_many_are_in_work() -> None:

@@ -10,9 +10,10 @@ from unittest import mock
 
 import crc32c as package
 
-from asyncrec._framing import frames
+from asyncrec._framing import frames, measuring
 from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 from asyncrec._framing.frames import FrameDecoder
+from asyncrec._framing.measuring import FrameMeter
 from asyncrec._native import native
 from asyncrec._records.index import encode_index_in_python
 from asyncrec._records.record_size import fitting_in_python, lengths_of_in_python, pack_lengths
@@ -79,16 +80,7 @@ def frames_encoded(random: Random) -> None:
 
 
 def frames_cut(random: Random) -> None:
-    records = [some_bytes(random) for _ in range(random.choice((0, 1, 2, 31, 32, 33, 60)))]
-    stream = b"".join(encode_frames(records))
-    if random.random() < 0.1:  # a length that lies, with a checksum that holds
-        length = struct.pack("<Q", random.choice((2**64 - 1, 2**63, 2**62, 2**32, len(stream), len(stream) + 16)))
-        stream += length + struct.pack("<I", frames.masked_crc32c(length)) + random.randbytes(random.randrange(40))
-    stream = damaged(random, stream) if random.random() < 0.7 else stream
-    options: dict[str, Any] = {
-        "verify": random.random() < 0.8,
-        "max_record_bytes": random.choice((0, 100, 2**28, 2**70)),
-    }
+    stream, options = some_stream(random)
     at = random.randrange(len(stream) + 1)
 
     def decoded() -> Any:
@@ -102,6 +94,38 @@ def frames_cut(random: Random) -> None:
     in_c = decoded()
     with mock.patch.object(frames, "native", None):
         assert decoded() == in_c
+
+
+def frames_measured(random: Random) -> None:
+    """Against the lengths of the records that are cut."""
+    stream, options = some_stream(random)
+    at = random.randrange(len(stream) + 1)
+
+    def measured(meter: FrameDecoder, lengths: Callable[[bytes], list[int]]) -> Any:
+        found: list[int] = []
+        for piece in (stream[:at], stream[at:]):
+            if meter.error is None:
+                found += lengths(piece)
+        remains = b"".join(meter.take_remains())
+        return found, meter.offset, meter.records, remains, outcome(meter.finish, FormatError)
+
+    decoder, meter = FrameDecoder(**options), FrameMeter(**options)
+    cut = measured(decoder, lambda piece: [*map(len, decoder.feed(piece))])
+    assert measured(meter, lambda piece: meter.measure(piece).tolist()) == cut
+    in_python = FrameMeter(**options)
+    with mock.patch.object(frames, "native", None), mock.patch.object(measuring, "native", None):
+        assert measured(in_python, lambda piece: in_python.measure(piece).tolist()) == cut
+
+
+def some_stream(random: Random) -> tuple[bytes, dict[str, Any]]:
+    """Frames, whole or damaged, and how to read them."""
+    records = [some_bytes(random) for _ in range(random.choice((0, 1, 2, 31, 32, 33, 60)))]
+    stream = b"".join(encode_frames(records))
+    if random.random() < 0.1:  # a length that lies, with a checksum that holds
+        length = struct.pack("<Q", random.choice((2**64 - 1, 2**63, 2**62, 2**32, len(stream), len(stream) + 16)))
+        stream += length + struct.pack("<I", frames.masked_crc32c(length)) + random.randbytes(random.randrange(40))
+    stream = damaged(random, stream) if random.random() < 0.7 else stream
+    return stream, {"verify": random.random() < 0.8, "max_record_bytes": random.choice((0, 100, 2**28, 2**70))}
 
 
 def example_columns(random: Random) -> None:

@@ -24,6 +24,7 @@ SUBJECTS: dict[str, str] = {
     "crc32c": "crc32c",
     "encode_frames": "frames_encoded",
     "cut_frames": "frames_cut",
+    "measure_frames": "frames_measured",
     "encode_example": "example_encoded",
     "example_columns": "example_columns",
     "encode_index": "index_encoded",

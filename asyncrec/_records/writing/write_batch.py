@@ -83,6 +83,17 @@ class WriteBatch:
         batch.lengths = pack_lengths((len(record),))
         return batch
 
+    @classmethod
+    def of_frames(cls, frames: Buffer, *, count: int, lengths: bytes, digests: bytes | None) -> WriteBatch:
+        """Make a sealed batch of so many records that were framed before."""
+        batch = cls(0, 0.0)
+        batch.size = len(frames)
+        batch.count = count
+        batch.frames = (frames,)
+        batch.lengths = lengths
+        batch.digests = digests
+        return batch
+
     @property
     def full(self) -> bool:
         """Whether the batch has reached one of its bounds."""

@@ -11,21 +11,19 @@ import logging
 
 import numpy as np
 from crc32c import crc32c
-from numpy.typing import NDArray
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.compression import Decompressor
-from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec._records.index import RecordIndex, parse_index
-from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._records.reading.frame_scan import FrameScan, scan_object, scan_source
+from asyncrec._sampling.random_access.shard_files import ShardFiles, check_size
 from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["Indexes", "make_index"]
+__all__ = ["Indexes", "make_index", "read_index", "scan_shard"]
 
 _log = logging.getLogger("asyncrec.sampling")
 
@@ -35,9 +33,6 @@ _HELD_BYTES = 64 << 20
 # compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
-_READ_BYTES = 1 << 20
-# Of compressed data the most is read before a hop to a thread decompresses it, in steps that stay in the cache.
-_INFLATE_STEP = 256 << 10
 
 
 class Indexes:
@@ -151,51 +146,33 @@ def _as_one_member(index: RecordIndex) -> RecordIndex:
 
 
 async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
-    """Read a shard once for its lengths.
+    """Make the index of a shard by reading it once for its lengths.
 
     Raises:
         FormatError: it is damaged where lengths or compression are; payloads are not checked.
     """
-    scan = _Scan(files.shards[shard].compression)
     async with files.opened(shard) as source:
         try:
-            while block := await source.receive(_READ_BYTES):
-                await in_thread(scan.feed, block)
-            return scan.finish()
+            scan = await scan_source(source, compression=files.shards[shard].compression, verify=False)
         except FormatError as error:
             error.path = files.display_path(shard)
             raise
+    index = await in_thread(scan.index)
+    return _as_one_member(index) if scan.compression == "ZLIB" else index
 
 
-class _Scan:
-    """Makes the index of a shard from its bytes."""
+async def scan_shard(folder: Storage, entry: ShardEntry, *, sizes: bool = True) -> FrameScan:
+    """Read a shard once for its lengths, apart from any data set: what the tools that count and index make of it.
 
-    def __init__(self, compression: str) -> None:
-        self._decoder = FrameDecoder(verify=False)
-        self._decompressor = Decompressor(compression) if compression else None
-        self._sizes: list[NDArray[np.int64]] = []
-        self._members = [(0, 0)]  # where each begins, compressed and decompressed
-
-    def feed(self, block: bytes) -> None:
-        if self._decompressor is None:
-            self._count(self._decoder.feed(block))
-            return
-        self._decompressor.feed(block)
-        while output := self._decompressor.read(_INFLATE_STEP):
-            began = (self._decompressor.member_offset, self._decompressor.member_start)
-            if began != self._members[-1]:
-                self._members.append(began)
-            self._count(self._decoder.feed(output))
-
-    def finish(self) -> RecordIndex:
-        if self._decompressor is not None:
-            self._decompressor.finish()
-        self._decoder.finish()
-        sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
-        return RecordIndex.of_sizes(sizes, None if self._decompressor is None else self._members)
-
-    def _count(self, records: list[bytes]) -> None:
-        if records:
-            self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)) + FRAME_OVERHEAD)
-        if self._decoder.error is not None:
-            raise self._decoder.error
+    Raises:
+        FormatError: as `make_index`.
+        ObjectChangedError: it is not the size that the manifest says.
+    """
+    path = join(folder.root, entry.path)
+    try:
+        scan, info = await scan_object(folder, entry.path, compression=entry.compression, verify=False, sizes=sizes)
+    except FormatError as error:
+        error.path = path
+        raise
+    check_size(path, entry, info)
+    return scan

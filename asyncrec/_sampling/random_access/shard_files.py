@@ -16,7 +16,7 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import join
 
-__all__ = ["ShardFiles"]
+__all__ = ["ShardFiles", "check_size"]
 
 
 class ShardFiles:
@@ -117,8 +117,13 @@ class ShardFiles:
         return source, None
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
-        if info.size != self.shards[shard].bytes:
-            raise ObjectChangedError(
-                f"{self.display_path(shard)}: it has {info.size:,} bytes, and {self.shards[shard].bytes:,} are "
-                "expected of it; the data set was rewritten: open it again"
-            )
+        check_size(self.display_path(shard), self.shards[shard], info)
+
+
+def check_size(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
+    """Raise ObjectChangedError where a shard has another size than the manifest says."""
+    if info.size != entry.bytes:
+        raise ObjectChangedError(
+            f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it; the data set was rewritten: "
+            "open it again"
+        )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, takewhile
+from typing import Any, TypeAlias
 
 import anyio
 
@@ -21,12 +21,22 @@ from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.manifest.names import new_writer_id
 from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.writing.framed_batch import FramedBatch
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 
-__all__ = ["BlockingBatches", "KeyedBatch", "Limits", "Supply", "shard_boundaries", "write_ordered", "write_shard"]
+__all__ = [
+    "Batch",
+    "BlockingBatches",
+    "KeyedBatch",
+    "Limits",
+    "Supply",
+    "shard_boundaries",
+    "write_ordered",
+    "write_shard",
+]
 
 _EXACT = 1 << 53  # up to here each whole number is a float
 
@@ -37,6 +47,22 @@ class KeyedBatch:
 
     records: list[bytes]
     keys: list[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def fitting(self, size: int) -> int:
+        """Count the first records whose frames take so many bytes at most."""
+        ends = accumulate(len(record) + FRAME_OVERHEAD for record in self.records)
+        return sum(1 for _ in takewhile(size.__ge__, ends))
+
+    def split(self, count: int) -> tuple[KeyedBatch, KeyedBatch]:
+        """Cut behind so many records."""
+        keys = (None, None) if self.keys is None else (self.keys[:count], self.keys[count:])
+        return KeyedBatch(self.records[:count], keys[0]), KeyedBatch(self.records[count:], keys[1])
+
+
+Batch: TypeAlias = "KeyedBatch | FramedBatch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +114,7 @@ class BlockingBatches:
 async def write_ordered(
     folder: Storage,
     name: str,
-    batches: AsyncIterator[KeyedBatch],
+    batches: AsyncIterator[Batch],
     *,
     limits: Limits,
     compression: CompressionOptions,
@@ -168,35 +194,36 @@ async def _fill(shard: Shard, supply: Supply, limits: Limits, *, compressed: boo
         if left == 0 or (room is not None and room <= 0) or not await supply.any():
             return
         batch = supply.take(left, None if compressed else room, at_least_one=not records)
-        if not batch.records:
+        if not len(batch):
             return
-        records += len(batch.records)
-        await shard.write(batch.records, batch.keys)
+        records += len(batch)
+        if isinstance(batch, FramedBatch):
+            await shard.output.write([batch.sealed()])
+        else:
+            await shard.write(batch.records, batch.keys)
 
 
 class Supply:
     """The records that are still to be written, which are cut where a shard is full."""
 
-    def __init__(self, batches: AsyncIterator[KeyedBatch]) -> None:
+    def __init__(self, batches: AsyncIterator[Batch]) -> None:
         self._batches = batches
-        self._rest = KeyedBatch([])
+        self._rest: Batch = KeyedBatch([])
 
     async def any(self) -> bool:
         """Whether there are more records."""
-        while not self._rest.records:
+        while not len(self._rest):
             batch = await anext(self._batches, None)
             if batch is None:
                 return False
             self._rest = batch
         return True
 
-    def take(self, records: int | None, size: int | None, *, at_least_one: bool) -> KeyedBatch:
+    def take(self, records: int | None, size: int | None, *, at_least_one: bool) -> Batch:
         """The next records: at most so many, and so many bytes of frames. After `any`."""
         rest = self._rest
-        count = len(rest.records) if records is None else min(records, len(rest.records))
+        count = len(rest) if records is None else min(records, len(rest))
         if size is not None:
-            ends = accumulate(len(record) + FRAME_OVERHEAD for record in rest.records[:count])
-            count = max(int(at_least_one), sum(end <= size for end in ends))
-        keys = rest.keys
-        self._rest = KeyedBatch(rest.records[count:], None if keys is None else keys[count:])
-        return KeyedBatch(rest.records[:count], None if keys is None else keys[:count])
+            count = max(int(at_least_one), min(count, rest.fitting(size)))
+        part, self._rest = rest.split(count)
+        return part

@@ -36,6 +36,7 @@ class OpenFile:
 
     Attributes:
         info: what it was when it was opened.
+        shown: its path, for messages.
         waitless: what is in memory can be had without waiting for a disk; `cached` gives nothing otherwise.
 
     Raises:
@@ -46,6 +47,7 @@ class OpenFile:
         self._fd = -1
         self._system = disk.system
         self._path = place.path
+        self.shown = place.shown
         with mapped_errors("opening", place.shown):
             # Without O_NONBLOCK opening a named pipe would wait for a writer.
             self._fd = self._system.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -33,6 +33,7 @@ from asyncrec.storage._local.disk import (
     partial_name,
 )
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.sink import LocalSink
 from asyncrec.storage._local.source import LocalSource, check_regular
 from asyncrec.storage._local.unfinished import Target
@@ -40,7 +41,7 @@ from asyncrec.storage._local.walk import walk
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._url import check_key, join, local_path
 
-__all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info"]
+__all__ = ["LocalStorage", "first_there", "local_error", "local_folder", "mapped_errors", "object_info", "open_file"]
 
 # One writev. At 2 MiB a hop to a thread, 50 to 120 us, is a tenth of what copying and checksumming cost; more gains
 # little, and each open file holds one.
@@ -142,8 +143,7 @@ class LocalStorage(Storage):
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        place = Place(key=key, path=str(self.path_of(key)), shown=join(self.root, key))
-        return LocalSource(self.disk, place, start=start, end=end, etag=etag)
+        return LocalSource(self.disk, _place_of(self, key), start=start, end=end, etag=etag)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """List the objects, holding the names of one folder per level of the tree at a time."""
@@ -241,6 +241,19 @@ def local_folder(storage: Storage) -> LocalStorage | None:
         part.disk, part.folder = whole.disk, os.path.join(whole.folder, storage.prefix.rstrip("/"))
         return part
     return storage if type(storage) is LocalStorage else None  # one that overrides something knows better
+
+
+def open_file(folder: LocalStorage, key: str) -> OpenFile:
+    """Open an object for whoever reads it in threads of its own. Blocks.
+
+    Raises:
+        ObjectNotFoundError, StoragePermissionError, StorageError: as `OpenFile`.
+    """
+    return OpenFile(folder.disk, _place_of(folder, key))
+
+
+def _place_of(folder: LocalStorage, key: str) -> Place:
+    return Place(key=key, path=str(folder.path_of(key)), shown=join(folder.root, key))
 
 
 @asynccontextmanager

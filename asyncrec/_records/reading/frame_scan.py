@@ -1,0 +1,192 @@
+"""`FrameScan` measures the records of one object without making them; `scan_object` reads an object through for it.
+
+What it asks of the processor is done in C that lets go of the GIL, in worker threads: several objects are scanned side
+by side, each on a core of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._framing.compression import Decompressor, detect_compression
+from asyncrec._framing.crc import crc32c
+from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES
+from asyncrec._framing.measuring import FrameMeter
+from asyncrec._numpy import np
+from asyncrec._records.index import RecordIndex
+from asyncrec.errors import ObjectChangedError
+from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
+from asyncrec.storage._local.disk import mapped_errors
+from asyncrec.storage._local.open_files import OpenFile
+from asyncrec.storage._local.storage import local_folder, open_file
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+
+__all__ = ["FrameScan", "scan_object", "scan_source"]
+
+Advance = Callable[[int], None]
+
+# Of a local file: what one hop to a thread reads and scans, and in what blocks. Who lets go of the GIL may wait for it,
+# and does so three times for each block.
+_HOP_BYTES = 16 << 20
+_BLOCK_BYTES = 2 << 20
+# Of another store: of one read, and of the hop after it. A scan holds two such blocks.
+_READ_BYTES = 4 << 20
+# Of compressed data less is read before a hop decompresses it, in steps that stay in the processor's cache.
+_READ_COMPRESSED = 1 << 20
+_INFLATE_STEP = 256 << 10
+
+
+def _nobody(size: int) -> None:
+    """Tell nobody how far it is."""
+
+
+class FrameScan:
+    """Measures the records of an object by its bytes, which it takes in order. Its methods are for a worker thread.
+
+    Args:
+        verify: whether every checksum is checked, and `crc32c` computed; else only those of the lengths are.
+        sizes: whether to remember the size of every record, for `index`: 8 bytes each.
+
+    Attributes:
+        compression: of the object.
+        records: counted so far.
+        bytes: taken so far, as stored.
+        crc32c: of these bytes; 0 without ``verify``.
+    """
+
+    def __init__(self, compression: str, *, verify: bool, sizes: bool = True) -> None:
+        self.compression = compression
+        self.bytes = 0
+        self.crc32c = 0
+        self._verify = verify
+        self._meter = FrameMeter(verify=verify)
+        self._decompressor = Decompressor(compression) if compression else None
+        self._sizes: list[np.ndarray[tuple[int], np.dtype[np.int64]]] | None = [] if sizes else None
+        self._members = [(0, 0)]  # where each begins, compressed and decompressed
+
+    @property
+    def records(self) -> int:
+        return self._meter.records
+
+    def feed(self, block: bytes) -> None:
+        """Take the next bytes of the object.
+
+        Raises:
+            FormatError: it is damaged; its path is not filled in.
+        """
+        self.bytes += len(block)
+        if self._verify:
+            self.crc32c = crc32c(block, self.crc32c)
+        if self._decompressor is None:
+            self._measure(block)
+            return
+        self._decompressor.feed(block)
+        while output := self._decompressor.read(_INFLATE_STEP):
+            began = (self._decompressor.member_offset, self._decompressor.member_start)
+            if began != self._members[-1]:
+                self._members.append(began)
+            self._measure(output)
+
+    def finish(self) -> None:
+        """Say that the object has ended.
+
+        Raises:
+            FormatError: it ends inside a record, or inside what is compressed.
+        """
+        if self._decompressor is not None:
+            self._decompressor.finish()
+        self._meter.finish()
+
+    def index(self) -> RecordIndex:
+        """Return where each record begins, as the object's index says it: only GZIP has members."""
+        assert self._sizes is not None, "asked for where they are remembered"
+        sizes = np.concatenate(self._sizes) if self._sizes else np.empty(0, np.int64)
+        return RecordIndex.of_sizes(sizes, self._members if self.compression == "GZIP" else None)
+
+    def _measure(self, data: bytes) -> None:
+        lengths = self._meter.measure(data)
+        if self._sizes is not None and len(lengths):
+            self._sizes.append(lengths + FRAME_OVERHEAD)
+        if self._meter.error is not None:
+            raise self._meter.error
+
+
+async def scan_source(
+    source: ByteSource, *, compression: str | None = None, verify: bool, sizes: bool = True, advance: Advance = _nobody
+) -> FrameScan:
+    """Read a source to its end; the arguments and errors are those of `scan_object`."""
+    head = b""
+    if compression is None:
+        head = await receive_exactly(source, HEADER_BYTES)
+        compression = detect_compression(head)
+    scan = FrameScan(compression, verify=verify, sizes=sizes)
+    scan.feed(head)
+    told = 0
+    at_once = _READ_COMPRESSED if compression else _READ_BYTES
+    while block := await source.receive(at_once):
+        await in_thread(scan.feed, block)
+        del block  # before the next one comes
+        advance(scan.bytes - told)
+        told = scan.bytes
+    await in_thread(scan.finish)
+    return scan
+
+
+async def scan_object(
+    storage: Storage,
+    key: str,
+    *,
+    compression: str | None = None,
+    verify: bool,
+    sizes: bool = True,
+    advance: Advance = _nobody,
+) -> tuple[FrameScan, ObjectInfo]:
+    """Read an object from its beginning to its end; also returned is what the store says of it.
+
+    Args:
+        compression: of the object; `None` to look at it.
+        verify, sizes: as for `FrameScan`.
+        advance: called with the bytes read since the last call.
+
+    Raises:
+        FormatError: it is damaged; its path is not filled in.
+        StorageError: the store failed.
+    """
+    folder = local_folder(storage)
+    if folder is None:
+        async with ResumingSource(storage, key) as source:
+            scan = await scan_source(source, compression=compression, verify=verify, sizes=sizes, advance=advance)
+            return scan, source.info
+    file = await in_thread(open_file, folder, key)
+    try:
+        compression = (
+            detect_compression(await in_thread(file.read, HEADER_BYTES, 0)) if compression is None else compression
+        )
+        scan = FrameScan(compression, verify=verify, sizes=sizes)
+        while scan.bytes < file.info.size:
+            told = scan.bytes
+            await in_thread(_feed_from, file, scan)
+            advance(scan.bytes - told)
+        await in_thread(scan.finish)
+    finally:
+        await surely_in_thread(file.close)
+    return scan, file.info
+
+
+def _head_of(file: OpenFile) -> bytes:
+    with mapped_errors("reading", file.shown):
+        return file.read(HEADER_BYTES, 0)
+
+
+def _feed_from(file: OpenFile, scan: FrameScan) -> None:
+    """Read on in a file, and scan what is read. Blocks."""
+    until = min(scan.bytes + _HOP_BYTES, file.info.size)
+    while scan.bytes < until:
+        with mapped_errors("reading", f"{file.shown}, offset {scan.bytes:,}"):
+            block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
+        if not block:
+            raise ObjectChangedError(
+                f"{file.shown}: it was cut to {scan.bytes:,} bytes while it was read; it had {file.info.size:,}"
+            )
+        scan.feed(block)

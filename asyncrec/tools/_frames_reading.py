@@ -1,0 +1,129 @@
+"""`FramedRecords` are all records of a selection in the frames in which they stand, where those can be had.
+
+They can where a shard is an uncompressed local file and there is C: a block is read and checked in one hop to a worker
+thread, and no record is made. Of other shards, and from damage on, they are what a `RecordReader` gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._framing.compression import detect_compression
+from asyncrec._framing.frames import HEADER_BYTES
+from asyncrec._framing.measuring import FrameMeter
+from asyncrec._native import native
+from asyncrec._records.position import BEGINNING, Position
+from asyncrec._records.reading.reader import RecordReader, open_reader_at
+from asyncrec._shards.writing.framed_batch import FramedBatch
+from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch
+from asyncrec.storage._local.disk import mapped_errors
+from asyncrec.storage._local.open_files import OpenFile
+from asyncrec.storage._local.storage import local_folder, open_file
+from asyncrec.tools._keyed_records import ShardsInTurn
+from asyncrec.tools._selection import SelectedShard, Selection
+
+__all__ = ["FramedRecords"]
+
+# Of one hop to a thread; twice as much each time that a record is longer than that.
+_BLOCK_BYTES = 1 << 20
+
+
+class FramedRecords(ShardsInTurn):
+    """All records, in order, with their keys where any shard has keys."""
+
+    _reader: _FrameReader
+
+    def __aiter__(self) -> FramedRecords:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while await self._has_shard():
+            batch = await self._reader.next_batch()
+            if isinstance(batch, FramedBatch):
+                return replace(batch, keys=await self._keys.joined(len(batch))) if self._keys else batch
+            if batch is not None:
+                return replace(batch, keys=await self._keys.take(len(batch))) if self._keys else batch
+            await self._end_shard()
+        raise StopAsyncIteration
+
+    async def _open(self, shard: SelectedShard) -> None:
+        self._reader = await self._stack.enter_async_context(_open_frames(self._selection, shard))
+
+
+class _FrameReader:
+    """A shard that is read from its beginning, in batches, by one task that does not go on after a cancellation."""
+
+    def __init__(
+        self, selection: Selection, shard: SelectedShard, stack: AsyncExitStack, file: OpenFile | None
+    ) -> None:
+        """``file`` is the shard's, where it can be read in frames."""
+        self._selection = selection
+        self._shard = shard
+        self._stack = stack
+        self._file = file
+        self._offset = 0
+        self._record = 0
+        self._reader: RecordReader | None = None
+
+    async def next_batch(self) -> Batch | None:
+        """Return the next records, without keys; `None` at the end.
+
+        Raises:
+            FormatError: damage, as a `RecordReader` tells it.
+        """
+        if self._file is not None:
+            batch = await in_thread(self._next_frames, self._file)
+            if batch is not None or self._offset == self._file.info.size:
+                return batch
+            self._file = None
+        if self._reader is None:
+            begun = self._offset > 0
+            self._reader = await open_reader_at(
+                self._selection.storage,
+                self._shard.key,
+                Position(self._offset, 0, self._record) if begun else BEGINNING,
+                path=self._shard.display_path,
+                compression="" if begun else "auto",
+            )
+            self._stack.push_async_callback(self._reader.aclose)
+        found = await self._reader.next_batch()
+        return None if found is None else KeyedBatch(found.records)
+
+    def _next_frames(self, file: OpenFile) -> FramedBatch | None:
+        """Read whole frames, in a worker thread; `None` at the end, or where something else than a frame stands."""
+        size = _BLOCK_BYTES
+        while left := file.info.size - self._offset:
+            with mapped_errors("reading", f"{file.shown}, offset {self._offset:,}"):
+                block = file.read(min(size, left), self._offset)
+            meter = FrameMeter()
+            lengths = meter.measure(block)
+            if len(lengths):
+                self._offset += meter.offset
+                self._record += len(lengths)
+                return FramedBatch(memoryview(block)[: meter.offset], lengths)
+            if meter.error is not None or len(block) < size:  # damaged, or cut: whoever reads records tells how
+                return None
+            size *= 2
+        return None
+
+
+@asynccontextmanager
+async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncIterator[_FrameReader]:
+    """Open a shard.
+
+    Raises:
+        ObjectNotFoundError, StorageError: it cannot be opened.
+    """
+    folder = local_folder(selection.storage) if native is not None else None
+    async with AsyncExitStack() as stack:
+        file = None
+        if folder is not None:
+            file = await in_thread(open_file, folder, shard.key)
+            stack.push_async_callback(surely_in_thread, file.close)
+            head = await in_thread(file.read, HEADER_BYTES, 0)
+            if detect_compression(head):
+                file = None
+        yield _FrameReader(selection, shard, stack, file)

@@ -1,0 +1,40 @@
+"""`jobs=` is how many pieces of its work, shards or files, a tool has in hand at once: it is checked and resolved here.
+
+A piece has its heavy work done in worker threads, in C that lets go of the GIL, so that as many run side by side as
+there are processors. What a tool returns, writes and raises does not depend on the number:
+`asyncrec._concurrency.map.side_by_side` keeps the order.
+"""
+
+from __future__ import annotations
+
+from asyncrec._concurrency.processors import processors
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.storage._base import Storage
+
+__all__ = ["at_once", "check_jobs"]
+
+# Of a store that is far away, enough to hide its delays.
+_FAR = 8
+
+
+def check_jobs(jobs: int | None) -> None:
+    """Refuse a number that is none.
+
+    Raises:
+        ValueError: it is less than 1.
+        TypeError: it is no whole number.
+    """
+    if jobs is None:
+        return
+    if isinstance(jobs, bool) or not isinstance(jobs, int):
+        raise ArgumentTypeError(f"jobs is a {type(jobs).__name__}; it is a whole number, or None")
+    if jobs < 1:
+        raise ArgumentValueError(f"jobs is {jobs}; it is at least 1, or None for as many as there are processors")
+
+
+def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
+    """Return how many pieces to have in hand: as many as were asked for, or else as this process may use processors.
+
+    Of a store that is far away at least ``far`` of them, unless a number was asked for.
+    """
+    return jobs or max(processors(), far if storage.read_ahead else 1)

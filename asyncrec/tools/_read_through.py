@@ -1,0 +1,148 @@
+"""`read_through` reads one shard to its end, and says what it is and what is damaged.
+
+A shard that is whole, as nearly all are, is measured: no record is made. One in which anything is wrong is read again
+by a reader that skips what is damaged and knows what that was; so what is told of damage has one source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asyncrec._framing.damage import Damage
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._records.index import RecordIndex
+from asyncrec._records.position import BEGINNING
+from asyncrec._records.reading.frame_scan import scan_object
+from asyncrec._records.reading.reader import RecordReader, open_reader_at
+from asyncrec.errors import FormatError
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.tools._checksums import ChecksummedStorage
+from asyncrec.tools._selection import SelectedShard
+
+__all__ = ["ReadThrough", "read_through"]
+
+Advance = Callable[[int], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class ReadThrough:
+    """What a shard was found to be.
+
+    Attributes:
+        records: that are whole.
+        info: what the store says of it.
+        crc32c: of all its bytes; `None` where it was not read to its end.
+        damage: what was skipped.
+        error: what skipping could not pass over.
+        index: makes its index, for a worker thread; only where sizes were asked for.
+    """
+
+    records: int
+    compression: str
+    info: ObjectInfo | None
+    crc32c: int | None
+    damage: list[Damage] = field(default_factory=list)
+    error: FormatError | None = None
+    index: Callable[[], RecordIndex]
+
+
+async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, advance: Advance) -> ReadThrough:
+    """Read a shard, with every checksum.
+
+    Args:
+        sizes: whether the index is wanted.
+        advance: called with the bytes read since the last call.
+
+    Raises:
+        ObjectNotFoundError, StorageError: the store did not give it.
+    """
+    done = 0
+
+    def on(size: int) -> None:
+        nonlocal done
+        done += size
+        advance(size)
+
+    try:
+        scan, info = await scan_object(storage, shard.key, verify=True, sizes=sizes, advance=on)
+        return ReadThrough(
+            records=scan.records, compression=scan.compression, info=info, crc32c=scan.crc32c, index=scan.index
+        )
+    except FormatError:
+        pass  # it is found again, with its place and what is behind it
+    return await _skipping(storage, shard, sizes=sizes, advance=_behind(done, advance))
+
+
+def _behind(done: int, advance: Advance) -> Advance:
+    """As ``advance``, but for what was read before."""
+    left = done
+
+    def on(size: int) -> None:
+        nonlocal left
+        known = min(left, size)
+        left -= known
+        if size > known:
+            advance(size - known)
+
+    return on
+
+
+async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, advance: Advance) -> ReadThrough:
+    passing = ChecksummedStorage(storage)
+    counts = _Counts(sizes=sizes)
+    damage: list[Damage] = []
+    failed: FormatError | None = None
+    try:
+        reader = await open_reader_at(passing, shard.key, BEGINNING, path=shard.display_path, on_corrupt="skip")
+        try:
+            await counts.read(reader, passing, advance)
+            damage = reader.damage
+        finally:
+            await reader.aclose()
+    except FormatError as error:
+        failed = error
+    info = passing.info
+    return ReadThrough(
+        records=counts.records,
+        compression=counts.compression,
+        info=info,
+        crc32c=passing.crc32c if info is not None and passing.position == info.size else None,
+        damage=damage,
+        error=failed,
+        index=counts.index,
+    )
+
+
+class _Counts:
+    """How many records a reader gives, and with ``sizes`` how long each is."""
+
+    def __init__(self, *, sizes: bool) -> None:
+        self.records = 0
+        self.compression = ""
+        self._wants_sizes = sizes
+        self._sizes: list[NDArray[np.int64]] = []
+        self._members: list[tuple[int, int]] = []
+
+    async def read(self, reader: RecordReader, passing: ChecksummedStorage, advance: Advance) -> None:
+        seen = 0
+        while batch := await reader.next_batch():
+            self.records += len(batch.records)
+            if self._wants_sizes:
+                self._members += batch.members
+                self._sizes.append(np.fromiter(map(len, batch.records), np.int64, len(batch.records)))
+            if passing.position - seen:
+                advance(passing.position - seen)
+                seen = passing.position
+        self.compression = reader.compression
+
+    def index(self) -> RecordIndex:
+        """Make the index: where a shard came damaged once, and whole when it was read again."""
+        sizes = np.concatenate(self._sizes) + FRAME_OVERHEAD if self._sizes else np.empty(0, np.int64)
+        if self.compression != "GZIP" or not len(sizes):
+            return RecordIndex.of_sizes(sizes)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        return RecordIndex.of_sizes(sizes, [(byte, int(starts[first])) for first, byte in sorted(set(self._members))])

@@ -1,0 +1,126 @@
+"""`reshard` writes the same whatever the number of jobs, and whether it reads records or the frames they stand in."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tool_data import change, data_names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import FormatError
+from asyncrec.storage._base import Storage
+
+pytestmark = pytest.mark.anyio
+
+JOBS = (1, 2, 4, None)
+
+
+async def write_source(storage: Storage, compression: str) -> None:
+    """Shards with and without keys, with empty records and with one longer than any block."""
+    records = [bytes([number % 251]) * (number * 37 % 5000) for number in range(400)]
+    records[170] = bytes(range(256)) * 12_000
+    async with asyncrec.open_sharded_writer(
+        "from/pages", storage=storage, compression=compression, max_shard_records=150
+    ) as writer:
+        for number, record in enumerate(records):
+            await writer.write(record, key=f"key {number}" if number > 160 else None)
+
+
+async def written(storage: Storage, name: str) -> list[bytes]:
+    """What lies in the folder of a data set, in the order of its shards, without the names, which are made up."""
+    manifest = await asyncrec.read_manifest(f"{name}/pages", storage=storage)
+    found = []
+    for shard in manifest.shards:
+        sidecars = [each.path for each in (shard.index, shard.keys) if each is not None]
+        found += [await storage.get(f"{name}/{path}") for path in (shard.path, *sidecars)]
+    return found
+
+
+async def records(storage: Storage, path: str) -> list[bytes]:
+    async with asyncrec.open_dataset(path, storage=storage) as dataset:
+        return await dataset.get_many(range(400))
+
+
+LIMITS: list[dict[str, Any]] = [
+    {"num_shards": 7},
+    {"max_shard_bytes": 100_000},
+    {"max_shard_records": 33},
+    {"max_shard_bytes": 100_000, "compression": "gzip"},
+    {"num_shards": 3, "shuffle": True},
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_shards_indexes_and_keys_are_the_same_whatever_the_number_of_jobs(
+    storage: Storage, compression: str, limits: dict[str, Any]
+) -> None:
+    await write_source(storage, compression)
+    found = []
+    for jobs in JOBS:
+        await tools.reshard("from/pages", f"{jobs}/pages", jobs=jobs, storage=storage, target_storage=storage, **limits)
+        found.append(await written(storage, str(jobs)))
+    assert all(each == found[0] for each in found)
+    assert (await tools.verify("1/pages", storage=storage)).ok
+    before, after = [await records(storage, path) for path in ("from/pages", "1/pages")]
+    assert (sorted(after) if "shuffle" in limits else after) == (sorted(before) if "shuffle" in limits else before)
+
+
+@pytest.mark.parametrize("limits", LIMITS[:3])
+async def test_frames_and_records_give_the_same_shards(
+    storage: Storage, limits: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write_source(storage, "")
+    options = {"storage": storage, "target_storage": storage}
+    await tools.reshard("from/pages", "frames/pages", **options, **limits)
+    monkeypatch.setattr("asyncrec.tools._frames_reading.native", None)
+    await tools.reshard("from/pages", "records/pages", **options, **limits)
+    assert await written(storage, "frames") == await written(storage, "records")
+
+
+@pytest.mark.parametrize("jobs", JOBS)
+@pytest.mark.parametrize("at", [14, 0, 200_000])
+async def test_damage_is_told_with_its_place_and_nothing_is_left(storage: Storage, jobs: int | None, at: int) -> None:
+    await asyncrec.write_records("a.tfrecord", [b"x" * 1000] * 400, storage=storage)
+    await change(storage, "a.tfrecord", at)
+    with pytest.raises(FormatError) as caught:
+        await tools.reshard(
+            "a.tfrecord", "new/pages", jobs=jobs, max_shard_records=10, storage=storage, target_storage=storage
+        )
+    error = caught.value
+    assert (error.record, error.offset) == (at // 1016, at // 1016 * 1016)
+    assert "a.tfrecord" in str(error)
+    assert await data_names(storage, "new/") == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+async def test_cancelled_it_leaves_nothing(storage: Storage, jobs: int) -> None:
+    await write_pages(storage, "from/pages", records=60)
+    with anyio.CancelScope() as scope:
+        await tools.reshard(
+            "from/pages",
+            "new/pages",
+            jobs=jobs,
+            max_shard_records=4,
+            progress=lambda done, total: scope.cancel(),
+            storage=storage,
+            target_storage=storage,
+        )
+    assert scope.cancelled_caught
+    assert await data_names(storage, "new/") == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+async def test_memory_does_not_grow_with_what_is_written(tmp_path: Path, jobs: int) -> None:
+    path = str(tmp_path / "a.tfrecord")
+    await asyncrec.write_records(path, [bytes(100_000)] * 600)
+    tracemalloc.start()
+    await tools.reshard(path, str(tmp_path / "new" / "pages"), num_shards=6, jobs=jobs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 24 << 20

@@ -33,6 +33,10 @@ def command(
     It may be run at any time, also while others write, read or compact; readers find the same data set before and
     after. Segments of single commits are deleted by a later run, --grace after they were merged. Run it now and then
     while a crawl of many processes goes on, and once when it has ended.
+
+    \b
+    Example:
+      asyncrec compact demo-data/pages --manifest
     """
     from asyncrec import tools
 

@@ -31,7 +31,7 @@ Advance = Callable[[int], None]
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
 # Of another store: of one read, and of the hop after it. A scan holds two such blocks.
-_READ_BYTES = 4 << 20
+_READ_BYTES = 2 << 20
 # Of compressed data less is read before a hop decompresses it, in steps that stay in the processor's cache.
 _READ_COMPRESSED = 1 << 20
 _INFLATE_STEP = 256 << 10

@@ -12,14 +12,15 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import wraps
+from inspect import signature
 from types import TracebackType
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar, TypeVarTuple
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
 from asyncrec.blocking._held import Held
 from asyncrec.blocking._portal import Call, current_portal
 from asyncrec.errors import ArgumentTypeError
 
-__all__ = ["Handle", "Opened", "Owner", "as_call", "as_context", "owner_of"]
+__all__ = ["Handle", "Opened", "Owner", "as_call", "as_context", "owner_of", "with_parameters_of"]
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -228,3 +229,16 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
         return current_portal().run(run)
 
     return call
+
+
+def with_parameters_of(
+    func: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Declare that a method takes what ``func`` takes, to which it hands its arguments on."""
+    given = list(signature(func).parameters.values())
+
+    def declared(method: Callable[..., T]) -> Callable[Concatenate[Any, P], T]:
+        method.__signature__ = signature(method).replace(parameters=given)  # type: ignore[attr-defined]  # of any function
+        return method
+
+    return declared

@@ -7,10 +7,11 @@ over lists of records, and writing collects them: at most 1,024 records or 512 K
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from os import PathLike
-from typing import Any, Literal, cast
+from typing import Any, Literal, ParamSpec, cast
 
 import anyio
 
@@ -39,6 +40,9 @@ __all__ = [
     "write_examples",
     "write_records",
 ]
+
+
+P = ParamSpec("P")
 
 
 class RecordReader(Handle[reader.RecordReader], Iterator[bytes]):
@@ -181,18 +185,25 @@ class RecordWriter(Handle[writer.RecordWriter]):
 open_reader = as_context(reader.open_reader, RecordReader)
 
 
-@wraps(writer.open_writer)
-def open_writer(path: str | PathLike[str], **options: Any) -> Opened[RecordWriter]:
-    # What is given is encoded and looked at on this side.
-    schema, validate = options.pop("schema", None), options.pop("validate", "sample")
-    encoder = encoder_of(redact(str(path)), schema_of(schema), validate=validate)
-    return Opened(
-        lambda owner, value: RecordWriter(owner, value, encoder),
-        lambda: Owner(writer.open_writer(path, **options), "open_writer"),
-        "open_writer",
-    )
+def _with_encoder(
+    func: Callable[P, AbstractAsyncContextManager[writer.RecordWriter]],
+) -> Callable[P, Opened[RecordWriter]]:
+    @wraps(func)
+    def opened(*args: P.args, **kwargs: P.kwargs) -> Opened[RecordWriter]:
+        options = cast("dict[str, Any]", kwargs)
+        # What is given is encoded and looked at on this side.
+        schema, validate = options.pop("schema", None), options.pop("validate", "sample")
+        encoder = encoder_of(redact(str((*args, options.get("path", ""))[0])), schema_of(schema), validate=validate)
+        return Opened(
+            lambda owner, value: RecordWriter(owner, value, encoder),
+            lambda: Owner(func(*args, **kwargs), func.__name__),
+            func.__name__,
+        )
+
+    return opened
 
 
+open_writer = _with_encoder(writer.open_writer)
 read_records = as_call(reader.read_records)
 
 

@@ -18,7 +18,7 @@ from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._examples import Examples
-from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of
+from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of, with_parameters_of
 from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, Stream
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.example._schema import Schema
@@ -100,6 +100,7 @@ class Dataset(Handle[dataset.Dataset]):
         """See `asyncrec.Dataset.locate`."""
         return self._owner.call(self._value.locate, index)
 
+    @with_parameters_of(dataset.Dataset.shuffled)
     def shuffled(self, **options: Any) -> Opened[Stream[bytes]]:
         """See `asyncrec.Dataset.shuffled`, which has the same arguments."""
         return _stream(

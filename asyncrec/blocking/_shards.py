@@ -264,7 +264,9 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
         # Likewise what a schema refuses: it is encoded and looked at here.
         schema = schema_of(options.get("schema"))
         validate, key_feature = options.pop("validate", "sample"), options.pop("key_feature", None)
-        encoder = encoder_of(redact(str(args[0])) if args else "", schema, validate=validate, key_feature=key_feature)
+        encoder = encoder_of(
+            redact(str((*args, options.get("path", ""))[0])), schema, validate=validate, key_feature=key_feature
+        )
         if schema is not None:
             options["validate"] = "none"
         together = options.get("num_shards") is not None or options.get("mode") == "replace"

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import SimpleNamespace, TracebackType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import anyio
 
 from asyncrec import blocking
-from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec.compat._left_open import close_dropped, forget, keep
 from asyncrec.compat._tensorflow_errors import as_tensorflow, told_as_tensorflow
 from asyncrec.errors import ArgumentValueError
@@ -145,7 +145,7 @@ class TFRecordWriter:
 class _Writing:
     """An open file, apart from the object that the user drops."""
 
-    def __init__(self, path: str, compression: CompressionOptions | str, mode: Literal["w", "x", "a"]) -> None:
+    def __init__(self, path: str, compression: Compression, mode: Literal["w", "x", "a"]) -> None:
         self._path = path
         self._compression = compression
         # Its first flush completes the file, and it is continued in place from there on.
@@ -215,12 +215,14 @@ def _records(path: str, compression: Any, on_corrupt: Literal["raise", "skip", "
         raise
 
 
-def _compression(options: Any) -> CompressionOptions | str:
+def _compression(options: Any) -> Compression:
     kind = TFRecordOptions.get_compression_type_string(options)
     names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
     given = {name: getattr(options, name, None) for name in names}
     if not kind or not any(value is not None for value in given.values()):
-        return kind  # what shapes a compression means nothing without one; TensorFlow does not mind it either
+        return cast(
+            "Compression", kind
+        )  # what shapes a compression means nothing without one; TensorFlow does not mind it either
     if given["window_bits"] == 8:
         given["window_bits"] = 9  # as zlib does, which has no window of 8 bits
     return parse_compression(SimpleNamespace(compression_type=kind, **given))

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 import asyncrec
+import asyncrec.datasets
+import asyncrec.storage
 from asyncrec import blocking
+from asyncrec._sampling.interleave.stream import InterleaveStream
 from asyncrec.blocking._portal import current_portal
+from asyncrec.storage._files import FileWriter
 
 # What another object gives: reached through the methods below.
 GIVEN = {"ShuffledStream"}
@@ -51,13 +55,44 @@ def test_every_class_with_asynchronous_methods_has_a_counterpart() -> None:
     assert set(missing) - set(CLASSES) - {"UnfinishedUploads"} == set()
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_public_method_has_a_counterpart(name: str) -> None:
-    ours, theirs = getattr(blocking, name), getattr(asyncrec, name)
-    methods = [name for name, value in vars(theirs).items() if inspect.isfunction(value) and not name.startswith("_")]
-    internal = {"runs", "starts", "get_whole", "park", "next_batch", "aclose", "before_publish", "published_object",
-                "progressed", "open_object", "hold_at_most", "forked"}  # fmt: skip
-    assert [method for method in methods if method not in internal and not hasattr(ours, method)] == []
+# What a class here stands for is the class of that name; a `Stream` is whatever streams there are.
+OTHERS = {
+    "FileWriter": [FileWriter],
+    "Stream": [InterleaveStream, asyncrec.ShuffledStream, asyncrec.InterleaveSampler, asyncrec.ClassBalancedSampler],
+}
+CLASSES_HERE = [name for name in blocking.__all__ if inspect.isclass(getattr(blocking, name))]
+
+
+def counterparts(name: str) -> list[type]:
+    modules = (asyncrec, asyncrec.datasets, asyncrec.storage)
+    return OTHERS.get(name) or [next(getattr(module, name) for module in modules if name in module.__all__)]
+
+
+PAIRS = [
+    pytest.param(getattr(blocking, name), theirs, id=f"{name}-{theirs.__name__}")
+    for name in CLASSES_HERE
+    for theirs in counterparts(name)
+]
+
+
+# Methods that are for asyncrec itself, or an asynchronous object.
+INTERNAL = {"runs", "starts", "get_whole", "park", "next_batch", "aclose", "before_publish", "published_object",
+            "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+def test_every_public_method_has_a_counterpart_with_its_parameters(ours: type, theirs: type) -> None:
+    def parameters(method: Callable[..., Any]) -> list[tuple[Any, ...]]:
+        return [(each.name, each.kind, each.default) for each in inspect.signature(method).parameters.values()]
+
+    methods = [name for name, _ in inspect.getmembers(theirs, inspect.isfunction) if not name.startswith("_")]
+    different = [
+        name
+        for name in methods
+        if name not in INTERNAL
+        and (not hasattr(ours, name) or parameters(getattr(ours, name)) != parameters(getattr(theirs, name)))
+    ]
+    assert different == []
 
 
 def records(path: Path) -> str:

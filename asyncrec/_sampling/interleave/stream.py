@@ -89,15 +89,15 @@ class InterleaveStream:
         self._buffered_index += 1
         return record
 
-    def batches(self, size: int) -> AsyncIterator[list[bytes]]:
-        """Iterate over lists of ``size`` records; only the last one, or the one before an error, is shorter.
+    def batches(self, batch_size: int) -> AsyncIterator[list[bytes]]:
+        """Iterate over lists of ``batch_size`` records; only the last one, or the one before an error, is shorter.
 
         Raises:
-            ValueError: ``size`` is below 1.
+            ValueError: ``batch_size`` is below 1.
         """
-        if size < 1:
-            raise ArgumentValueError(f"batches of {size} records: at least 1")
-        return Batches(partial(self._next_batch, size))
+        if batch_size < 1:
+            raise ArgumentValueError(f"batches of {batch_size} records: at least 1")
+        return Batches(partial(self._next_batch, batch_size))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the current position as JSON, for `load_state_dict` of a stream over the same shards.

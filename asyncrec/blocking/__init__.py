@@ -18,7 +18,8 @@ A call to that thread and back costs about 60 microseconds, so records are moved
 
 - ``KeyboardInterrupt`` cancels the call that it interrupts, and leaves the ``with`` as any other exception does.
 - After a fork the child starts an event loop of its own. What was opened before raises a RuntimeError there.
-- What is still open when Python ends is cancelled, and cleaned up.
+- What is dropped closes itself, as on an exception, with a ResourceWarning; and so does what is still open when Python
+  ends, which waits for every thread that used this module and is no daemon.
 """
 
 from __future__ import annotations

@@ -108,6 +108,9 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
+        self._noted.thread = (
+            True  # garbage that is collected here uses the portal; nobody waits for that, nor locks twice
+        )
         threading.main_thread().join()
         while living := self._living_users():
             for thread in living:

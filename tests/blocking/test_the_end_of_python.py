@@ -118,6 +118,7 @@ def environment(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return dict(os.environ)
 
 
+@pytest.mark.timeout(300)  # five writers of one process, on a machine that may have little time for it
 @pytest.mark.parametrize("name", ["this", "this without threads at its end", "3.12", "3.13"])
 def test_nothing_is_lost_that_is_left_open(
     name: str, store: Store, environment: dict[str, str], tmp_path: Path
@@ -127,7 +128,7 @@ def test_nothing_is_lost_that_is_left_open(
     remote = f"s3://{store.bucket}/{name.replace(' ', '-')}"
     done = subprocess.run(
         [*python(name), "-c", program, str(tmp_path), remote],
-        capture_output=True, text=True, check=False, timeout=300, env=environment,
+        capture_output=True, text=True, check=False, timeout=280, env=environment,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")  # and nothing was tried again, which would be told
     for path in (f"{remote}/events", tmp_path / "events", tmp_path / "tf"):
@@ -141,3 +142,37 @@ def test_nothing_is_lost_that_is_left_open(
     ):
         with blocking.open_dataset(path) as dataset:
             assert list(dataset) == [b"%d" % number for number in range(10)], path
+
+
+IN_AN_EXIT_HANDLER = """
+import atexit, sys
+from asyncrec import blocking
+
+context = blocking.open_writer(sys.argv[1])
+
+@atexit.register
+def leave():
+    try:
+        context.__exit__(None, None, None)
+    except RuntimeError as error:
+        print(error)
+    try:
+        blocking.read_records(sys.argv[1])
+    except RuntimeError as error:
+        print(error)
+
+context.__enter__().write(b"1")
+"""
+
+
+def test_an_exit_handler_is_told_that_it_comes_too_late(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_AN_EXIT_HANDLER, str(tmp_path / "x")], capture_output=True, text=True, check=True
+    )
+    told = (
+        "Python is ending, and what was open is closed already, as after an exception: leave its with statement earlier"
+    )
+    leaving, reading = done.stdout.splitlines()
+    assert leaving.startswith(f"open_writer: {told}")
+    assert reading.startswith(f"asyncrec.blocking: {told}")
+    assert (done.stderr, list(tmp_path.iterdir())) == ("", [])

@@ -51,6 +51,7 @@ class Portal:
         self._noting = threading.Lock()
         self._noted = threading.local()
         self._note_user()
+        self._before_end: list[Callable[[], object]] = []
         self.has_ended = False
         # When Python ends it first waits for all threads, and anyio's worker threads wait for their loop to end: exit
         # handlers would come too late. So a thread of ours waits for the main one, and ends the loop then. No daemon:
@@ -97,6 +98,11 @@ class Portal:
         self.check(what)
         return Call(self, func, *args).result()
 
+    def before_end(self, func: Callable[[], object]) -> None:
+        """Call it once, in some thread, when nobody uses the loop any more and before it ends."""
+        if func not in self._before_end:
+            self._before_end.append(func)
+
     def _note_user(self) -> None:
         if not hasattr(self._noted, "thread") and not _of_the_loop.get():
             self._noted.thread = True
@@ -115,9 +121,13 @@ class Portal:
         while living := self._living_users():
             for thread in living:
                 thread.join()
-        self.has_ended = True
-        self.portal.call(self.portal.stop, True)
-        self._context.__exit__(None, None, None)
+        try:
+            for func in self._before_end:
+                func()
+        finally:
+            self.has_ended = True
+            self.portal.call(self.portal.stop, True)
+            self._context.__exit__(None, None, None)
 
 
 class Call(Generic[T]):

@@ -15,6 +15,7 @@ from typing import Protocol
 import sniffio
 
 from asyncrec._concurrency.forks import on_fork
+from asyncrec.blocking._portal import current_portal
 
 __all__ = ["Closable", "close_dropped", "forget", "keep", "left_open"]
 
@@ -30,7 +31,7 @@ class _LeftOpen:
     """The files that this process has to close before it ends."""
 
     def __init__(self) -> None:
-        self.files: set[Closable] = set()
+        self.files: dict[Closable, threading.Thread] = {}  # and who opened it
         self.closing: set[threading.Thread] = set()
         on_fork(self)
 
@@ -48,9 +49,15 @@ class _LeftOpen:
         if not _on_a_loop():
             thread.join(_PATIENCE)
 
-    def close_all(self) -> None:
+    def close_most(self) -> None:
+        """Close what was opened by no other thread that goes on, and that Python waits for."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
+        for file, opener in list(self.files.items()):
+            if opener.daemon or opener is threading.current_thread() or not opener.is_alive():
+                self._close(file)
+
+    def close_all(self) -> None:
         for file in list(self.files):
             self._close(file)
 
@@ -67,12 +74,13 @@ left_open = _LeftOpen()
 
 def keep(file: Closable) -> None:
     """Close it when Python ends, unless `forget` comes before."""
-    left_open.files.add(file)
+    left_open.files[file] = threading.current_thread()
+    current_portal().before_end(left_open.close_all)
 
 
 def forget(file: Closable) -> None:
     """Leave it alone from now on, for it is closed. Called again, it does nothing."""
-    left_open.files.discard(file)
+    left_open.files.pop(file, None)
 
 
 def close_dropped(file: Closable) -> None:
@@ -92,8 +100,9 @@ def _on_a_loop() -> bool:
     return True
 
 
-# `atexit` comes too late: the event loop's thread has ended by then. These functions are called before threads are
-# waited for; registering them is private to Python, and concurrent.futures needs it for the same reason.
+# As early as it can be, while executors of a store's client still take work. `atexit` comes too late: the event loop's
+# thread has ended by then. These functions are called before threads are waited for; registering them is private to
+# Python, and concurrent.futures needs it for the same reason. Without it all is closed when the loop is about to end.
 _register_atexit = getattr(threading, "_register_atexit", None)
 if _register_atexit is not None:
-    _register_atexit(left_open.close_all)
+    _register_atexit(left_open.close_most)

@@ -1,7 +1,8 @@
 """What is open when Python ends is closed then, and loses nothing that its `with` would have kept on an exception.
 
 In a process of its own, by this Python; by this one as 3.12.0 and 3.12.1 are, which start no thread once their end has
-begun; and by others, where there is an environment ``.venv-3.12`` or ``.venv-3.13`` with asyncrec and its S3 plugin.
+begun; without the private hook that `asyncrec.compat` uses; and by others, where there is an environment ``.venv-3.12``
+or ``.venv-3.13`` with asyncrec and its S3 plugin.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ for name in ("_start_new_thread", "_start_joinable_thread"):
         setattr(threading, name, refusing(getattr(threading, name)))
 """
 
+NO_HOOKS = """
+import concurrent.futures.thread, threading
+del threading._register_atexit
+"""
+
 EVERYTHING_LEFT_OPEN = """
 import sys, threading
 from asyncrec import blocking
@@ -71,12 +77,16 @@ for _ in range(10):
 opened = threading.Event()
 
 def outlive():
+    late = RecordWriter(store + "/late")
+    late.write(b"event")
+    events.append(late)
     with blocking.open_sharded_writer(folder + "/outlived") as writer:
         opened.set()
         threading.main_thread().join()
         for number in range(10):
             writer.write(b"%d" % number)
         writer.commit()
+        late.write(b"later")
 
 threading.Thread(target=outlive).start()
 opened.wait()
@@ -119,12 +129,13 @@ def environment(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.timeout(300)  # five writers of one process, on a machine that may have little time for it
-@pytest.mark.parametrize("name", ["this", "this without threads at its end", "3.12", "3.13"])
+@pytest.mark.parametrize("name", ["this", "this without threads", "this without hooks", "3.12", "3.13"])
 def test_nothing_is_lost_that_is_left_open(
     name: str, store: Store, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Records that a blocking writer has only collected; files of `asyncrec.compat`; on a disk, on S3, in a spool."""
-    program = (NO_THREADS if name.startswith("this without") else "") + EVERYTHING_LEFT_OPEN
+    first = {"this without threads": NO_THREADS, "this without hooks": NO_HOOKS}
+    program = first.get(name, "") + EVERYTHING_LEFT_OPEN
     remote = f"s3://{store.bucket}/{name.replace(' ', '-')}"
     done = subprocess.run(
         [*python(name), "-c", program, str(tmp_path), remote],
@@ -133,6 +144,7 @@ def test_nothing_is_lost_that_is_left_open(
     assert (done.returncode, done.stderr) == (0, "")  # and nothing was tried again, which would be told
     for path in (f"{remote}/events", tmp_path / "events", tmp_path / "tf"):
         assert blocking.read_records(path) == [b"event"]
+    assert blocking.read_records(f"{remote}/late") == [b"event", b"later"]
     for path in (
         tmp_path / "local",
         f"{remote}/far",

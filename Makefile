@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines loaders docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines loaders frameworks docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -28,6 +28,9 @@ INTEROP_READY := .venv-interop/.ready
 ENGINES_READY := .venv-engines/.ready
 OLDER_RAY_READY := .venv-engines-ray-2.51/.ready
 LOADERS_READY := .venv-loaders/.ready
+# Older Scrapys that the plugin promises; the newest is in `make test`.
+SCRAPYS := $(patsubst requirements/scrapy-%.txt,%,$(wildcard requirements/scrapy-*.txt))
+SCRAPYS_READY := $(SCRAPYS:%=.venv-scrapy-%/.ready)
 BENCH_READY := .venv-bench/.ready
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
@@ -110,6 +113,12 @@ engines: $(ENGINES_READY) $(OLDER_RAY_READY) ## Ray, pandas, Polars, DuckDB on o
 loaders: $(LOADERS_READY) ## grain on our data sets, in threads and processes (a download, once); ARGS="-k state"
 	@.venv-loaders/bin/python -m pytest -q -W default tests/loaders $(ARGS)
 
+frameworks: $(SCRAPYS_READY) ## the Scrapy plugin on older Scrapys (a download for each, once); ARGS="-k kill"
+	@failed=0; for version in $(SCRAPYS); do \
+		echo "Scrapy $$version"; \
+		.venv-scrapy-$$version/bin/python -m pytest -q -W default plugins/asyncrec-scrapy/tests $(ARGS) || failed=1; \
+	done; exit $$failed
+
 bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
 	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
 
@@ -187,6 +196,10 @@ $(OLDER_RAY_READY): $(PROJECTS)
 
 $(LOADERS_READY): $(PROJECTS)
 	@$(call environment,.venv-loaders,--group loaders $(call editable,.))
+	@touch $@
+
+$(SCRAPYS_READY): .venv-scrapy-%/.ready: requirements/scrapy-%.txt $(PROJECTS)
+	@$(call environment,.venv-scrapy-$*,--group runner -r $< -e . -e plugins/asyncrec-scrapy)
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS)

@@ -19,7 +19,7 @@ class Site(ThreadingHTTPServer):
         count: how many pages there are.
         asked: how often each path was.
         pause: seconds before each answer.
-        text: of each page, beside its links.
+        texts: of its pages, beside their links, in turn.
     """
 
     request_queue_size = 64
@@ -30,7 +30,7 @@ class Site(ThreadingHTTPServer):
         self.count = count
         self.asked: dict[str, int] = {}
         self.pause = 0.0
-        self.text = ""
+        self.texts = [""]
         self.reached = threading.Condition()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -59,7 +59,8 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(self.server.pause)
         number = int(self.path.strip("/") or 0)
         links = "".join(f'<a href="/{n}">x</a>' for n in range(3 * number + 1, 3 * number + 4) if n < self.server.count)
-        body = f"<html><title>Page {number}</title>{links}{self.server.text}</html>".encode()
+        text = self.server.texts[number % len(self.server.texts)]
+        body = f"<html><title>Page {number}</title>{links}{text}</html>".encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

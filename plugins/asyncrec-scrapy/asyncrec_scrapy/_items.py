@@ -65,13 +65,28 @@ def features_of(item: Any) -> dict[str, Any]:
 
 
 def _put(features: dict[str, Any], name: str, value: Any, depth: int) -> None:
+    if _is_plain(value):  # most are, and to ask of each whether it is an item takes longer than all else
+        if value is not None:
+            _add(features, name, value)
+        return
     if depth < _DEEPEST and (isinstance(value, Mapping) or ItemAdapter.is_item(value)):
         for inner, each in (value if isinstance(value, Mapping) else ItemAdapter(value)).items():
             _put(features, f"{name}/{inner}", each, depth + 1)
         return
     made = _value(value)
-    if made is None:
-        return
+    if made is not None:
+        _add(features, name, made)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is stored as it is, or is nothing."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    return value is None or kind is bytes or kind is bool or (kind is int and -(1 << 63) <= value < 1 << 63)
+
+
+def _add(features: dict[str, Any], name: str, made: Any) -> None:
     while name in features:  # {"a": {"b": 1}, "a/b": 2}: both are kept
         name += "_"
     features[name] = made

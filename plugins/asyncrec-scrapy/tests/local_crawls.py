@@ -40,6 +40,7 @@ SETTINGS = {
     "DOWNLOAD_DELAY": 0,
     "ROBOTSTXT_OBEY": False,
     "RETRY_TIMES": 0,
+    "TWISTED_REACTOR": "twisted.internet.asyncioreactor.AsyncioSelectorReactor",  # the default since 2.13
 }
 
 

@@ -104,8 +104,8 @@ class _Crawl:
 
     async def _say(self, key: str) -> None:
         while self.crawl.status_seconds:
-            await anyio.sleep(self.crawl.status_seconds)
-            await self.store.put(key, _STATUS)
+            await self.store.ask("PutObject", key, at=anyio.current_time() + self.crawl.status_seconds)
+            self.store.add(key, _STATUS, exclusive=False)
 
     async def _shards(self, job: Job, life: Life) -> None:
         begin, left, number = anyio.current_time(), life.records, 0
@@ -123,11 +123,11 @@ class _Crawl:
         name, size = job.shard_name(number), records * crawl.record_bytes
         full = size // crawl.part_bytes
         for part in range(full):
-            await anyio.sleep_until(begin + (part + 1) * crawl.part_bytes / (crawl.rate * crawl.record_bytes))
+            due = begin + (part + 1) * crawl.part_bytes / (crawl.rate * crawl.record_bytes)
             if part == 0:
-                await ask("HeadObject", name)
+                await ask("HeadObject", name, at=due)
                 await ask("CreateMultipartUpload", name)
-            await ask("UploadPart", name)
+            await ask("UploadPart", name, at=due)
         await anyio.sleep_until(end)
         for sidecar in (LINE * records, KEY * records):
             assert sidecar < crawl.part_bytes, "shards of so many records are not simulated"

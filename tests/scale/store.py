@@ -61,22 +61,22 @@ class BucketOfOnePrefix(Storage):
         self._keys: list[str] = []
         self._versions = count(1)
 
-    async def ask(self, kind: str, key: str) -> None:
-        """Make one request, as often as it takes.
+    async def ask(self, kind: str, key: str, *, at: float = 0.0) -> None:
+        """Make one request, not before a time, as often as it takes.
 
         Raises:
             TransientStorageError: the store has no room for it for too long.
         """
         try:
-            await self._once(kind, key)
+            await self._once(kind, key, at)
         except TransientStorageError:
             await retrying(partial(self._once, kind, key), what=f"{kind} {key}")
 
-    async def _once(self, kind: str, key: str) -> None:
+    async def _once(self, kind: str, key: str, at: float = 0.0) -> None:
         if self._seconds is None:
             await anyio.lowlevel.checkpoint()
-        else:
-            await anyio.sleep(self._seconds(kind))
+        else:  # one timer for both: a day has millions
+            await anyio.sleep(max(0.0, at - anyio.current_time()) + self._seconds(kind))
         now = int(anyio.current_time())
         if now != self._second:
             self._second = now

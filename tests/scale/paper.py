@@ -13,7 +13,20 @@ from itertools import count, takewhile
 
 from .requests import Requests, get, list_, put, read_ahead
 
-__all__ = ["CAUSES", "Crawl", "Day", "Found", "Life", "compaction", "life", "lives", "opening", "shard", "the_day"]
+__all__ = [
+    "CAUSES",
+    "Crawl",
+    "Day",
+    "Found",
+    "Life",
+    "compaction",
+    "life",
+    "lives",
+    "opening",
+    "shard",
+    "the_day",
+    "watching",
+]
 
 MIB = 1 << 20
 # Bytes of an entry in a segment, and of one in a checkpoint; of a line of an index, and of a key.
@@ -142,6 +155,11 @@ def compaction(crawl: Crawl, found: Found, shards: int, deleted: int, *, old: bo
     requests += list_(found.listed + 2) + list_(found.listed + 2 - deleted)
     requests += Requests(DeleteObject=deleted, HeadObject=1)
     return requests + Requests(HeadObject=1, GetObject=1) if old else requests
+
+
+def watching(writers: int, listed: int) -> Requests:
+    """One look of ``asyncrec watch``, where nothing was committed since the last one: marks, statuses, two lists."""
+    return list_(2 * writers) + list_(listed) + Requests(HeadObject=2 * writers, GetObject=2 * writers)
 
 
 def lives(crawl: Crawl) -> Iterator[Life]:

@@ -26,7 +26,7 @@ from .day import Simulated, simulate
 from .paper import CAUSES, MIB, Crawl, Day, opening, the_day
 from .requests import Prices, Requests, is_write
 
-__all__ = ["choices", "compared", "costs", "main", "restart_of_all"]
+__all__ = ["CHOICES", "choice", "choices", "compared", "costs", "main", "restart_of_all", "summary"]
 
 # What S3 promises to answer in a second, of one prefix.
 WRITES, READS = 3500, 5500
@@ -77,7 +77,6 @@ CHOICES = {
     "shards of 1 GiB": {"shard_bytes": 1024 * MIB},
     "a commit every 10 minutes": {"shard_seconds": 600.0},
     "a commit every minute": {"shard_seconds": 60.0},
-    "a commit every minute, compacted every 10": {"shard_seconds": 60.0, "compact_seconds": 600.0},
     "no restarts": {"restarts": 0},
 }
 
@@ -85,22 +84,23 @@ CHOICES = {
 def choices(crawl: Crawl, prices: Prices) -> str:
     """The same crawl with other options."""
     rows = [["", "shards", "a commit every", "requests", "$ a day", "$ per million records", "segments read to begin"]]
-    for what, changes in CHOICES.items():
-        other = replace(crawl, **changes)
-        day = the_day(other)
-        dollars = prices.of(day.total)
-        rows.append(
-            [
-                what,
-                f"{day.shards:,}",
-                f"{other.commit_seconds / 60:.1f} min",
-                f"{day.total.total() / 1e6:.2f} M",
-                f"{dollars * 24 / other.hours:.2f}",
-                f"{dollars / day.records * 1e6:.3f}",
-                f"{day.most_segments:,}",
-            ]
-        )
-    return _table(*rows)
+    return _table(*rows, *(choice(what, crawl, prices) for what in CHOICES))
+
+
+def choice(what: str, crawl: Crawl, prices: Prices) -> list[str]:
+    """A row of `choices`."""
+    other = replace(crawl, **CHOICES[what])
+    day = the_day(other)
+    dollars = prices.of(day.total)
+    return [
+        what,
+        f"{day.shards:,}",
+        f"{other.commit_seconds / 60:.1f} min",
+        f"{day.total.total() / 1e6:.2f} M",
+        f"{dollars * 24 / other.hours:.2f}",
+        f"{dollars / day.records * 1e6:.3f}",
+        f"{day.most_segments:,}",
+    ]
 
 
 def restart_of_all(crawl: Crawl) -> str:

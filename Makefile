@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants lint dist release bench bench-s3 bench-stores interop engines loaders frameworks docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants scale lint dist release bench bench-s3 bench-stores interop engines loaders frameworks docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -82,6 +82,9 @@ test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a r
 test-azurite: $(READY) $(AZURITE_READY) ## the Azure plugin's conformance on Azurite (needs Node and npm; a download of 50 MB, once)
 	@ASYNCREC_TEST_AZURITE="$(CURDIR)/.venv-azurite/node_modules/.bin/azurite-blob" \
 		.venv/bin/python -m pytest -q plugins/asyncrec-azure/tests/test_azurite.py $(ARGS)
+
+scale: $(READY) ## what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--simulate" runs a day of it
+	@PYTHONPATH=tests .venv/bin/python -m scale.run $(ARGS)
 
 lint: $(READY) ## ruff (rules and format) and mypy --strict
 	@.venv/bin/python -m ruff check .

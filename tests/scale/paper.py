@@ -1,0 +1,277 @@
+"""What a crawl asks of its store, computed: each writer's requests exactly, the day's by going through its events.
+
+Nothing of asyncrec is imported: these are the rules as `docs/scale.md` tells them. `test_paper.py` holds them to
+writers that really write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, takewhile
+
+from .requests import Requests, get, list_, put, read_ahead
+
+__all__ = [
+    "CAUSES",
+    "Crawl",
+    "Day",
+    "Found",
+    "Life",
+    "compaction",
+    "life",
+    "lives",
+    "opening",
+    "shard",
+    "the_day",
+    "watching",
+]
+
+MIB = 1 << 20
+# Bytes of an entry in a segment, and of one in a checkpoint; of a line of an index, and of a key.
+ENTRY, ROW, LINE, KEY = 640, 40, 16, 16
+CAUSES = ("shards", "indexes and keys", "commits", "status", "beginning and end", "compaction")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crawl:
+    """A crawl; each field is an option of ``make scale``.
+
+    Attributes:
+        rate: records a second, of each writer.
+        record_bytes: of a record as it is stored, with its frame.
+        shard_bytes, shard_seconds: `max_shard_bytes` and `max_shard_seconds`; 0 for none.
+        status_seconds: between two, at least 30; 0 for none.
+        compact_seconds: between two runs of ``asyncrec compact --manifest``; 0 for none.
+        restarts: of each writer, one after another, in the whole time.
+        ramp_seconds: within which all writers begin.
+        part_bytes: of a part of an upload.
+        put_seconds, read_seconds, list_seconds: until a store answers.
+    """
+
+    writers: int = 1000
+    hours: float = 24.0
+    rate: float = 5.0
+    record_bytes: int = 20_000
+    shard_bytes: int = 256 * MIB
+    shard_seconds: float = 0.0
+    status_seconds: float = 30.0
+    compact_seconds: float = 3600.0
+    restarts: int = 1
+    ramp_seconds: float = 60.0
+    part_bytes: int = 8 * MIB
+    put_seconds: float = 0.06
+    read_seconds: float = 0.02
+    list_seconds: float = 0.1
+
+    @property
+    def seconds(self) -> float:
+        return self.hours * 3600
+
+    @property
+    def records_a_shard(self) -> int:
+        """How many records a shard gets, as they come evenly."""
+        by_bytes = max(1, self.shard_bytes // self.record_bytes)
+        return min(by_bytes, math.floor(self.shard_seconds * self.rate) + 1) if self.shard_seconds else by_bytes
+
+    @property
+    def commit_seconds(self) -> float:
+        """Between two commits of a writer."""
+        return self.records_a_shard / self.rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What whoever opens the data set finds of its manifest.
+
+    Attributes:
+        listed: keys in its folder.
+        checkpoint: bytes of the newest one.
+        singles: segments that it does not cover, each of one commit of a writer that has not ended.
+        closings: the bytes of each segment that it does not cover, and that ended a writer.
+    """
+
+    listed: int = 0
+    checkpoint: int = 0
+    singles: int = 0
+    closings: tuple[int, ...] = ()
+
+    @property
+    def segments(self) -> int:
+        """How many whoever opens reads."""
+        return self.singles + len(self.closings)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Life:
+    """A writer, from its opening to its end."""
+
+    writer: int
+    begin: float
+    end: float
+    records: int
+
+
+def opening(found: Found) -> Requests:
+    """Reading the manifest."""
+    requests = list_(found.listed)
+    if found.checkpoint:
+        requests += read_ahead(found.checkpoint)
+    requests += Requests(HeadObject=found.singles, GetObject=found.singles)
+    for size in found.closings:
+        requests += get(size)
+    return requests
+
+
+def shard(crawl: Crawl, records: int) -> dict[str, Requests]:
+    """A shard of so many records, and what belongs to it."""
+    sidecars = put(LINE * records, crawl.part_bytes) + put(KEY * records, crawl.part_bytes)
+    return {
+        "shards": put(records * crawl.record_bytes, crawl.part_bytes, exclusive=True),
+        "indexes and keys": sidecars,
+        "commits": put(ENTRY, crawl.part_bytes),
+    }
+
+
+def life(crawl: Crawl, records: int, seconds: float, found: Found) -> dict[str, Requests]:
+    """All of a writer: its mark, what it reads as it opens, its shards, what it says of itself, and its end."""
+    requests = {cause: Requests() for cause in CAUSES}
+    full, rest = divmod(records, crawl.records_a_shard)
+    for number, size in ((full, crawl.records_a_shard), (1, rest)):
+        for cause, each in shard(crawl, size).items() if number and size else ():
+            requests[cause] += Requests({kind: number * count for kind, count in each.items()})
+    if crawl.status_seconds:
+        requests["status"]["PutObject"] += int(seconds / (crawl.status_seconds + crawl.put_seconds))
+    mark, closing, deletions = Requests(PutObject=1), Requests(PutObject=1), Requests(DeleteObject=2)
+    requests["beginning and end"] += mark + opening(found) + closing + deletions
+    return requests
+
+
+def compaction(crawl: Crawl, found: Found, shards: int, deleted: int, *, old: bool) -> Requests:
+    """One run of ``compact``, which merges what it finds to ``shards`` in all; ``old``: it finds a checkpoint."""
+    size = shards * ROW
+    requests = opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
+    requests += list_(found.listed + 2) + list_(found.listed + 2 - deleted)
+    requests += Requests(DeleteObject=deleted, HeadObject=1)
+    return requests + Requests(HeadObject=1, GetObject=1) if old else requests
+
+
+def watching(writers: int, listed: int) -> Requests:
+    """One look of ``asyncrec watch``, where nothing was committed since the last one: marks, statuses, two lists."""
+    return list_(2 * writers) + list_(listed) + Requests(HeadObject=2 * writers, GetObject=2 * writers)
+
+
+def lives(crawl: Crawl) -> Iterator[Life]:
+    """All writers: those that are restarted are so one after another, evenly over the time between two restarts."""
+    for writer in range(crawl.writers):
+        begin = crawl.ramp_seconds * writer / crawl.writers
+        each = crawl.seconds / max(1, crawl.restarts)
+        ends = [each * (number + (writer + 1) / (crawl.writers + 1)) for number in range(crawl.restarts)]
+        for end in (*ends, crawl.seconds):
+            yield Life(writer=writer, begin=begin, end=end, records=int((end - begin) * crawl.rate))
+            begin = end
+
+
+@dataclass(kw_only=True)
+class Day:
+    """A crawl, counted.
+
+    Attributes:
+        requests: by cause.
+        shards, records, bytes: what is in the data set.
+        listed: keys in the folder of its manifest, at the end.
+        most_segments: the most that an opening writer had to read, each a request for its version and one for itself.
+        end: what a reader finds.
+    """
+
+    requests: dict[str, Requests]
+    shards: int = 0
+    records: int = 0
+    bytes: int = 0
+    most_segments: int = 0
+    end: Found
+
+    @property
+    def total(self) -> Requests:
+        """By kind."""
+        return sum(self.requests.values(), Requests())
+
+
+class _Manifest:
+    """The manifest of a crawl, as one goes through its events."""
+
+    def __init__(self) -> None:
+        self.uncovered: dict[Life, int] = {}  # commits, of writers that are open
+        self.singles = 0  # of all of them
+        self.closings: list[int] = []  # sizes of those that no checkpoint covers
+        self.ended = self.committed = self.covered = self.checkpoint = self.checkpoints = 0
+        self.fresh = 0  # single segments in no checkpoint
+        self.waiting = 0  # single segments in the newest, which are deleted by the next run
+        self.shards_of: dict[Life, int] = {}
+
+    def found(self) -> Found:
+        listed = self.fresh + self.waiting + self.ended + 2 * self.checkpoints
+        return Found(listed=listed, checkpoint=self.checkpoint, singles=self.singles, closings=tuple(self.closings))
+
+    def commit(self, life: Life) -> None:
+        self.uncovered[life] = self.uncovered.get(life, 0) + 1
+        self.shards_of[life] = self.shards_of.get(life, 0) + 1
+        self.singles += 1
+        self.fresh += 1
+        self.committed += 1
+
+    def close(self, life: Life) -> None:
+        self.singles -= self.uncovered.pop(life, 0)
+        self.closings.append(ENTRY * self.shards_of.pop(life, 0))
+        self.ended += 1
+
+    def compact(self) -> int:
+        """Returns how many objects are deleted."""
+        deleted, self.waiting, self.fresh = self.waiting, self.fresh, 0
+        if self.checkpoints:
+            deleted += 2
+        self.checkpoints = 1
+        self.checkpoint = self.committed * ROW
+        self.uncovered.clear()
+        self.singles = 0
+        self.closings.clear()
+        return deleted
+
+
+def the_day(crawl: Crawl) -> Day:
+    """Go through a crawl, with all that opens, commits, ends and is compacted in the order of time."""
+    all_lives = list(lives(crawl))
+    events: list[tuple[float, str, Life | None]] = []
+    for each in all_lives:
+        shards = math.ceil(each.records / crawl.records_a_shard)
+        commits = (each.begin + crawl.commit_seconds * (number + 1) for number in range(shards))
+        events += [(min(at, each.end), "commit", each) for at in commits]
+        events += [(each.begin, "open", each), (each.end, "end", each)]
+    if crawl.compact_seconds:
+        times = takewhile(lambda at: at < crawl.seconds, (crawl.compact_seconds * number for number in count(1)))
+        events += [(at, "all compact", None) for at in times]
+    # At one moment: what is committed, then what is merged, then whose writers end, and then who begins anew.
+    order = {"commit": 0, "all compact": 1, "end": 2, "open": 3}
+    events.sort(key=lambda event: (event[0], order[event[1]]))
+    day = Day(requests={cause: Requests() for cause in CAUSES}, end=Found())
+    manifest, found = _Manifest(), {}
+    for _, what, one in events:
+        if one is None:
+            if (here := manifest.found()).listed:
+                old = manifest.checkpoints > 0
+                deleted = manifest.compact()
+                day.requests["compaction"] += compaction(crawl, here, manifest.committed, deleted, old=old)
+        elif what == "open":
+            found[one] = manifest.found()
+            day.most_segments = max(day.most_segments, found[one].segments)
+        elif what == "commit":
+            manifest.commit(one)
+        else:
+            manifest.close(one)
+    for each in all_lives:
+        for cause, requests in life(crawl, each.records, each.end - each.begin, found[each]).items():
+            day.requests[cause] += requests
+        day.records += each.records
+    day.shards, day.bytes, day.end = manifest.committed, day.records * crawl.record_bytes, manifest.found()
+    return day

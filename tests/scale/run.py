@@ -1,0 +1,179 @@
+"""A crawl of many processes into one data set: its requests and what they cost, computed, checked and simulated.
+
+    make scale                                         what the default crawl costs, and choices beside it
+    make scale ARGS="--shard-seconds 600"              another crawl: each field of `paper.Crawl` is an option
+    make scale ARGS="--check"                          100 writers that really write, against what is computed
+    make scale ARGS="--simulate --status-seconds 300"  a day, on a clock that jumps: some minutes
+
+`docs/scale.md` shows what it prints. It stands beside the tests because it runs what is private, and a test holds it to
+what writers do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import time
+from dataclasses import fields, replace
+
+import anyio
+
+from asyncrec.testing import virtual_backend
+
+from .check import Check, check
+from .day import Simulated, simulate
+from .paper import CAUSES, MIB, Crawl, Day, opening, the_day
+from .requests import Prices, Requests, is_write
+
+__all__ = ["CHOICES", "choice", "choices", "compared", "costs", "main", "restart_of_all", "summary"]
+
+# What S3 promises to answer in a second, of one prefix.
+WRITES, READS = 3500, 5500
+
+
+def _table(*rows: list[str]) -> str:
+    head, *body = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, f"|{'---|' * len(rows[0])}", *body])
+
+
+def costs(crawl: Crawl, prices: Prices) -> str:
+    """What each part of a crawl asks, and what that costs."""
+    day = the_day(crawl)
+    millions = day.records / 1e6
+    rows = [["cause", "writes", "reads", "lists", "$", "$ per million records"]]
+    for cause in (*CAUSES, "all"):
+        requests = day.total if cause == "all" else day.requests[cause]
+        writes = sum(count for kind, count in requests.items() if is_write(kind))
+        lists = requests["ListObjectsV2"]
+        dollars = prices.of(requests)
+        reads = requests.total() - writes - lists
+        rows.append([cause, f"{writes:,}", f"{reads:,}", f"{lists:,}", f"{dollars:.2f}", f"{dollars / millions:.4f}"])
+    return _table(*rows)
+
+
+def summary(crawl: Crawl, prices: Prices) -> str:
+    """A crawl in a few lines."""
+    day = the_day(crawl)
+    return (
+        f"{crawl.writers:,} writers, {crawl.hours:g} hours, {crawl.rate:g} records a second each: "
+        f"{day.records:,} records, {day.bytes / 1e12:.2f} TB, {day.shards:,} shards of up to "
+        f"{crawl.records_a_shard:,} records.\n"
+        f"A writer commits every {crawl.commit_seconds / 60:.1f} minutes, all of them "
+        f"{crawl.writers / crawl.commit_seconds:.2f} times a second.\n"
+        f"Requests a second on average: {day.total.total() / crawl.seconds:.0f}. Stored for a month: "
+        f"${day.bytes / 1e9 * prices.gigabyte_month:,.0f}.\n"
+        f"The manifest at the end: {day.end.listed:,} objects, a checkpoint of {day.end.checkpoint / 1e6:.1f} MB; "
+        f"opening it takes {opening(day.end).total():,} requests. The most that a writer read as it began: "
+        f"{day.most_segments:,} segments."
+    )
+
+
+CHOICES = {
+    "as it comes": {},
+    "status every 5 minutes": {"status_seconds": 300.0},
+    "no compaction": {"compact_seconds": 0.0},
+    "shards of 64 MiB": {"shard_bytes": 64 * MIB},
+    "shards of 1 GiB": {"shard_bytes": 1024 * MIB},
+    "a commit every 10 minutes": {"shard_seconds": 600.0},
+    "a commit every minute": {"shard_seconds": 60.0},
+    "no restarts": {"restarts": 0},
+}
+
+
+def choices(crawl: Crawl, prices: Prices) -> str:
+    """The same crawl with other options."""
+    rows = [["", "shards", "a commit every", "requests", "$ a day", "$ per million records", "segments read to begin"]]
+    return _table(*rows, *(choice(what, crawl, prices) for what in CHOICES))
+
+
+def choice(what: str, crawl: Crawl, prices: Prices) -> list[str]:
+    """A row of `choices`."""
+    other = replace(crawl, **CHOICES[what])
+    day = the_day(other)
+    dollars = prices.of(day.total)
+    return [
+        what,
+        f"{day.shards:,}",
+        f"{other.commit_seconds / 60:.1f} min",
+        f"{day.total.total() / 1e6:.2f} M",
+        f"{dollars * 24 / other.hours:.2f}",
+        f"{dollars / day.records * 1e6:.3f}",
+        f"{day.most_segments:,}",
+    ]
+
+
+def restart_of_all(crawl: Crawl) -> str:
+    """What all writers together ask as they begin anew at one time, and how long S3 takes to answer at the least."""
+    rows = [["segments in no checkpoint", "requests of one writer", "of all", "the least time"]]
+    for segments in (0, 100, 1000, 10_000, 100_000):
+        one = Requests(PutObject=1, ListObjectsV2=max(1, math.ceil(segments / 1000)), HeadObject=1, GetObject=1)
+        one += Requests(HeadObject=segments, GetObject=segments)
+        reads = crawl.writers * (one.total() - 1)
+        seconds = max(crawl.writers / WRITES, reads / READS)
+        least = f"{seconds:.0f} s" if seconds < 300 else f"{seconds / 60:,.0f} min"
+        rows.append([f"{segments:,}", f"{one.total():,}", f"{crawl.writers * one.total():,}", least])
+    return _table(*rows)
+
+
+def compared(day: Day, simulated: Simulated) -> str:
+    """What was computed of a crawl, and what a simulated one asked."""
+    rows = [["request", "computed", "simulated"]]
+    for kind in sorted({*day.total, *simulated.requests}):
+        rows.append([kind, f"{day.total[kind]:,}", f"{simulated.requests[kind]:,}"])
+    rows.append(["in all", f"{day.total.total():,}", f"{simulated.requests.total():,}"])
+    return _table(*rows)
+
+
+def _checked(steps: list[Check]) -> str:
+    rows = [["", "request", "computed", "counted"]]
+    for step in steps:
+        for kind in sorted({*step.asked, *step.computed}):
+            rows.append([step.what, kind, f"{step.computed[kind]:,}", f"{step.asked[kind]:,}"])
+    return _table(*rows)
+
+
+def _simulated(crawl: Crawl, prices: Prices) -> None:
+    name, options = virtual_backend("asyncio")
+    found = anyio.run(simulate, crawl, backend=name, backend_options=options)
+    store = found.store
+    print(compared(the_day(crawl), found))
+    print(
+        f"\n{found.records:,} records in {found.shards:,} shards were found at the end, {found.committed:,} committed; "
+        f"${prices.of(found.requests):.2f}.\n"
+        f"Answered 503: {store.refused.total():,}. The busiest second: {store.busiest['writes']:,} writes, "
+        f"{store.busiest['reads']:,} reads and lists.\n"
+        f"The slowest opening of a writer took {found.slowest_opening:.1f} s, the slowest end of a shard "
+        f"{found.slowest_commit:.1f} s, from its last record to its commit.\n"
+        f"The manifest had at most {found.most_listed:,} objects. A reader opened it with {found.reader.total():,} "
+        "requests.\n"
+        f"{time.process_time():.0f} s of a processor, {found.real_seconds:.0f} s by the clock, "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make scale", description=__doc__.partition("\n")[0])
+    parser.add_argument("--simulate", action="store_true", help="run the crawl, on a clock that jumps")
+    parser.add_argument("--check", action="store_true", help="hold what is computed to 100 writers that really write")
+    for field in [*fields(Crawl), *fields(Prices)]:
+        kind = float if isinstance(field.default, float) else int
+        parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=field.default)
+    args = vars(parser.parse_args())
+    crawl = Crawl(**{field.name: args[field.name] for field in fields(Crawl)})
+    prices = Prices(**{field.name: args[field.name] for field in fields(Prices)})
+    if args["check"]:
+        small = Crawl(writers=100, rate=0.1, shard_seconds=61, part_bytes=32 << 10, put_seconds=0)
+        name, options = virtual_backend("asyncio")
+        steps = anyio.run(lambda: check(small, seconds=321), backend=name, backend_options=options)
+        print(_checked(steps))
+        if any(step.asked != step.computed for step in steps):
+            raise SystemExit("they differ")
+    elif args["simulate"]:
+        _simulated(crawl, prices)
+    else:
+        print(summary(crawl, prices), costs(crawl, prices), choices(crawl, prices), restart_of_all(crawl), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

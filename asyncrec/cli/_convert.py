@@ -8,7 +8,17 @@ import typer
 
 from asyncrec.cli._complaints import complain
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Compression, Debug, Json, Source, SourceOptions, Target, TargetOptions, run_async
+from asyncrec.cli._options import (
+    Compression,
+    Debug,
+    Jobs,
+    Json,
+    Source,
+    SourceOptions,
+    Target,
+    TargetOptions,
+    run_async,
+)
 from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._standard import standard_output
@@ -28,6 +38,7 @@ def command(
     ] = None,
     max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
     compression: Annotated[Compression, typer.Option(help="Of the new shards.", case_sensitive=False)] = "none",
+    jobs: Jobs = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -56,6 +67,7 @@ def command(
                 target_format=target_format,
                 max_shard_bytes=size,
                 compression=parse_compression(compression),
+                jobs=jobs,
                 progress=bar,
                 **opening,
             )

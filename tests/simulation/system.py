@@ -88,6 +88,11 @@ class System:
     def cpu_count(self) -> int:
         return 2
 
+    process_cpu_count = cpu_count
+
+    def sched_getaffinity(self, pid: int) -> set[int]:
+        return set(range(self.cpu_count()))
+
     def open(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         process, text = self._at(path, "open")
         machine = process.machine

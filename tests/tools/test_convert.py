@@ -128,7 +128,7 @@ async def test_a_file_that_was_interrupted_is_converted_again_from_its_start(tmp
     async with asyncrec.open_storage(str(tmp_path)) as storage:
         await storage.put("in/a.jsonl", b"".join(b'{"n": %d}\n' % number for number in range(100)))
         await storage.put("in/b.jsonl", b"".join(b'{"n": %d}\n' % number for number in range(100, 300)))
-        await killed(tmp_path, "tools.convert('in', 'out/set', max_shard_bytes=1000)", shards=9)
+        await killed(tmp_path, "tools.convert('in', 'out/set', max_shard_bytes=1000, jobs=1)", shards=9)
         assert (await asyncrec.read_manifest("out/set", storage=storage)).records == 100
         assert len([key for key in await data_names(storage, "out/") if key.startswith("out/set-")]) == 9
         if recovered == "before":
@@ -187,7 +187,7 @@ async def test_of_two_at_once_each_file_is_written_once(storage: Storage) -> Non
                 told.append(caught.value)
             return result
 
-    report = await tools.convert("in", "set", storage=storage, target_storage=Meanwhile(storage))
+    report = await tools.convert("in", "set", jobs=1, storage=storage, target_storage=Meanwhile(storage))
     assert len(told) == 1
     assert report.files == ["a.jsonl", "b.jsonl", "c.jsonl"]
     assert (await asyncrec.read_manifest("set", storage=storage)).records == 15

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tracemalloc
@@ -113,11 +114,34 @@ async def test_of_several_damaged_shards_the_first_is_the_error(
         await call("d", jobs=jobs, storage=storage)
 
 
+async def test_convert_writes_and_reports_the_same_whatever_the_number_of_jobs(storage: Storage) -> None:
+    for number in range(5):
+        lines = [json.dumps({"id": n, "text": "x" * n}) for n in range(20 * number)]
+        lines[3:3] = ["not JSON"] * number
+        await storage.put(f"d/{number}.jsonl", "\n".join(lines).encode())
+    written: list[dict[str, bytes]] = []
+
+    async def convert(jobs: int | None) -> Any:
+        target = f"jobs{jobs}/set"
+        report = await tools.convert("d", target, jobs=jobs, storage=storage, target_storage=storage)
+        report.target = ""
+        names = await data_names(storage, f"jobs{jobs}/")
+        written.append({name.partition("/")[2]: await storage.get(name) for name in names})
+        return report
+
+    report = await same_for_all_jobs(convert)
+    assert report["files"] == [f"{number}.jsonl" for number in range(5)]
+    assert [bad["path"] for bad in report["bad"]] == sorted(bad["path"] for bad in report["bad"])
+    assert (report["records"], report["bad_count"]) == (200, 10)
+    assert all(each == written[0] for each in written)
+
+
 CALLS: dict[str, Callable[..., Awaitable[Any]]] = {
     "verify": tools.verify,
     "count": tools.count,
     "index": tools.index,
     "reshard": lambda path, jobs: tools.reshard(path, "new", jobs=jobs),
+    "convert": lambda path, jobs: tools.convert(path, "new", jobs=jobs),
 }
 
 

@@ -20,7 +20,7 @@ that the format has, unless the entry is raw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -48,6 +48,7 @@ _LISTS = (list, tuple)
 # NumPy has arrays of no more dimensions, and what nests deeper is refused.
 _DEPTH = 64
 _MISSING = object()
+_ARRAY = np.ndarray
 # Of one value: the type that C stores as the entry does, with no more to look at than the type.
 _EXACT = {"bytes": bytes, "str": str, "bool": bool, "int64": int, "float32": float, "float64": float}
 
@@ -82,25 +83,29 @@ class Encoder:
         types = {name: kind for name, kind, _ in self._exact}
         self._texts = len(texts)
         self._types = tuple([types[name] for name in texts + others])
-        self._values_of = itemgetter(*texts, *others) if len(types) > 1 else None
-        self._all_exact = self._fast and native is not None and len(types) > 1 and None not in self._types
+        # Of one name it would give no tuple.
+        exact = self._fast and len(types) > 1 and None not in self._types
+        self._values_of: Callable[[dict[str, Any]], tuple[Any, ...]] | None = None
+        if exact and native is not None:
+            self._values_of = itemgetter(*texts, *others)
+        self._in_c = _python_only if native is None else native.encode_example
 
     def encode_small(self, values: dict[str, Any]) -> bytes | None:
         """The record, if each value is of the very type that its feature stores, and copying them takes no time.
 
         `None` says nothing: `encode` is to be asked.
         """
-        if not self._all_exact:
+        values_of = self._values_of
+        if values_of is None:
             return None
         made = {**self._template, **values}
-        if len(made) != len(self._types):
+        types = self._types
+        if len(made) != len(types):
             return None
-        assert self._values_of is not None, "there are several"
-        found = self._values_of(made)
-        if tuple(map(type, found)) != self._types or sum(map(len, found[: self._texts])) >= _LARGE:
+        found = values_of(made)
+        if tuple(map(type, found)) != types or sum(map(len, found[: self._texts])) >= _LARGE:
             return None
-        assert native is not None, "asked before"
-        return native.encode_example(made, True, np.ndarray, _converted)
+        return self._in_c(made, True, _ARRAY, _converted)
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """The record that holds these values.
@@ -151,8 +156,7 @@ class Encoder:
                     made[name] = convert(value)
         except (Unfit, SchemaError):
             return None
-        assert native is not None, "asked before"
-        return native.encode_example(made, True, np.ndarray, _converted)
+        return self._in_c(made, True, _ARRAY, _converted)
 
     def _other(self, raws: list[Prepared], values: Mapping[str, Any]) -> bytes:
         """With the features that are more than one feature of the record, are lists of steps, or are in no entry."""
@@ -227,6 +231,10 @@ class Encoder:
         return SchemaError(
             f"feature {name!r}{where}: given {told(value)}; wanted {_shown(self._features[name])}{reason}"
         )
+
+
+def _python_only(*_: Any) -> bytes | None:
+    return None
 
 
 def _exact_type(entry: Entry) -> type | None:

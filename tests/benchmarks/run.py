@@ -29,7 +29,7 @@ import memory
 from harness import MIB, Case, Result, Target, modules, run_case, work_folder
 from heartbeat import idle_figures
 
-MODULES = ["records", "sharding", "salvage", "spool", "examples", "sampling", "access"]
+MODULES = ["records", "sharding", "salvage", "spool", "examples", "crawling", "sampling", "access"]
 OURS = "asyncrec"
 QUICK = 20  # how many times smaller --quick is
 OTHERS = (

@@ -39,10 +39,9 @@ async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
     for step in ("first", "again", "merged"):
         if step == "merged":
             found = _found(store, closings=True)
-            shards = 2 * crawl.writers * -(-records // crawl.records_a_shard)
             before = store.requests.copy()
             await tools.compact(NAME, storage=store)
-            computed = compaction(crawl, found, shards, 0, old=False)
+            computed = compaction(crawl, found, _found(store, closings=False).checkpoint, 0, old=False)
             steps.append(Check("compaction", store.requests - before, computed))
         found = _found(store, closings=step == "again")
         before = store.requests.copy()

@@ -148,9 +148,8 @@ def life(crawl: Crawl, records: int, seconds: float, found: Found) -> dict[str, 
     return requests
 
 
-def compaction(crawl: Crawl, found: Found, shards: int, deleted: int, *, old: bool) -> Requests:
-    """One run of ``compact``, which merges what it finds to ``shards`` in all; ``old``: it finds a checkpoint."""
-    size = shards * ROW
+def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool) -> Requests:
+    """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one."""
     requests = opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
     requests += list_(found.listed + 2) + list_(found.listed + 2 - deleted)
     requests += Requests(DeleteObject=deleted, HeadObject=1)
@@ -261,7 +260,7 @@ def the_day(crawl: Crawl) -> Day:
             if (here := manifest.found()).listed:
                 old = manifest.checkpoints > 0
                 deleted = manifest.compact()
-                day.requests["compaction"] += compaction(crawl, here, manifest.committed, deleted, old=old)
+                day.requests["compaction"] += compaction(crawl, here, manifest.checkpoint, deleted, old=old)
         elif what == "open":
             found[one] = manifest.found()
             day.most_segments = max(day.most_segments, found[one].segments)

@@ -69,4 +69,4 @@ async def test_a_writer_and_a_compaction_make_the_requests_that_are_counted_on(p
         assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, 23, found).values(), Requests())
         found = Found(listed=10, closings=found.closings * 2)
         await tools.compact("pages", storage=storage)
-        assert taken(s3_proxy) == compaction(CRAWL, found, 8, 0, old=False)
+        assert taken(s3_proxy) == compaction(CRAWL, found, 400, 0, old=False)

@@ -28,10 +28,12 @@ class Collected:
         self.is_closed = False
         self._writer = writer
         self._exit_timeout = exit_timeout
-        self._turn = anyio.Lock()
+        self._turn: anyio.Lock | None = None  # made on the loop: a caller's trio would make a lock of its own kind
 
     async def hand_on(self) -> None:
         """Write them. Cancelled, the first ones were written, and are gone from `records`."""
+        if self._turn is None:
+            self._turn = anyio.Lock()
         async with self._turn:
             write, records = self._writer.write, self.records
             while records:

@@ -114,9 +114,8 @@ class Portal:
             return [thread for thread in self._users if thread.is_alive() and not thread.daemon]
 
     def _end_with_main_thread(self) -> None:
-        self._noted.thread = (
-            True  # garbage that is collected here uses the portal; nobody waits for that, nor locks twice
-        )
+        # Garbage that is collected here uses the portal; nobody waits for that, nor locks twice.
+        self._noted.thread = True
         threading.main_thread().join()
         while living := self._living_users():
             for thread in living:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 import asyncrec
@@ -96,3 +97,16 @@ def test_fixed_shards_have_no_commit(tmp_path: Path) -> None:
         writer.write_many([b"1", b"2", b"3"])
     assert isinstance(blocking.read_manifest(tmp_path / "pages"), asyncrec.Manifest)
     assert sorted(records_of(tmp_path / "pages")) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_it_is_used_from_a_program_of_either_loop(tmp_path: Path, backend: str) -> None:
+    async def program() -> None:
+        with blocking.open_sharded_writer(tmp_path / "pages") as writer:
+            writer.write(b"a")
+            writer.flush()
+            writer.write(b"b")
+
+    anyio.run(program, backend=backend)
+    with blocking.open_dataset(tmp_path / "pages") as dataset:
+        assert list(dataset) == [b"a", b"b"]

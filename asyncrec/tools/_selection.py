@@ -182,7 +182,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
         raise refused
     raise ObjectNotFoundError(
         f"{display_path}: there is no such file, folder or data set; a data set's path is its folder and its name, "
-        "without the shard numbers"
+        "without the shard numbers; what writers that died left of one without shards, `asyncrec info` shows"
     )
 
 

@@ -294,6 +294,15 @@ def a_shard_is_deleted_before_its_keys() -> Iterator[None]:
 
 
 @fix
+def what_is_discarded_goes_before_its_keys() -> Iterator[None]:
+    def later(self: Any) -> bool:
+        return not self.acknowledged
+
+    with mock.patch.object(UnfinishedFile, "remove_durably", later):
+        yield
+
+
+@fix
 def what_could_not_be_deleted_keeps_its_mark() -> Iterator[None]:
     real = shard_publisher.ShardPublisher._delete
 

@@ -208,26 +208,44 @@ class UnfinishedFile:
         return object_info(self._target.key, status)
 
     def abandon(self) -> None:
-        """Close it, and remove it unless something of it was promised. One that was published is only closed."""
-        kept = self.acknowledged or (self._ahead_of is not None and self._ahead_of.acknowledged)
+        """Close it, and remove it unless something of it was promised. One that was published is only closed.
+
+        What it was written before (`write_behind`) is removed first, and this stays if that cannot be removed: a process
+        that dies in between leaves nothing of which this part is missing.
+        """
+        kept = self.acknowledged
+        if self._partial is not None and not kept and self._ahead_of is not None:
+            kept = not self._ahead_of.remove_durably()
         if self._lock is not None and self._partial is not None and kept and self._mode != _UNPUBLISHED:
             with suppress(OSError):  # it was to be published, and stays unfinished
                 self._disk.system.fchmod(self._fd, _UNPUBLISHED)
         self._close()
         if self._partial is not None and not kept:
-            partial, self._partial = self._partial, None
             try:
-                self._disk.system.unlink(partial)
-            except FileNotFoundError:
-                pass
+                with suppress(FileNotFoundError):
+                    self._disk.system.unlink(self._partial)
+                self._partial = None
             except OSError as error:
                 logger.warning(
                     "%s: the unfinished file %s cannot be removed: %s",
                     self._target.shown,
-                    partial,
+                    self._partial,
                     error,
                     extra={"path": self._target.shown},
                 )
+
+    def remove_durably(self) -> bool:
+        """Abandon it; returns whether nothing of it is left, and no power cut brings it back."""
+        if not self.there:
+            return not self.acknowledged
+        self.abandon()
+        if self._partial is not None:
+            return False
+        try:
+            self._disk.sync_folder(self._target.folder)
+        except OSError:
+            return False
+        return True
 
     @property
     def _fd(self) -> int:

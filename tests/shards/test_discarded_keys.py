@@ -1,0 +1,62 @@
+"""A writer that takes back what it wrote takes back a shard before its keys, however far it comes."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import ObjectNotFoundError, StorageError
+from asyncrec.storage._local.storage import LocalStorage
+
+pytestmark = pytest.mark.anyio
+
+
+class Dying:
+    """`os`, of which nothing removes a file any more after so many removals, as if the process had been killed."""
+
+    def __init__(self, removals: float) -> None:
+        self.removed: list[str] = []
+        self._removals = removals
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def unlink(self, path: str) -> None:
+        if len(self.removed) >= self._removals:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        os.unlink(path)
+        self.removed.append(path)
+
+
+RECORDS = [bytes([n]) * (1 << 20) for n in range(12)]  # more than the memory has room for: most of it is on the disk
+
+
+async def discard(folder: Path, system: Dying) -> None:
+    storage = LocalStorage(folder, system=system)
+    with suppress(StorageError, KeyError):
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, on_error="discard", memory_limit="4MiB"
+        ) as writer:
+            for n, record in enumerate(RECORDS):
+                await writer.write(record, key=f"key {n}")
+            raise KeyError("the body's")
+
+
+async def test_wherever_it_died_a_record_that_is_recovered_has_its_key(tmp_path: Path) -> None:
+    whole = Dying(math.inf)
+    await discard(tmp_path / "whole", whole)
+    for removals in range(len(whole.removed)):
+        folder = tmp_path / str(removals)
+        await discard(folder, Dying(removals))
+        await asyncrec.recover(folder / "pages")
+        with suppress(ObjectNotFoundError):  # nothing was left, and there is no data set
+            async with asyncrec.open_dataset(folder / "pages") as dataset:
+                for n in range(len(dataset)):
+                    assert await dataset.get_by_key(f"key {n}") == RECORDS[n], removals

@@ -85,7 +85,7 @@ class UnfinishedFile:
     def refuse_existing(self) -> None:
         """Raise ObjectExistsError where something has the target's name."""
         if self._exists():
-            raise self._exists_already()
+            raise _exists_already(self._target)
 
     def create(self) -> None:
         """Make the file, unless it is there."""
@@ -181,7 +181,7 @@ class UnfinishedFile:
         if not self._target.exclusive:
             system.replace(partial, path)
         elif replaces:
-            raise self._exists_already()
+            raise _exists_already(self._target)
         else:
             linked = self._create_exclusively(partial)
         if not linked:
@@ -210,8 +210,8 @@ class UnfinishedFile:
     def abandon(self) -> None:
         """Close it, and remove it unless something of it was promised. One that was published is only closed.
 
-        What it was written before (`write_behind`) is removed first, and this stays if that cannot be removed: a process
-        that dies in between leaves nothing of which this part is missing.
+        The file of which this is a part (`write_behind`) is removed first, and this stays if that stays: a process that
+        dies in between leaves no file of which this part is missing.
         """
         kept = self.acknowledged
         if self._partial is not None and not kept and self._ahead_of is not None:
@@ -236,7 +236,7 @@ class UnfinishedFile:
 
     def remove_durably(self) -> bool:
         """Abandon it; returns whether nothing of it is left, and no power cut brings it back."""
-        if not self.there:
+        if self.acknowledged or not self.there:
             return not self.acknowledged
         self.abandon()
         if self._partial is not None:
@@ -279,10 +279,11 @@ class UnfinishedFile:
         try:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
-            raise self._exists_already() from error
+            raise _exists_already(self._target) from error
 
-    def _exists_already(self) -> ObjectExistsError:
-        return ObjectExistsError(f"{self._target.shown}: it is there already, and was to be created")
+
+def _exists_already(target: Target) -> ObjectExistsError:
+    return ObjectExistsError(f"{target.shown}: it is there already, and was to be created")
 
 
 def nbytes(buffer: Buffer) -> int:

@@ -220,9 +220,8 @@ def _compression(options: Any) -> Compression:
     names = ("window_bits", "compression_level", "compression_method", "mem_level", "compression_strategy")
     given = {name: getattr(options, name, None) for name in names}
     if not kind or not any(value is not None for value in given.values()):
-        return cast(
-            "Compression", kind
-        )  # what shapes a compression means nothing without one; TensorFlow does not mind it either
+        # What shapes a compression means nothing without one; TensorFlow does not mind it either.
+        return cast("Compression", kind)
     if given["window_bits"] == 8:
         given["window_bits"] = 9  # as zlib does, which has no window of 8 bits
     return parse_compression(SimpleNamespace(compression_type=kind, **given))

@@ -245,21 +245,6 @@ async def test_a_checkpoint_opens_by_its_url_and_nothing_is_listed(tmp_path: Pat
         await asyncrec.read_manifest(checkpoint_key(str(path), 9, "no"))
 
 
-async def test_what_latest_names_is_kept() -> None:
-    store = Store()
-    a = Writer(store, "a")
-    await a.commit()
-    pinned = (await compact(store, latest=True)).checkpoint
-    for _ in range(3):
-        store.now += 2 * HOUR
-        await a.commit()
-        await compact(store)
-    columns = [P + key for key in await store.keys() if key.endswith(".columns")]
-    assert len(columns) == 3
-    assert pinned in columns
-    assert json.loads(await store.get(P + "~latest.json"))["records"] == 1
-
-
 async def test_what_is_not_to_be_compacted_is_said() -> None:
     store = Store()
     with pytest.raises(ObjectNotFoundError, match="no manifest"):

@@ -23,6 +23,7 @@ from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
+    MOST_POINTER_BYTES,
     ListedManifest,
     list_manifest,
     load_listed,
@@ -114,8 +115,9 @@ async def compact_manifest(
     if listed.newest:
         maker = await pointed_checkpoint(folder, name, listed, listed.newest)
         checkpoint = checkpoint_key(name, listed.newest, maker)
-        if latest:
-            await folder.put(latest_key(name), _pointer(checkpoint, manifest))
+        if latest:  # as its maker put it, who may be another, and have read more than this call
+            pointer = await folder.get(checkpoint_pointer_key(name, listed.newest), max_bytes=MOST_POINTER_BYTES)
+            await folder.put(latest_key(name), pointer)
     return Compaction(
         manifest=manifest,
         checkpoint=checkpoint,

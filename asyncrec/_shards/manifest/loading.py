@@ -38,6 +38,7 @@ from asyncrec.storage._resuming_source import ResumingSource
 
 __all__ = [
     "LEAST_GRACE",
+    "MOST_POINTER_BYTES",
     "ListedManifest",
     "LoadedManifest",
     "find_history",
@@ -62,7 +63,7 @@ _TOGETHER = 128
 # Entries that are held as objects, before they become columns: so many, or one for eight that are columns already.
 _LEAST_MERGED = 4096
 _STEP = 1 << 20
-_MOST_POINTER = 1 << 16
+MOST_POINTER_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
@@ -240,7 +241,7 @@ async def read_pointer(folder: Storage, key: str) -> tuple[int, str]:
         ObjectNotFoundError: there is none.
         ManifestError: it names none.
     """
-    content = await folder.get(key, max_bytes=_MOST_POINTER)
+    content = await folder.get(key, max_bytes=MOST_POINTER_BYTES)
     try:
         found = checkpoint_of(json.loads(content)["checkpoint"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

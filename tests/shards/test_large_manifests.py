@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import gc
 from asyncio.events import Handle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import thread_time
 
 import pytest
 
 import asyncrec
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import closing_segment_key
-from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar
+from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.storage._local.storage import LocalStorage
 
@@ -58,14 +61,18 @@ def entry(number: int) -> ShardEntry:
     return ShardEntry(path=path, records=3, bytes=123, crc32c=number, compression="", committed=TIME)
 
 
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    """One whose manifest names thousands of shards; where their files are, nobody asks."""
-    segment = Segment(writer="early", time=TIME, closed=True, add=tuple(map(entry, range(SHARDS))))
-    path = tmp_path / closing_segment_key("pages", "early")
+def dataset_of(folder: Path, entries: Iterable[ShardEntry]) -> Path:
+    """One whose manifest names these; where their files are, nobody asks."""
+    segment = Segment(writer="early", time=TIME, closed=True, add=tuple(entries))
+    path = folder / closing_segment_key("pages", "early")
     path.parent.mkdir(parents=True)
     path.write_bytes(segment.encode())
-    return tmp_path / "pages"
+    return folder / "pages"
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    return dataset_of(tmp_path, map(entry, range(SHARDS)))
 
 
 def longest(held: list[float]) -> float:
@@ -100,3 +107,21 @@ async def test_committing_thousands_at_once(tmp_path: Path, held: list[float]) -
         assert longest(held) < MOST_SECONDS
     assert longest(held) < MOST_SECONDS
     assert len((await asyncrec.read_manifest(tmp_path / "pages")).shards) == SHARDS
+
+
+def with_sidecars_of_others(entry: ShardEntry) -> ShardEntry:
+    """As a copy's are named: by a writer that is none of its data set's."""
+    index, keys = (f"_{kind}/{entry.path.replace('early', 'source')}.{kind}" for kind in ("index", "keys"))
+    return replace(entry, index=Sidecar(path=index, bytes=1, crc32c=1), keys=Sidecar(path=keys, bytes=1, crc32c=1))
+
+
+async def test_giving_a_writer_up_where_indexes_and_keys_are_named_by_others(tmp_path: Path, held: list[float]) -> None:
+    dataset_of(tmp_path, map(with_sidecars_of_others, map(entry, range(3 * SHARDS))))
+    unlisted = tmp_path / "pages-dead-000000.tfrecord"
+    unlisted.touch()
+    header = JobHeader(kind="rolling", name="pages", writer="dead", url="pages", key="pages", metadata={})
+    await asyncio.sleep(0)
+    held.clear()
+    assert await abandon(LocalStorage(tmp_path), header, plain=False)
+    assert longest(held) < MOST_SECONDS
+    assert not unlisted.exists()

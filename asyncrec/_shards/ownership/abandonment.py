@@ -62,7 +62,10 @@ async def delete_unlisted(folder: Storage, header: JobHeader, *, plain: bool) ->
     taken: dict[int, bool] = {}
 
     async def is_own(key: str, shard: str) -> bool:
-        if not header.makes(shard, plain=plain) or history.rows_naming(key):
+        if not header.makes(shard, plain=plain):
+            return False
+        listed = await in_thread(history.rows_naming, key)
+        if listed:
             return False
         maker, rolling = maker_of(name, shard) or (None, False)
         if maker is not None and not rolling:

@@ -11,11 +11,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
-from asyncrec._framing.compression import detect_compression
-from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._framing.measuring import FrameMeter
 from asyncrec._native import native
 from asyncrec._records.position import BEGINNING, Position
+from asyncrec._records.reading.frame_scan import compression_of
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._shards.writing.framed_batch import FramedBatch
 from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch
@@ -123,7 +122,6 @@ async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncItera
         if folder is not None:
             file = await in_thread(open_file, folder, shard.key)
             stack.push_async_callback(surely_in_thread, file.close)
-            head = await in_thread(file.read, HEADER_BYTES, 0)
-            if detect_compression(head):
+            if await in_thread(compression_of, file):
                 file = None
         yield _FrameReader(selection, shard, stack, file)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -17,8 +19,9 @@ from tool_data import change, data_names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import FormatError
+from asyncrec.errors import FormatError, StorageError
 from asyncrec.storage._base import ByteSource, Storage
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing import FlakyStorage
 
 pytestmark = pytest.mark.anyio
@@ -164,6 +167,29 @@ async def test_a_file_that_is_cut_while_it_is_read_is_told_so(tmp_path: Path) ->
 
     (shard,) = (await tools.verify(path, progress=cut)).shards
     assert [(problem.kind, "it was cut to" in problem.message) for problem in shard.problems] == [("unreadable", True)]
+
+
+class FailingDisk:
+    """`os`, but that no file can be read at its beginning."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        if position == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return os.pread(fd, size, position)
+
+
+async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_path(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "a.tfrecord", [b"x" * 1000] * 40)
+    storage = LocalStorage(tmp_path, system=FailingDisk())
+    (shard,) = (await tools.verify("a.tfrecord", storage=storage)).shards
+    (problem,) = shard.problems
+    assert problem.kind == "unreadable"
+    assert "a.tfrecord" in problem.message
+    with pytest.raises(StorageError, match=r"a\.tfrecord.*Input/output error"):
+        await tools.reshard("a.tfrecord", tmp_path / "new" / "pages", storage=storage)
 
 
 @pytest.mark.parametrize("jobs", [1, 3])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
-from asyncrec._framing.compression import Decompressor, detect_compression
+from asyncrec._framing.compression import CompressionType, Decompressor, detect_compression
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec._framing.measuring import FrameMeter
@@ -22,7 +22,7 @@ from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-__all__ = ["FrameScan", "scan_object", "scan_source"]
+__all__ = ["FrameScan", "compression_of", "scan_object", "scan_source"]
 
 Advance = Callable[[int], None]
 
@@ -160,9 +160,8 @@ async def scan_object(
             return scan, source.info
     file = await in_thread(open_file, folder, key)
     try:
-        compression = (
-            detect_compression(await in_thread(file.read, HEADER_BYTES, 0)) if compression is None else compression
-        )
+        if compression is None:
+            compression = await in_thread(compression_of, file)
         scan = FrameScan(compression, verify=verify, sizes=sizes)
         while scan.bytes < file.info.size:
             told = scan.bytes
@@ -174,9 +173,14 @@ async def scan_object(
     return scan, file.info
 
 
-def _head_of(file: OpenFile) -> bytes:
+def compression_of(file: OpenFile) -> CompressionType:
+    """Look at how a file is compressed. Blocks.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
     with mapped_errors("reading", file.shown):
-        return file.read(HEADER_BYTES, 0)
+        return detect_compression(file.read(HEADER_BYTES, 0))
 
 
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:

@@ -63,6 +63,7 @@ class _FrameReader:
         self._shard = shard
         self._stack = stack
         self._file = file
+        self._etag: str | None = None  # of the file, once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None
@@ -72,12 +73,13 @@ class _FrameReader:
 
         Raises:
             FormatError: damage, as a `RecordReader` tells it.
+            ObjectChangedError: it is no longer the file that was opened.
         """
         if self._file is not None:
             batch = await in_thread(self._next_frames, self._file)
             if batch is not None or self._offset == self._file.info.size:
                 return batch
-            self._file = None
+            self._etag, self._file = self._file.info.etag, None
         if self._reader is None:
             begun = self._offset > 0
             self._reader = await open_reader_at(
@@ -85,6 +87,7 @@ class _FrameReader:
                 self._shard.key,
                 Position(self._offset, 0, self._record) if begun else BEGINNING,
                 path=self._shard.display_path,
+                etag=self._etag,
                 compression="" if begun else "auto",
             )
             self._stack.push_async_callback(self._reader.aclose)

@@ -41,6 +41,10 @@ def _nobody(size: int) -> None:
     """Tell nobody how far it is."""
 
 
+def _any(info: ObjectInfo) -> None:
+    """Read whatever is there."""
+
+
 class FrameScan:
     """Measures the records of an object by its bytes, which it takes in order. Its methods are for a worker thread.
 
@@ -140,6 +144,7 @@ async def scan_object(
     compression: str | None = None,
     verify: bool,
     sizes: bool = True,
+    check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
     """Read an object from its beginning to its end; also returned is what the store says of it.
@@ -147,6 +152,7 @@ async def scan_object(
     Args:
         compression: of the object; `None` to look at it.
         verify, sizes: as for `FrameScan`.
+        check: called with what the store says of it, before anything is read; it may raise.
         advance: called with the bytes read since the last call.
 
     Raises:
@@ -156,10 +162,12 @@ async def scan_object(
     folder = local_folder(storage)
     if folder is None:
         async with ResumingSource(storage, key) as source:
+            check(source.info)
             scan = await scan_source(source, compression=compression, verify=verify, sizes=sizes, advance=advance)
             return scan, source.info
     file = await in_thread(open_file, folder, key)
     try:
+        check(file.info)
         if compression is None:
             compression = await in_thread(compression_of, file)
         scan = FrameScan(compression, verify=verify, sizes=sizes)

@@ -302,3 +302,33 @@ async def test_damage_that_went_away_is_none_and_the_index_is_compared_all_the_s
     report = await tools.verify("pages", jobs=2, storage=flaky)
     assert flaky.reads == 2
     assert [[problem.kind for problem in each.problems] for each in report.shards] == [[], ["index"], []]
+
+
+class SlowDisk:
+    """`os`, but that each read takes a second of a clock that is ours."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        self.now += 1
+        return os.pread(fd, size, position)
+
+
+async def test_a_disk_that_is_slow_is_read_in_short_hops_between_which_it_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncrec.write_records(tmp_path / "a.tfrecord", [bytes(1 << 20)] * 7)
+    disk = SlowDisk()
+    monkeypatch.setattr("asyncrec._records.reading.frame_scan.time", disk)
+    with anyio.CancelScope() as scope:
+        storage = LocalStorage(tmp_path, system=disk)
+        await tools.verify("a.tfrecord", storage=storage, progress=lambda done, total: scope.cancel())
+    assert scope.cancelled_caught
+    assert disk.now == 2  # the first bytes, and one block

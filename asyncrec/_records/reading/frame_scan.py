@@ -6,6 +6,7 @@ by side, each on a core of its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
@@ -30,6 +31,9 @@ Advance = Callable[[int], None]
 # and does so three times for each block.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
+# What takes longer, of a slow disk or of data that decompress to a thousand times as much, goes on in another hop:
+# whoever cancels a scan waits no longer.
+_HOP_SECONDS = 0.05
 # Of another store: of one read, and of the hop after it. A scan holds two such blocks.
 _READ_BYTES = 2 << 20
 # Of compressed data less is read before a hop decompresses it, in steps that stay in the processor's cache.
@@ -194,6 +198,7 @@ def compression_of(file: OpenFile) -> CompressionType:
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:
     """Read on in a file, and scan what is read. Blocks."""
     until = min(scan.bytes + _HOP_BYTES, file.info.size)
+    deadline = time.perf_counter() + _HOP_SECONDS
     while scan.bytes < until:
         with mapped_errors("reading", f"{file.shown}, offset {scan.bytes:,}"):
             block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
@@ -202,3 +207,5 @@ def _feed_from(file: OpenFile, scan: FrameScan) -> None:
                 f"{file.shown}: it was cut to {scan.bytes:,} bytes while it was read; it had {file.info.size:,}"
             )
         scan.feed(block)
+        if time.perf_counter() > deadline:
+            break

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._framing.measuring import FrameMeter
 from asyncrec._native import native
 from asyncrec._records.position import BEGINNING, Position
@@ -26,7 +27,7 @@ from asyncrec.tools._selection import SelectedShard, Selection
 
 __all__ = ["FramedRecords"]
 
-# Of one hop to a thread; twice as much each time that a record is longer than that.
+# Of one hop to a thread; a record that is longer is read again, by itself.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -108,7 +109,7 @@ class _FrameReader:
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
             if meter.error is not None or len(block) < size:  # damaged, or cut: whoever reads records tells how
                 return None
-            size *= 2
+            size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None
 
 

@@ -142,6 +142,32 @@ async def test_a_source_that_is_changed_while_it_is_read_is_told_so(tmp_path: Pa
     assert not [each for each in tmp_path.rglob("pages*") if each.is_file()]
 
 
+class CountingDisk:
+    """`os`, but that it counts the bytes that are read, and knows the longest read."""
+
+    def __init__(self) -> None:
+        self.bytes = self.most = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        block = os.pread(fd, size, position)
+        self.bytes += len(block)
+        self.most = max(self.most, len(block))
+        return block
+
+
+async def test_of_a_record_longer_than_a_block_no_more_is_read_than_the_record(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "a.tfrecord", [bytes(9 << 20)] * 3)
+    disk = CountingDisk()
+    storage = LocalStorage(tmp_path, system=disk)
+    await tools.reshard("a.tfrecord", tmp_path / "new" / "pages", num_shards=1, jobs=1, storage=storage)
+    assert disk.most < (9 << 20) + 100
+    count = 27 << 20  # by num_shards they are counted before
+    assert disk.bytes < 2 * count + (3 << 20) + 1000
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 async def test_cancelled_it_leaves_nothing(storage: Storage, jobs: int) -> None:
     await write_pages(storage, "from/pages", records=60)

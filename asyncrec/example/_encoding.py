@@ -79,7 +79,7 @@ class Encoder:
         self._exact = [(name, _exact_type(features[name]), convert) for name, convert, _ in self._plain]
         self._template = {name: _for_c(features[name], default) for name, _, default in self._plain}
         texts = [name for name, kind, _ in self._exact if kind is str or kind is bytes]
-        others = [name for name, _, _ in self._exact if name not in texts]
+        others = [name for name, kind, _ in self._exact if kind is not str and kind is not bytes]
         types = {name: kind for name, kind, _ in self._exact}
         self._texts = len(texts)
         self._types = tuple([types[name] for name in texts + others])

@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
-from asyncrec._framing.compression import detect_compression
-from asyncrec._framing.frames import HEADER_BYTES
+from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._framing.measuring import FrameMeter
 from asyncrec._native import native
 from asyncrec._records.position import BEGINNING, Position
+from asyncrec._records.reading.frame_scan import compression_of
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._shards.writing.framed_batch import FramedBatch
 from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch
@@ -27,7 +27,7 @@ from asyncrec.tools._selection import SelectedShard, Selection
 
 __all__ = ["FramedRecords"]
 
-# Of one hop to a thread; twice as much each time that a record is longer than that.
+# Of one hop to a thread; a record that is longer is read again, by itself.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -64,6 +64,7 @@ class _FrameReader:
         self._shard = shard
         self._stack = stack
         self._file = file
+        self._etag: str | None = None  # of the file, once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None
@@ -73,12 +74,13 @@ class _FrameReader:
 
         Raises:
             FormatError: damage, as a `RecordReader` tells it.
+            ObjectChangedError: it is no longer the file that was opened.
         """
         if self._file is not None:
             batch = await in_thread(self._next_frames, self._file)
             if batch is not None or self._offset == self._file.info.size:
                 return batch
-            self._file = None
+            self._etag, self._file = self._file.info.etag, None
         if self._reader is None:
             begun = self._offset > 0
             self._reader = await open_reader_at(
@@ -86,6 +88,7 @@ class _FrameReader:
                 self._shard.key,
                 Position(self._offset, 0, self._record) if begun else BEGINNING,
                 path=self._shard.display_path,
+                etag=self._etag,
                 compression="" if begun else "auto",
             )
             self._stack.push_async_callback(self._reader.aclose)
@@ -106,7 +109,7 @@ class _FrameReader:
                 return FramedBatch(memoryview(block)[: meter.offset], lengths)
             if meter.error is not None or len(block) < size:  # damaged, or cut: whoever reads records tells how
                 return None
-            size *= 2
+            size = len(block) + meter.wanted + FRAME_OVERHEAD
         return None
 
 
@@ -123,7 +126,6 @@ async def _open_frames(selection: Selection, shard: SelectedShard) -> AsyncItera
         if folder is not None:
             file = await in_thread(open_file, folder, shard.key)
             stack.push_async_callback(surely_in_thread, file.close)
-            head = await in_thread(file.read, HEADER_BYTES, 0)
-            if detect_compression(head):
+            if await in_thread(compression_of, file):
                 file = None
         yield _FrameReader(selection, shard, stack, file)

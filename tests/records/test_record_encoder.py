@@ -15,6 +15,7 @@ import asyncrec
 from asyncrec import FixedLen, Schema, VarLen, encode_example
 from asyncrec.errors import ArgumentError, DecodeError, SchemaError
 from asyncrec.example import Sequence, Sparse, SparseArrays
+from asyncrec.example._encoding import Encoder
 
 pytestmark = pytest.mark.anyio
 
@@ -114,9 +115,9 @@ async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
-    encode, decode = Schema.encode, Schema.decode
+    encode, decode = Encoder.encode, Schema.decode
 
-    def encoding(self: Schema, values: Any) -> bytes:
+    def encoding(self: Encoder, values: Any) -> bytes:
         threads.append(get_ident())
         return encode(self, values)
 
@@ -124,7 +125,7 @@ async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
         threads.append(get_ident())
         return decode(self, record)
 
-    monkeypatch.setattr(Schema, "encode", encoding)
+    monkeypatch.setattr(Encoder, "encode", encoding)
     monkeypatch.setattr(Schema, "decode", decoding)
     schema = Schema(
         {

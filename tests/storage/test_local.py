@@ -178,15 +178,23 @@ async def test_an_error_of_writing_says_what_to_do(
         ("pread", errno.EIO, StorageError),
     ],
 )
+@pytest.mark.parametrize(("in_memory", "size"), [(False, 2 << 20), (True, 2 << 20), (True, 1000)])
 async def test_an_error_of_reading_names_the_file(
-    tmp_path: Path, function: str, code: int, kind: type[StorageError]
+    tmp_path: Path,
+    lives_in_memory: Callable[[bool], None],
+    function: str,
+    code: int,
+    kind: type[StorageError],
+    in_memory: bool,
+    size: int,
 ) -> None:
+    lives_in_memory(in_memory)
     (tmp_path / "x").write_bytes(bytes(3 << 20))
     storage = LocalStorage(tmp_path, system=System(on(function, code)))
     descriptors = open_files()
     with pytest.raises(kind, match=f"{tmp_path}/x"):
         async with storage.open_source("x") as source:
-            await source.receive(2 << 20)
+            await source.receive(size)
     assert open_files() == descriptors
 
 

@@ -7,6 +7,7 @@ from tool_data import change, names, write_pages
 
 import asyncrec
 from asyncrec import tools
+from asyncrec.errors import ObjectChangedError
 from asyncrec.storage._base import Storage
 
 pytestmark = pytest.mark.anyio
@@ -46,3 +47,14 @@ async def test_the_layouts_of_others(storage: Storage) -> None:
     assert (await tools.index("d/a.tfrecord", layout="dali", storage=storage)).kept == ["d/a.tfrecord.idx"]
     with pytest.raises(ValueError, match="asyncrec, tfrecord, dali"):
         await tools.index("d", layout="mine", storage=storage)
+
+
+@pytest.mark.parametrize("rewritten", ["", "GZIP"])
+async def test_a_shard_that_was_rewritten_is_told_so_and_not_that_it_is_damaged(
+    storage: Storage, rewritten: str
+) -> None:
+    await write_pages(storage, compression="GZIP" if not rewritten else "")
+    shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1].path
+    await asyncrec.write_records(shard, [b"x"] * 3, compression=rewritten, storage=storage)
+    with pytest.raises(ObjectChangedError, match="the data set was rewritten"):
+        await tools.index("pages", force=True, storage=storage)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -17,8 +19,9 @@ from tool_data import change, data_names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import FormatError
+from asyncrec.errors import FormatError, StorageError
 from asyncrec.storage._base import ByteSource, Storage
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing import FlakyStorage
 
 pytestmark = pytest.mark.anyio
@@ -166,6 +169,29 @@ async def test_a_file_that_is_cut_while_it_is_read_is_told_so(tmp_path: Path) ->
     assert [(problem.kind, "it was cut to" in problem.message) for problem in shard.problems] == [("unreadable", True)]
 
 
+class FailingDisk:
+    """`os`, but that no file can be read at its beginning."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        if position == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return os.pread(fd, size, position)
+
+
+async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_path(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "a.tfrecord", [b"x" * 1000] * 40)
+    storage = LocalStorage(tmp_path, system=FailingDisk())
+    (shard,) = (await tools.verify("a.tfrecord", storage=storage)).shards
+    (problem,) = shard.problems
+    assert problem.kind == "unreadable"
+    assert "a.tfrecord" in problem.message
+    with pytest.raises(StorageError, match=r"a\.tfrecord.*Input/output error"):
+        await tools.reshard("a.tfrecord", tmp_path / "new" / "pages", storage=storage)
+
+
 @pytest.mark.parametrize("jobs", [1, 3])
 async def test_verify_reads_as_many_shards_at_once_as_it_has_jobs(storage: Storage, jobs: int) -> None:
     await write_pages(storage, records=60)
@@ -276,3 +302,33 @@ async def test_damage_that_went_away_is_none_and_the_index_is_compared_all_the_s
     report = await tools.verify("pages", jobs=2, storage=flaky)
     assert flaky.reads == 2
     assert [[problem.kind for problem in each.problems] for each in report.shards] == [[], ["index"], []]
+
+
+class SlowDisk:
+    """`os`, but that each read takes a second of a clock that is ours."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        self.now += 1
+        return os.pread(fd, size, position)
+
+
+async def test_a_disk_that_is_slow_is_read_in_short_hops_between_which_it_can_be_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncrec.write_records(tmp_path / "a.tfrecord", [bytes(1 << 20)] * 7)
+    disk = SlowDisk()
+    monkeypatch.setattr("asyncrec._records.reading.frame_scan.time", disk)
+    with anyio.CancelScope() as scope:
+        storage = LocalStorage(tmp_path, system=disk)
+        await tools.verify("a.tfrecord", storage=storage, progress=lambda done, total: scope.cancel())
+    assert scope.cancelled_caught
+    assert disk.now == 2  # the first bytes, and one block

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ from tool_data import change, data_names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import FormatError
+from asyncrec.errors import FormatError, ObjectChangedError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import LocalStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +99,73 @@ async def test_damage_is_told_with_its_place_and_nothing_is_left(storage: Storag
     assert (error.record, error.offset) == (at // 1016, at // 1016 * 1016)
     assert "a.tfrecord" in str(error)
     assert await data_names(storage, "new/") == []
+
+
+class ChangingDisk:
+    """`os`, but that a file is changed when it has been read up to a byte."""
+
+    def __init__(self, at: int, change: Callable[[], None]) -> None:
+        self.at = at
+        self.change = change
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        if position == self.at:
+            self.change()
+        return os.pread(fd, size, position)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("how", ["cut", "replaced"])
+async def test_a_source_that_is_changed_while_it_is_read_is_told_so(tmp_path: Path, jobs: int, how: str) -> None:
+    block = (1 << 20) // 1024 * 1024  # whole frames
+    source = tmp_path / "a.tfrecord"
+    await asyncrec.write_records(source, [b"x" * 1008] * 4096)
+    if how == "replaced":  # by a whole one, when the old one was found to be damaged
+        other = tmp_path / "b.tfrecord"
+        await asyncrec.write_records(other, [b"y" * 1008] * 4096)
+        with source.open("r+b") as file:
+            file.seek(block + 14)
+            file.write(b"?")
+
+    def change() -> None:
+        if how == "cut":
+            os.truncate(source, block)
+        elif other.exists():
+            other.replace(source)
+
+    storage = LocalStorage(tmp_path, system=ChangingDisk(block, change))
+    with pytest.raises(ObjectChangedError, match=r"a\.tfrecord"):
+        await tools.reshard("a.tfrecord", tmp_path / "new" / "pages", jobs=jobs, storage=storage)
+    assert not [each for each in tmp_path.rglob("pages*") if each.is_file()]
+
+
+class CountingDisk:
+    """`os`, but that it counts the bytes that are read, and knows the longest read."""
+
+    def __init__(self) -> None:
+        self.bytes = self.most = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        block = os.pread(fd, size, position)
+        self.bytes += len(block)
+        self.most = max(self.most, len(block))
+        return block
+
+
+async def test_of_a_record_longer_than_a_block_no_more_is_read_than_the_record(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "a.tfrecord", [bytes(9 << 20)] * 3)
+    disk = CountingDisk()
+    storage = LocalStorage(tmp_path, system=disk)
+    await tools.reshard("a.tfrecord", tmp_path / "new" / "pages", num_shards=1, jobs=1, storage=storage)
+    assert disk.most < (9 << 20) + 100
+    count = 27 << 20  # by num_shards they are counted before
+    assert disk.bytes < 2 * count + (3 << 20) + 1000
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -6,10 +6,11 @@ by side, each on a core of its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
-from asyncrec._framing.compression import Decompressor, detect_compression
+from asyncrec._framing.compression import CompressionType, Decompressor, detect_compression
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec._framing.measuring import FrameMeter
@@ -22,7 +23,7 @@ from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-__all__ = ["FrameScan", "scan_object", "scan_source"]
+__all__ = ["FrameScan", "compression_of", "scan_object", "scan_source"]
 
 Advance = Callable[[int], None]
 
@@ -30,6 +31,9 @@ Advance = Callable[[int], None]
 # and does so three times for each block.
 _HOP_BYTES = 16 << 20
 _BLOCK_BYTES = 2 << 20
+# What takes longer, of a slow disk or of data that decompress to a thousand times as much, goes on in another hop:
+# whoever cancels a scan waits no longer.
+_HOP_SECONDS = 0.05
 # Of another store: of one read, and of the hop after it. A scan holds two such blocks.
 _READ_BYTES = 2 << 20
 # Of compressed data less is read before a hop decompresses it, in steps that stay in the processor's cache.
@@ -39,6 +43,10 @@ _INFLATE_STEP = 256 << 10
 
 def _nobody(size: int) -> None:
     """Tell nobody how far it is."""
+
+
+def _any(info: ObjectInfo) -> None:
+    """Read whatever is there."""
 
 
 class FrameScan:
@@ -140,6 +148,7 @@ async def scan_object(
     compression: str | None = None,
     verify: bool,
     sizes: bool = True,
+    check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
     """Read an object from its beginning to its end; also returned is what the store says of it.
@@ -147,6 +156,7 @@ async def scan_object(
     Args:
         compression: of the object; `None` to look at it.
         verify, sizes: as for `FrameScan`.
+        check: called with what the store says of it, before anything is read; it may raise.
         advance: called with the bytes read since the last call.
 
     Raises:
@@ -156,13 +166,14 @@ async def scan_object(
     folder = local_folder(storage)
     if folder is None:
         async with ResumingSource(storage, key) as source:
+            check(source.info)
             scan = await scan_source(source, compression=compression, verify=verify, sizes=sizes, advance=advance)
             return scan, source.info
     file = await in_thread(open_file, folder, key)
     try:
-        compression = (
-            detect_compression(await in_thread(file.read, HEADER_BYTES, 0)) if compression is None else compression
-        )
+        check(file.info)
+        if compression is None:
+            compression = await in_thread(compression_of, file)
         scan = FrameScan(compression, verify=verify, sizes=sizes)
         while scan.bytes < file.info.size:
             told = scan.bytes
@@ -174,14 +185,20 @@ async def scan_object(
     return scan, file.info
 
 
-def _head_of(file: OpenFile) -> bytes:
+def compression_of(file: OpenFile) -> CompressionType:
+    """Look at how a file is compressed. Blocks.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
     with mapped_errors("reading", file.shown):
-        return file.read(HEADER_BYTES, 0)
+        return detect_compression(file.read(HEADER_BYTES, 0))
 
 
 def _feed_from(file: OpenFile, scan: FrameScan) -> None:
     """Read on in a file, and scan what is read. Blocks."""
     until = min(scan.bytes + _HOP_BYTES, file.info.size)
+    deadline = time.perf_counter() + _HOP_SECONDS
     while scan.bytes < until:
         with mapped_errors("reading", f"{file.shown}, offset {scan.bytes:,}"):
             block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
@@ -190,3 +207,5 @@ def _feed_from(file: OpenFile, scan: FrameScan) -> None:
                 f"{file.shown}: it was cut to {scan.bytes:,} bytes while it was read; it had {file.info.size:,}"
             )
         scan.feed(block)
+        if time.perf_counter() > deadline:
+            break

@@ -231,6 +231,7 @@ async def open_reader_at(
     position: Position,
     *,
     path: str,
+    etag: str | None = None,
     compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
     verify: bool = True,
     on_corrupt: OnCorrupt = "raise",
@@ -244,13 +245,14 @@ async def open_reader_at(
 
     Args:
         path: for messages.
+        etag: of the version to read, if one was read before; another one is an ObjectChangedError.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
         inflate_bytes: of one record batch of a compressed object, about.
         read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
             the last one opened by a task is the first to be closed.
     """
     options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size, inflate_bytes, boundaries)
-    source = ResumingSource(storage, key, start=position.offset, read_ahead=read_ahead)
+    source = ResumingSource(storage, key, start=position.offset, etag=etag, read_ahead=read_ahead)
     stack = AsyncExitStack()
     try:
         return await _begin(stack, source, compression, options, position, path=path, remote=storage.read_ahead > 0)

@@ -62,10 +62,9 @@ class RecordEncoder:
         self._validate = validate
         self._seen = 0
         self._turns = Turns()
-        self._encode: Callable[[Mapping[str, Any]], bytes] = encode_example if schema is None else schema.encode
-        self._encode_small = (
-            None if schema is None else Encoder(schema.features, allow_extra=schema.allow_extra).encode_small
-        )
+        encoder = None if schema is None else Encoder(schema.features, allow_extra=schema.allow_extra)
+        self._encode: Callable[[Mapping[str, Any]], bytes] = encode_example if encoder is None else encoder.encode
+        self._encode_small = None if encoder is None else encoder.encode_small
 
     async def take(self, record: Record, key: Key = None) -> tuple[bytes, Key]:
         """The record to be written and its key; what is large is encoded or looked at in a thread, and others run

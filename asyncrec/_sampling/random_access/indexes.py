@@ -8,6 +8,7 @@ shard once, lengths only. It is not written back: a data set is its writers' to 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import numpy as np
 from crc32c import crc32c
@@ -170,9 +171,15 @@ async def scan_shard(folder: Storage, entry: ShardEntry, *, sizes: bool = True) 
     """
     path = join(folder.root, entry.path)
     try:
-        scan, info = await scan_object(folder, entry.path, compression=entry.compression, verify=False, sizes=sizes)
+        scan, _ = await scan_object(
+            folder,
+            entry.path,
+            compression=entry.compression,
+            verify=False,
+            sizes=sizes,
+            check=partial(check_size, path, entry),
+        )
     except FormatError as error:
         error.path = path
         raise
-    check_size(path, entry, info)
     return scan

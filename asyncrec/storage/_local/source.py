@@ -124,7 +124,8 @@ class LocalSource(ByteSource):
     def _cached(self, wanted: int) -> bytes | None:
         """Read from the page cache, without waiting; `None` where it is not there, or is not to be asked."""
         if self._in_memory and wanted <= _MOST_FROM_MEMORY:
-            return self._read_whole(self._position, wanted) or None
+            with mapped_errors("reading", f"{self._place.shown}, offset {self._position:,}"):
+                return self._read_whole(self._position, wanted) or None
         if self._hops:
             self._hops -= self._hops > 0
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 __all__ = ["CoveredNames"]
 
@@ -50,12 +50,6 @@ class CoveredNames:
         return (self.ranges, self.others, self.fences) == (other.ranges, other.others, other.fences)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __iter__(self) -> Iterator[str]:
-        for writer, ranges in self.ranges.items():
-            for first, last in ranges:
-                yield from (f"{writer}-{number:06d}.jsonl" for number in range(first, last + 1))
-        yield from self.others
 
     def may_go(self, name: str) -> bool:
         """Whether the segment of this name may be deleted: it is covered, and decides nothing by its name."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, COMMITS, History
 from asyncrec._shards.manifest.segment import Segment
-from asyncrec._shards.manifest.shard_columns import Added, ShardColumns, micros_of
+from asyncrec._shards.manifest.shard_columns import LACKS, Added, ShardColumns, micros_of
 from asyncrec._shards.manifest.texts import TextColumn
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _settled(history: History, groups: dict[bytes, tuple[int, int]]) -> History:
 
 def _row_identity(shards: ShardColumns, row: int) -> int:
     numbers = shards.numbers
-    crc32c = None if numbers["flags"][row] & 4 else int(numbers["crc32c"][row])
+    crc32c = None if numbers["flags"][row] & LACKS["crc32c"] else int(numbers["crc32c"][row])
     return shard_identity(shards.paths[row], int(numbers["records"][row]), int(numbers["bytes"][row]), crc32c)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BY_WRITER",
     "COMPRESSIONS",
+    "LACKS",
     "NUMBERS",
     "PLAIN_WRITER",
     "Added",
@@ -36,7 +37,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
 # The lowest two bits of a row's flags are its compression; then what it lacks.
-_LACKS: Final = {
+LACKS: Final = {
     name: 1 << 2 + bit
     for bit, name in enumerate(
         ("crc32c", "index_bytes", "index_crc32c", "keys_bytes", "keys_crc32c", "first", "last", "committed")
@@ -128,10 +129,10 @@ class ShardColumns:
         flags, path = cell["flags"], self.paths[row]
 
         def given(name: str) -> Any:
-            return None if flags & _LACKS[name] else cell[name]
+            return None if flags & LACKS[name] else cell[name]
 
         def time(name: str) -> str | None:
-            return None if flags & _LACKS[name] else format_micros(cell[name])
+            return None if flags & LACKS[name] else format_micros(cell[name])
 
         def sidecar(kind: str) -> Sidecar | None:
             name = self._sidecar_name(kind, cell[kind], path, writer)
@@ -226,7 +227,7 @@ def _cells(entry: ShardEntry) -> dict[str, Any]:
         "committed": micros_of(entry.committed) if entry.committed else None,
     }
     flags = COMPRESSIONS.index(entry.compression)
-    for name, bit in _LACKS.items():
+    for name, bit in LACKS.items():
         if cells[name] is None:
             cells[name] = 0
             flags |= bit

@@ -235,7 +235,10 @@ class UnfinishedFile:
                 )
 
     def remove_durably(self) -> bool:
-        """Abandon it; returns whether nothing of it is left, and no power cut brings it back."""
+        """Abandon it; returns whether nothing of it is left, and no power cut brings it back.
+
+        Not for one that was abandoned before, whose removal nobody has made durable.
+        """
         if self.acknowledged or not self.there:
             return not self.acknowledged
         self.abandon()

@@ -109,8 +109,8 @@ async def reshard(
         memory_limit: bytes of records held to be sorted; beyond it they go to ``temporary_folder``, which needs room
             for all of them.
         jobs: with 2 and more, what comes next is read and checked in a worker thread while the last is written; shards
-            that have to be counted first are counted so many at once. As many as this process may use processors. What
-            is written is the same; sorting is in one thread.
+            that have to be counted first are counted so many at once. As many as this process may use processors. The
+            shards hold the same whatever the number; sorting is in one thread.
 
     Raises:
         FormatError: the source is damaged; nothing is left of the target.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -35,12 +36,19 @@ async def write_source(storage: Storage, compression: str) -> None:
 
 
 async def written(storage: Storage, name: str) -> list[bytes]:
-    """What lies in the folder of a data set, in the order of its shards, without the names, which are made up."""
+    """What lies in the folder of a data set, in the order of its shards, without the names, which are made up.
+
+    Compressed shards are given inflated and without the index of their blocks: how many bytes a compressor makes of the
+    same records depends on the pieces in which it is given them, and so on which thread was first.
+    """
     manifest = await asyncrec.read_manifest(f"{name}/pages", storage=storage)
     found = []
     for shard in manifest.shards:
-        sidecars = [each.path for each in (shard.index, shard.keys) if each is not None]
-        found += [await storage.get(f"{name}/{path}") for path in (shard.path, *sidecars)]
+        assert shard.index is not None
+        content = await storage.get(f"{name}/{shard.path}")
+        found.append(gzip.decompress(content) if shard.compression else content)
+        found += [await storage.get(f"{name}/{shard.index.path}")] if not shard.compression else []
+        found += [await storage.get(f"{name}/{shard.keys.path}")] if shard.keys is not None else []
     return found
 
 

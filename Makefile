@@ -39,6 +39,8 @@ SEAWEEDFS_READY := .venv-seaweedfs/.ready
 AZURITE_READY := .venv-azurite/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of processes, and each would compile all that it imports where Python may not keep what it did.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'

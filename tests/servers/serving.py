@@ -211,6 +211,7 @@ class Server:
             if how == "reset":
                 return self.cut(request)
             if how == "answer":
+                await self.body(request)  # or a client that has its answer leaves while it is still sending
                 return web.Response(status=self.page[0], text=self.page[1], content_type="application/json")
             if how == "page":
                 await self.body(request)

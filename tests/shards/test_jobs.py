@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
@@ -929,7 +930,8 @@ async def test_what_was_taken_back_is_durably_gone_before_the_header_is(
 ) -> None:
     """Or a power cut could bring back an index of which nobody knows whose it was."""
     calls: list[tuple[str, str]] = []
-    unlink, sync = os.unlink, Disk.sync_folder
+    unlink, sync, link = os.unlink, Disk.sync_folder, Disk.link
+    published = threading.Event()
 
     def unlink_and_tell(path: str, **options: Any) -> None:
         unlink(path, **options)
@@ -939,8 +941,17 @@ async def test_what_was_taken_back_is_durably_gone_before_the_header_is(
         sync(disk, path)
         calls.append(("sync", os.path.join(path, "")))
 
+    def link_one_after_the_other(disk: Disk, partial: str, path: str) -> bool:
+        if path.endswith("00001-of-00002.tfrecord"):
+            assert published.wait(60)
+        linked = link(disk, partial, path)
+        if path.endswith("00000-of-00002.tfrecord"):
+            published.set()
+        return linked
+
     monkeypatch.setattr(os, "unlink", unlink_and_tell)
     monkeypatch.setattr(Disk, "sync_folder", sync_and_tell)
+    monkeypatch.setattr(Disk, "link", link_one_after_the_other)
     with pytest.raises(ObjectExistsError):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=2, writer_id="w") as writer:
             await writer.write_many([b"x"] * 4)

@@ -61,6 +61,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(vars(retry.DEFAULT), "attempts", 3)
 
 
+@pytest.fixture
+def patient(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer may take its time, on a machine that has much else to do: where none is withheld on purpose."""
+    place.options.pop("read_timeout", None)
+    monkeypatch.setattr("asyncrec_gcs.session._STALLED", 30)
+
+
 class _NoJitter(random.Random):
     """The back-off counts, and does not sleep."""
 

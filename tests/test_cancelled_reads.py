@@ -88,7 +88,7 @@ class Cancelling:
 
 
 # Where there are more, so many of them are drawn.
-MOST_WAITS = 60
+MOST_WAITS = 25
 
 RECORDS = [b"%03d" % number * (number % 13) for number in range(120)]
 LARGE = [bytes([number]) * ((1 << 20) + 77) for number in range(3)]

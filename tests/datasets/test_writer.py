@@ -440,13 +440,15 @@ class TestReplacing:
 
         inner = MemoryStorage()
         await first(inner)
+        everything = {key: await inner.get(key) for key in await keys(inner)}
         calm = FlakyStorage(inner)
         await second(calm)
         assert sorted(await ids(inner)) == list(range(100, 160))
         outcomes = set()
         for k in range(len(calm.operations)):
             inner = MemoryStorage()
-            await first(inner)
+            for key, data in everything.items():
+                await inner.put(key, data)
             before = await contents(inner)
             flaky = FlakyStorage(inner, {k: Fault("error", error=TransientStorageError)})
             about = f"{calm.operations[k]} (number {k})"

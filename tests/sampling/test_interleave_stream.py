@@ -80,7 +80,7 @@ async def test_two_thousand_random_cases_are_in_the_order_of_the_rule() -> None:
 @pytest.mark.parametrize("shuffle_buffer", [0, 40])
 @pytest.mark.parametrize("parallelism", [0, 3])
 async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, shuffle_buffer: int) -> None:
-    lengths = [100, 0, 57, 143, 1, 99, 100]
+    lengths = [40, 0, 23, 57, 1, 39, 40]
     storage = await shards(lengths)
     paths = names(lengths)
 
@@ -102,7 +102,7 @@ async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, sh
         async for record in stream:
             whole.append(record)
             states.append(json.dumps(stream.state_dict()))
-    assert len(whole) == 500
+    assert len(whole) == 200
     assert sorted(whole) == sorted(in_order(lengths, 3, 4))
     assert (whole == in_order(lengths, 3, 4)) == (not shuffle_buffer)
     for k, state in enumerate(states):
@@ -111,7 +111,7 @@ async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, sh
             assert stream.state_dict() == json.loads(state)
             rest = [record for records in [batch async for batch in stream.batches(77)] for record in records]
             assert rest == whole[k:], k
-            assert stream.stats().records == 500
+            assert stream.stats().records == 200
     assert max(map(len, states)) < 2500 + shuffle_buffer * 40
 
 
@@ -134,7 +134,7 @@ async def test_shards_of_many_record_batches_are_in_order_and_resumed_within_the
             states.append((len(found) + len(records), json.dumps(stream.state_dict())))
             found += [record.rstrip(b"\0") for record in records]
     assert found == expected
-    for k, state in states[::3]:
+    for k, state in states[::6]:
         async with asyncrec.interleave(names(lengths), **options) as stream:
             stream.load_state_dict(json.loads(state))
             assert [record.rstrip(b"\0") async for record in stream] == expected[k:], k

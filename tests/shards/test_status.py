@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 import asyncrec
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.status import JobStatus, StatusFile, read_status, status_path
+from asyncrec._shards.manifest.names import mark_key, status_key
 from asyncrec._shards.writing.telling import waiting_for
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.stats import ShardedWriterStats
 from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
 
 STATUS = JobStatus(
     writer="w1",
@@ -143,3 +145,16 @@ async def test_it_may_never_be_told_but_not_always(tmp_path: Path) -> None:
             async with asyncrec.open_sharded_writer(tmp_path / "more", status_seconds=seconds):
                 pass
     assert not list(tmp_path.glob("more*"))
+
+
+@pytest.mark.anyio
+async def test_recover_removes_a_status_that_came_when_its_writer_had_ended() -> None:
+    """And leaves that of a writer which has not ended: its mark is there."""
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="alive"):
+        await storage.put(status_key("pages", "alive"), b"")
+        await storage.put(status_key("pages", "ended"), b"")
+        await asyncrec.recover("pages", storage=storage)
+        found = {info.key async for info in storage.list_objects("_jobs/")}
+        assert {mark_key("pages", "alive"), status_key("pages", "alive")} <= found
+        assert status_key("pages", "ended") not in found

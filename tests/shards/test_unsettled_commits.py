@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.errors import TransientStorageError
+from asyncrec._framing.compression import parse_compression
+from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
+from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._clock import virtual_backend
@@ -76,3 +79,38 @@ async def test_what_on_commit_raises_is_the_writers_and_no_outage_of_its_store(t
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     assert (manifest.records, manifest.conflicts) == (6, ())
     assert [path.name for path in tmp_path.rglob("*") if "pages" in path.name] == []
+
+
+class Silent(_Around):
+    """A store that takes the segment of a commit, and answers nothing about it."""
+
+    silent = True
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        if not (self.silent and key.startswith("_manifest/") and operation in ("publish", "open_source")):
+            return await call()
+        if operation == "publish":
+            await call()
+        raise TransientStorageError(f"{operation} {key}: no answer, as asked")
+
+
+async def test_shards_of_a_job_whose_commit_nobody_knows_of_are_left() -> None:
+    """They may be part of the data set by now, as they are here."""
+
+    async def batches() -> AsyncIterator[KeyedBatch]:
+        yield KeyedBatch([b"record %d" % number for number in range(6)])
+
+    storage = Silent(MemoryStorage())
+    with pytest.raises(StorageError, match="as asked"):
+        await write_ordered(
+            storage,
+            "pages",
+            batches(),
+            limits=Limits(max_records=2),
+            compression=parse_compression(""),
+            schema=None,
+            metadata={},
+        )
+    storage.silent = False
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert await dataset.get_many(range(6)) == [b"record %d" % number for number in range(6)]

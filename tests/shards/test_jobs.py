@@ -607,8 +607,10 @@ class TestReadByName:
                 await write(storage, "a", writer_id="w", **options)
         assert [key for key in await unowned(storage) if key.endswith(".tfrecord")] != []
         await self.nothing_is_read(storage)
-        await asyncrec.write_records("pages-00000-of-00009.tfrec", records("theirs"), storage=storage)
-        assert await asyncrec.list_shards("pages", storage=storage) == ["pages-00000-of-00009.tfrec"]
+        others = ["pages-00000-of-00009.tfrec", "pages-theirs-000000.tfrecord"]
+        for path in others:
+            await asyncrec.write_records(path, records("theirs"), storage=storage)
+        assert await asyncrec.list_shards("pages", storage=storage) == others
 
     async def test_a_folder_with_only_a_writer_that_was_given_up_has_no_data_set(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
@@ -776,8 +778,9 @@ class TestRefusals:
                 pass
 
     async def test_so_many_shards_that_their_chunks_do_not_fit_are_refused_before_they_are_opened(self) -> None:
+        """What the first one takes tells what all would."""
         storage = MemoryStorage()
-        with pytest.raises(ValueError, match="memory_limit"):
+        with pytest.raises(ValueError, match="memory_limit of 1,048,576 bytes is too small: 65,536,000"):
             async with asyncrec.open_sharded_writer("pages", num_shards=1000, memory_limit=1 << 20, storage=storage):
                 pass
         assert await unowned(storage) == []

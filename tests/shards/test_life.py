@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.ownership import liveness as life
-from asyncrec._shards.ownership.liveness import Life, this_host
+from asyncrec._shards.ownership.liveness import Life, take_life, this_host
 from asyncrec.errors import StorageError, StoragePermissionError
 
 
@@ -89,3 +91,40 @@ def test_without_a_runtime_folder_it_is_one_of_this_user_among_the_temporary_one
     living = Life.begin()
     assert (tmp_path / f"asyncrec-{os.geteuid()}" / f"{living.token}.lock").exists()
     living.end()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_was_taken_for_a_caller_that_is_collected_is_let_go_and_kept(
+    folder: Path, there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks next can prove the job dead, too."""
+
+    async def in_thread(func: Callable[[], object], *, limiter: object) -> None:
+        func()
+        await Never()
+
+    class Never:
+        def __await__(self) -> Generator[None, None, None]:
+            yield
+
+    living = Life.begin()
+    living.end(keep=there)
+    monkeypatch.setattr("asyncrec._concurrency.tasks.in_thread", in_thread)
+    mark = JobHeader(
+        kind="fixed",
+        writer="w",
+        name="pages",
+        url="pages",
+        key="pages",
+        metadata={},
+        host=this_host(),
+        life=living.token,
+    )
+    waiting = take_life(mark)
+    waiting.send(None)
+    waiting.close()
+    assert locks(folder) == [f"{living.token}.lock"][:there]
+    if there:
+        dead = Life.take(this_host(), living.token)
+        assert dead is not None
+        dead.end()

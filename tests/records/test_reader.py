@@ -397,6 +397,18 @@ async def test_a_file_that_is_read_from_a_byte_on_counts_its_records_and_bytes_f
     await reader.aclose()
 
 
+async def test_a_batch_names_the_members_it_begins_and_ends_in_and_none_before_them() -> None:
+    """Whatever was read before: a file may have millions."""
+    storage = MemoryStorage()
+    await storage.put("x", packed(*[[b"%d" % number] for number in range(300)]))
+    async with asyncrec.open_reader("x", storage=storage, chunk_size=10) as reader:
+        numbers = []
+        while (batch := await reader.next_batch()) is not None:
+            assert len(batch.members) <= len(batch.records) + 1
+            numbers += batch.records
+    assert numbers == [b"%d" % number for number in range(300)]
+
+
 async def test_a_reader_that_was_closed_reads_no_more() -> None:
     """One of `open_reader_at` too: not from what it holds, either."""
     storage = MemoryStorage()

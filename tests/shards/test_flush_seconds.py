@@ -17,6 +17,7 @@ import asyncrec
 from asyncrec._records.writing.flush_timer import FlushTimer
 from asyncrec._records.writing.inbox import FlushRequest
 from asyncrec._records.writing.levels import Levels
+from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec.errors import StorageError
 from asyncrec.storage._local import unfinished
 from asyncrec.storage._memory import MemoryStorage
@@ -137,6 +138,22 @@ class TestDurable:
                 await writer.write_many([bytes(1000)] * 1100)  # more than a batch
                 await anyio.sleep(0.5)
         assert 4 <= flushes.count <= 5
+
+    async def test_a_disk_that_is_never_done_with_what_there_is_is_flushed_too(
+        self, tmp_path: Path, flushes: Flushes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write = ObjectOutput.write
+
+        async def write_slowly(output: ObjectOutput, batches: Any) -> None:
+            await anyio.sleep(1)
+            await write(output, batches)
+
+        monkeypatch.setattr(ObjectOutput, "write", write_slowly)
+        async with asyncrec.open_sharded_writer(tmp_path / "d" / "pages", flush_seconds=10) as writer:
+            for _ in range(100):
+                await writer.write_many([b"record"] * 1100)
+                await anyio.sleep(0.5)
+            assert 3 <= flushes.count <= 5
 
     async def test_after_a_flush_that_was_asked_for_nothing_is_left_to_do(
         self, tmp_path: Path, flushes: Flushes

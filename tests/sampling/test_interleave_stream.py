@@ -422,6 +422,7 @@ async def test_paths_of_several_folders_are_one_stream(tmp_path: Path) -> None:
         (["s0"], {"cycle_length": 0}, ValueError),
         (["s0"], {"parallelism": -1}, ValueError),
         (["s0"], {"worker": (1, 1)}, ValueError),
+        (["s0"], {"storage_options": {}}, TypeError),
     ],
 )
 async def test_what_cannot_be_is_refused(paths: Any, options: dict[str, Any], error: type[Exception]) -> None:

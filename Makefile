@@ -31,6 +31,7 @@ LOADERS_READY := .venv-loaders/.ready
 # Older Scrapys that the plugin promises; the newest is in `make test`.
 SCRAPYS := $(patsubst requirements/scrapy-%.txt,%,$(wildcard requirements/scrapy-*.txt))
 SCRAPYS_READY := $(SCRAPYS:%=.venv-scrapy-%/.ready)
+PLAYWRIGHT_READY := .venv-playwright/.ready
 BENCH_READY := .venv-bench/.ready
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
@@ -118,11 +119,15 @@ engines: $(ENGINES_READY) $(OLDER_RAY_READY) ## Ray, pandas, Polars, DuckDB on o
 loaders: $(LOADERS_READY) ## grain on our data sets, in threads and processes (a download, once); ARGS="-k state"
 	@.venv-loaders/bin/python -m pytest -q -W default tests/loaders $(ARGS)
 
-frameworks: $(SCRAPYS_READY) ## the Scrapy plugin on older Scrapys (a download for each, once); ARGS="-k kill"
+# 5 is pytest's word for "nothing selected". The browser is the distribution's: without one that test is skipped.
+frameworks: $(SCRAPYS_READY) $(PLAYWRIGHT_READY) ## the plugin on older Scrapys, pages of Playwright (a download for each, once); ARGS="-k kill"
 	@failed=0; for version in $(SCRAPYS); do \
 		echo "Scrapy $$version"; \
 		.venv-scrapy-$$version/bin/python -m pytest -q -W default plugins/asyncrec-scrapy/tests $(ARGS) || failed=1; \
-	done; exit $$failed
+	done; \
+	echo "Playwright"; .venv-playwright/bin/python -m pytest -q -rs -W default tests/pages/test_playwright.py $(ARGS); \
+	case $$? in 0 | 5) ;; *) failed=1 ;; esac; \
+	exit $$failed
 
 bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
 	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
@@ -205,6 +210,10 @@ $(LOADERS_READY): $(PROJECTS)
 
 $(SCRAPYS_READY): .venv-scrapy-%/.ready: requirements/scrapy-%.txt $(PROJECTS)
 	@$(call environment,.venv-scrapy-$*,--group runner -r $< -e . -e plugins/asyncrec-scrapy)
+	@touch $@
+
+$(PLAYWRIGHT_READY): requirements/playwright.txt $(PROJECTS)
+	@$(call environment,.venv-playwright,--group runner -r $< -e .)
 	@touch $@
 
 $(BENCH_READY): $(PROJECTS)

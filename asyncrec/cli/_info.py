@@ -103,9 +103,12 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
             ),
         )
         _more(len(dataset.writers))
-        if any(each.state == "dead" for each in dataset.writers):
+        dead = [each.job for each in dataset.writers if each.state == "dead"]
+        if dead:
             say()
-            say(f"'asyncrec recover {dataset.path}' sees to what the dead left")
+            rolling = all(job is not None and job.kind == "rolling" for job in dead)
+            other = "the next writer that opens there commits it, or " if rolling else ""
+            say(f"not counted is what the dead left: {other}'asyncrec recover {dataset.path}' sees to it")
     if dataset.orphans:
         say()
         say(f"in no manifest: {len(dataset.orphans):,} ('asyncrec verify' tells what can be done)")

@@ -117,10 +117,16 @@ def show_record(
     path: str, view: RecordView, *, record: int | None, key: str | None, storage_option: list[str] | None
 ) -> None:
     """Show one record, by its number or its key."""
-    from asyncrec import tools
+
+    from asyncrec.tools._cat import record_of
+    from asyncrec.tools._selection import selected
 
     view.printer()
-    found = run_async(lambda: tools.get_record(path, record=record, key=key, **opened(path, storage_option)))
-    printer = view.printer(path)
-    printer.show(found)
-    printer.end(path)
+
+    async def run() -> None:
+        async with selected(path, **opened(path, storage_option)) as selection:
+            printer = view.printer(path, selection.schema)
+            printer.show(await record_of(selection, record=record, key=key))
+            printer.end(path)
+
+    run_async(run)

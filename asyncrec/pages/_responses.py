@@ -16,6 +16,7 @@ __all__ = ["from_aiohttp", "from_crawlee", "from_httpx", "from_playwright", "fro
 
 # A digest takes about a millisecond for so much.
 _LARGE = 512 << 10
+_CUT = frozenset({"partial", "dataloss"})
 
 
 async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
@@ -92,8 +93,8 @@ def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = N
             response.body,
             {
                 "status": response.status,
-                "headers": response.headers,
-                "request_headers": request.headers if request is not None else (),
+                "headers": _scrapy_headers(response.headers),
+                "request_headers": _scrapy_headers(request.headers) if request is not None else (),
                 "method": request.method if request is not None else "GET",
                 "final_url": response.url,
                 "protocol": response.protocol or "",
@@ -180,6 +181,11 @@ def _peer(transport: Any) -> str:
     return str(peer[0]) if isinstance(peer, tuple) else ""
 
 
+def _scrapy_headers(headers: Any) -> Any:
+    """Scrapy's are a dict of lists, whose own ``items`` asks for each name anew."""
+    return dict.items(headers) if isinstance(headers, dict) else headers
+
+
 def _truncated_by_scrapy(response: Any) -> str:
     """Scrapy marks a body that ended before its Content-Length said."""
-    return "disconnect" if {"partial", "dataloss"} & set(getattr(response, "flags", ()) or ()) else ""
+    return "disconnect" if not _CUT.isdisjoint(getattr(response, "flags", ()) or ()) else ""

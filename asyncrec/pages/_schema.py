@@ -30,8 +30,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
@@ -78,6 +80,9 @@ PAGE = Schema(
 )
 """The schema of a page; what each feature means is in the module's text."""
 
+_NAMES = PAGE.features.keys()
+_DATE = "%Y-%m-%dT%H:%M:%SZ"
+
 
 def page(
     url: str,
@@ -102,8 +107,8 @@ def page(
     Raises:
         TypeError: a feature that a page has not.
     """
-    if unknown := features.keys() - PAGE.features.keys():
-        raise ArgumentTypeError(f"{min(unknown)!r} is no feature of a page; there are {', '.join(PAGE.features)}")
+    if unknown := features.keys() - _NAMES:
+        raise ArgumentTypeError(f"{min(unknown)!r} is no feature of a page; there are {', '.join(_NAMES)}")
     if max_bytes is not None and max_bytes < 0:
         raise ArgumentValueError(f"max_bytes is {max_bytes}; it is 0 or more")
     if max_bytes is not None and len(content) > max_bytes:
@@ -147,16 +152,22 @@ def header_lines(headers: Headers) -> bytes:
     if isinstance(headers, str | bytes):
         return b"\n".join(_encoded(headers).strip().splitlines())
     pairs: Iterable[tuple[Any, Any]] = headers.items() if isinstance(headers, Mapping) else headers
-    lines = []
+    flat: list[tuple[bytes, bytes]] = []
     for name, value in pairs:
-        for each in value if isinstance(value, list | tuple) else (value,):
-            lines.append(_one_line(name) + b": " + _one_line(each))
-    return b"\n".join(lines)
+        said = name if type(name) is bytes else _encoded(name)
+        if isinstance(value, list | tuple):
+            flat += [(said, each if type(each) is bytes else _encoded(each)) for each in value]
+        else:
+            flat.append((said, value if type(value) is bytes else _encoded(value)))
+    lines = b"\n".join([name + b": " + value for name, value in flat])
+    if lines.count(b"\n") >= len(flat) or b"\r" in lines:
+        # What held a line of its own would be taken for another header.
+        return b"\n".join([_one_line(name) + b": " + _one_line(value) for name, value in flat])
+    return lines
 
 
-def _one_line(text: Any) -> bytes:
-    """What held a line of its own would be taken for another header."""
-    return b" ".join(_encoded(text).splitlines())
+def _one_line(text: bytes) -> bytes:
+    return b" ".join(text.splitlines())
 
 
 def _encoded(text: Any) -> bytes:
@@ -184,6 +195,14 @@ def _charset(content_type: str) -> str:
 def _date(date: datetime | str | None) -> str:
     if isinstance(date, str):
         return date
-    if date is not None and date.tzinfo is None:
+    if date is None:
+        return _date_of(int(time.time()))
+    if date.tzinfo is None:
         raise ArgumentValueError(f"the date {date} has no time zone: give one, such as datetime.now(UTC)")
-    return (date or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return date.astimezone(UTC).strftime(_DATE)
+
+
+@lru_cache(maxsize=1)
+def _date_of(second: int) -> str:
+    """Of all pages of a second, made once."""
+    return time.strftime(_DATE, time.gmtime(second))

@@ -14,9 +14,9 @@ from asyncrec.errors import DatasetError, RecordIndexError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
-from asyncrec.tools._selection import selected
+from asyncrec.tools._selection import Selection, selected
 
-__all__ = ["get_record"]
+__all__ = ["get_record", "record_of"]
 
 
 async def get_record(
@@ -38,24 +38,29 @@ async def get_record(
         FormatError: it is damaged.
     """
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        if len(selection.datasets) == 1 and selection.kind == "data set":
-            found = selection.datasets[0]
-            dataset = Dataset(found.folder, found.name, found.manifest, None)
-            if key is not None:
-                record = await dataset.find(key)
-            assert record is not None, "one of the two is given"
-            data = await dataset.get(record)
-            number = record if record >= 0 else len(dataset) + record
-            shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
-            return FoundRecord(selection.shards[shard].display_path, number, data)
+        return await record_of(selection, record=record, key=key)
+
+
+async def record_of(selection: Selection, *, record: int | None, key: str | None) -> FoundRecord:
+    """As `get_record`, of what is selected already."""
+    if len(selection.datasets) == 1 and selection.kind == "data set":
+        found = selection.datasets[0]
+        dataset = Dataset(found.folder, found.name, found.manifest, None)
         if key is not None:
-            raise DatasetError(f"{selection.path}: only a data set has keys; give its folder and name")
+            record = await dataset.find(key)
         assert record is not None, "one of the two is given"
-        number = record if record >= 0 else record + sum(await counts_of(selection))
-        seen = 0
-        async with AsyncExitStack() as stack:
-            async for records in RecordStream(selection, (), stack):
-                if seen <= number < seen + len(records):
-                    return records[number - seen]
-                seen += len(records)
-        raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {seen:,} records")
+        data = await dataset.get(record)
+        number = record if record >= 0 else len(dataset) + record
+        shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
+        return FoundRecord(selection.shards[shard].display_path, number, data)
+    if key is not None:
+        raise DatasetError(f"{selection.path}: only a data set has keys; give its folder and name")
+    assert record is not None, "one of the two is given"
+    number = record if record >= 0 else record + sum(await counts_of(selection))
+    seen = 0
+    async with AsyncExitStack() as stack:
+        async for records in RecordStream(selection, (), stack):
+            if seen <= number < seen + len(records):
+                return records[number - seen]
+            seen += len(records)
+    raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {seen:,} records")

@@ -27,12 +27,16 @@ from scrapy_project import OURS, OWN, make_project, start_crawl
 
 _NOTHING = "nothing"
 _ITEMS = {name: value for name, value in OURS.items() if name != "ASYNCREC_PAGES"}
+_PAGES = {name: value for name, value in OURS.items() if not name.startswith("ASYNCREC_ITEM")}
 _FEED = {"FEEDS": OWN["FEEDS"]}
+_CACHE = {name: value for name, value in OWN.items() if name != "FEEDS"}
 WAYS: dict[str, dict[str, Any]] = {
     _NOTHING: {},
     "asyncrec items": _ITEMS,
+    "asyncrec pages": _PAGES,
     "asyncrec pages and items": OURS,
     "JSON lines": _FEED,
+    "HTTP cache": _CACHE,
     "JSON lines and HTTP cache": OWN,
 }
 

@@ -403,6 +403,18 @@ def test_recover_says_where_the_shards_of_a_spool_went(run: Run, data: Path) -> 
     assert run("count", "data/killed").ok() == "2\n"
 
 
+def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run: Run, data: Path) -> None:
+    killed()
+    shown = run("info", "data/killed").ok()
+    assert "records  0\n" in shown
+    assert (
+        "not counted is what the dead left: the next writer that opens there commits it, or 'asyncrec recover" in shown
+    )
+    shutil.rmtree(data)
+    killed("num_shards=1")
+    assert "not counted is what the dead left: 'asyncrec recover" in run("info", "data/killed").ok()
+
+
 def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
     killed()
     assert run("recover", "data/killed", "--abandon", "another").code == 3

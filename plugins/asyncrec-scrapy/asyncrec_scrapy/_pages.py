@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from scrapy.exceptions import IgnoreRequest, NotConfigured
@@ -9,12 +10,15 @@ from scrapy.http import Headers
 from scrapy.responsetypes import responsetypes
 
 from asyncrec import pages
+from asyncrec.storage import in_thread
 
 from ._store import store_of
 
 __all__ = ["PagesMiddleware"]
 
 _FLAG = "asyncrec"
+# The digest of so much takes about a millisecond.
+_LARGE = 512 << 10
 
 
 class PagesMiddleware:
@@ -36,42 +40,57 @@ class PagesMiddleware:
     def from_crawler(cls, crawler: Any) -> PagesMiddleware:
         return cls(crawler)
 
-    async def process_request(self, request: Any, spider: Any = None) -> Any:
+    def process_request(self, request: Any, spider: Any = None) -> Any:
+        """`None`, or what is to be awaited: most requests of a first run need no coroutine."""
+        store = self._store
+        if store.ready and ((store.known is None and self._known == "replay") or self._is_fetched(request)):
+            return None
+        return self._serve(request)
+
+    def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
+        """The response, or what is to be awaited."""
+        if _FLAG in response.flags or request.meta.get(_FLAG) is False:
+            return response
+        return self._keep(request, response)
+
+    async def _keep(self, request: Any, response: Any) -> Any:
+        if len(response.body) > _LARGE:
+            page = await in_thread(partial(pages.from_scrapy, response, request=request))
+        else:
+            page = pages.from_scrapy(response, request=request)
+        key = None if response.status in self._transient else pages.page_key(page, request.body)
+        await self._store.write("pages", page, key)
+        return response
+
+    def _is_fetched(self, request: Any) -> bool:
+        """Whatever is known."""
+        return bool(self._known == "fetch" or request.meta.get(_FLAG) is False or request.meta.get("redirect_urls"))
+
+    async def _serve(self, request: Any) -> Any:
         store = self._store
         if not await store.opened():
             raise IgnoreRequest("asyncrec failed, and the crawl stops")
-        if self._known == "fetch" or request.meta.get(_FLAG) is False or request.meta.get("redirect_urls"):
+        if self._is_fetched(request):
             return None
-        key = _key_of(request)
         if self._known == "skip":
             # Where the crawl begins is fetched, or it would end there.
-            if request.meta.get("depth", 0) and store.has(key):
+            if request.meta.get("depth", 0) and store.has(_key_of(request)):
                 store.count("pages/skipped")
                 raise IgnoreRequest("it was crawled before")
             return None
         if store.known is None:
             return None
         try:
-            record = await store.known.get_by_key(key)
+            record = await store.known.get_by_key(_key_of(request))
         except KeyError:
             return None
         store.count("pages/replayed")
         return _response(pages.PAGE.decode(record), request)
 
-    async def process_response(self, request: Any, response: Any, spider: Any = None) -> Any:
-        if _FLAG in response.flags or request.meta.get(_FLAG) is False:
-            return response
-        page = pages.from_scrapy(response, request=request)
-        key = None if response.status in self._transient else _key_of(request)
-        await self._store.write("pages", page, key)
-        return response
-
 
 def _key_of(request: Any) -> str:
-    """Of what was asked for first, where redirects were followed."""
-    through = request.meta.get("redirect_urls")
-    asked = {"url": through[0] if through else request.url, "method": request.method}
-    return pages.page_key(asked, request.body)
+    """Of what was asked for; as `pages.from_scrapy` names it, where no redirect was followed."""
+    return pages.page_key({"url": request.url, "method": request.method}, request.body)
 
 
 def _response(page: dict[str, Any], request: Any) -> Any:

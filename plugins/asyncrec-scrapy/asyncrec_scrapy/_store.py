@@ -82,14 +82,19 @@ class Store:
         crawler.signals.connect(self._close, signals.spider_closed)
         crawler.signals.connect(self._tell, signals.engine_stopped)
 
+    @property
+    def ready(self) -> bool:
+        """Whether everything is open, and nothing has failed."""
+        return self.error is None and self._opened.is_set()
+
     async def opened(self) -> bool:
         """Wait until everything is open; whether it is, and nothing has failed since."""
         await self._opened.wait()
-        return self.error is None
+        return self.ready
 
     async def write(self, name: str, record: Any, key: str | bytes | None) -> None:
         """Take a record of ``"pages"`` or ``"items"``. An error stops the crawl, and is raised nowhere else."""
-        if not await self.opened():
+        if not self.ready and not await self.opened():
             return
         try:
             stored = await self._writers[name].write(record, key)

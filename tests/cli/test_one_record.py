@@ -1,0 +1,46 @@
+"""One record is shown as it is among others, whatever it was found by."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_data import Run
+
+from asyncrec import FixedLen, Schema, VarLen, blocking
+
+SCHEMA = Schema({"url": FixedLen((), "str"), "body": FixedLen((), "bytes"), "tags": VarLen("str")})
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> str:
+    path = str(tmp_path / "pages")
+    with blocking.open_sharded_writer(path, max_shard_records=10, schema=SCHEMA) as writer:
+        writer.write({"url": "http://a/", "body": b"<p>", "tags": ["x"]}, key="http://a/")
+    return path
+
+
+def _features(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines() if line.startswith("  ")]
+
+
+@pytest.mark.parametrize("by", [("--key", "http://a/"), ("--record", "0"), ("--record", "-1")])
+def test_what_the_schema_calls_text_is_called_text(run: Run, stored: str, by: tuple[str, str]) -> None:
+    found = _features(run("cat", stored, *by).ok())
+    assert found == _features(run("head", stored).ok())
+    assert found == [["body", "bytes", '"<p>"'], ["tags", "str", '"x"'], ["url", "str", '"http://a/"']]
+
+
+@pytest.mark.parametrize("by", [("--key", "http://a/"), ("--record", "0")])
+def test_what_the_schema_calls_a_list_is_one(run: Run, stored: str, by: tuple[str, str]) -> None:
+    shown = json.loads(run("cat", stored, "--json", *by).ok())
+    assert shown["tags"] == ["x"]
+    assert shown == json.loads(run("cat", stored, "--json").ok())
+
+
+@pytest.mark.parametrize("by", [("--key", "http://a/"), ("--record", "0")])
+def test_a_feature_that_the_schema_does_not_have_is_named(run: Run, stored: str, by: tuple[str, str]) -> None:
+    result = run("cat", stored, "--feature", "ulr", *by)
+    assert result.code
+    assert "ulr" in result.err

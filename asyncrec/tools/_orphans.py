@@ -21,6 +21,8 @@ from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, stem_of
+from asyncrec._shards.manifest.shard_list import ShardList
+from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.abandonment import is_another_data_set
 from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted
@@ -34,6 +36,8 @@ __all__ = ["MIN_AGE", "Orphan", "commit_unlisted", "find_orphans", "remove"]
 MIN_AGE = 3600.0
 # Objects that are looked up in one hop to a thread: some 30 microseconds each.
 _LOOKED_AT_ONCE = 1000
+
+_Found = tuple[ObjectInfo, str, str]  # with its kind, and the name of its shard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,7 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
     folder, name = dataset.folder, dataset.name
     listed = dataset.manifest.shards
     shards: set[str] = set()
-    found: list[tuple[ObjectInfo, str, str]] = []
+    found: list[_Found] = []
 
     def look(infos: list[ObjectInfo], prefix: str, suffix: str, kind: str) -> None:
         for info in infos:
@@ -103,10 +107,13 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
         await in_thread(look, waiting, prefix, suffix, kind)
     if not found:
         return []
+    # In this order: of whoever has no mark by now, the history has all that was committed, also since the manifest was
+    # read and the folder listed.
+    owners = await _owners(folder, name)
     history = await load_history(folder, name)
+    found = await in_thread(_unlisted, found, (await merged(name, history)).shards)
     known = set(history.writers)
     ended = history.ended
-    owners = await _owners(folder, name)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
     orphans = []
     others: dict[str, bool] = {}
@@ -187,6 +194,11 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
         if claim.writer in ended and not claim.plain:
             await dataset.folder.delete(claim_key(dataset.name, claim.number))
     return removed
+
+
+def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
+    """Those that the data set does not have. Blocks."""
+    return [each for each in found if not listed.names(each[0].key) and not listed.names(each[2])]
 
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:

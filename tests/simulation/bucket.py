@@ -56,7 +56,8 @@ class Bucket:
         self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
         self.page = rng.choice((3, 1000, 1000))
         self.faults = 0
-        self.on_publish: Callable[[Process, str], None] = lambda process, key: None
+        self.on_publish: Callable[[Process, str], None] = lambda process, what: None
+        self.on_removal: Callable[[Process, str], None] = lambda process, what: None
         self._loop = loop
         self._rng = rng
         self._epoch = epoch
@@ -104,6 +105,8 @@ class Bucket:
             self._land_later(effect)
             raise TransientStorageError(f"{what}: no answer came")
         result = effect()
+        if what.startswith("delete "):
+            self.on_removal(process, what)
         if self.latency:
             await self._travel()
         if fate == "after" or (self._loop.now < self.down_until and self.lost):

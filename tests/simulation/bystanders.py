@@ -19,7 +19,9 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
         if rng.random() < 0.2:
             what.update(gives_up=rng.choice(("dead", "any")), target=path)
         if rng.random() < 0.3:
-            options = rng.choice(({}, {"delete": True}, {"adopt": True}))
+            options: dict[str, Any] = rng.choice(({}, {"delete": True}, {"delete": True}, {"adopt": True}))
+            if rng.random() < 0.6:  # what belongs to a job that has not ended stays at any age
+                options = {**options, "min_age": rng.choice((0.0, 60.0))}
             what = {"kind": "verify", "path": path, "options": options}
         if rng.random() < 0.2 and drawing.may("uploads --remove"):
             what = {"kind": "uploads", "path": (spool or path).rpartition("/")[0] + "/"}

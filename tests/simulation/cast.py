@@ -121,6 +121,13 @@ def _writer(
     return spec
 
 
+def _promises_nothing(spec: dict[str, Any]) -> None:
+    """Let it flush nothing: what has promised something is not taken back."""
+    spec["tasks"] = [[each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]]
+    if "num_shards" not in spec["options"]:
+        spec["options"]["flush_seconds"] = None
+
+
 @theme("crawl", 4.0)
 def crawl(drawing: Drawing) -> None:
     """Rolling writers that die and come again, on a disk, with a spool, or straight into a store."""
@@ -133,7 +140,11 @@ def crawl(drawing: Drawing) -> None:
         start = 0.0
         for _ in range(rng.choice((1, 2, 3))):
             machine = elsewhere(drawing, path, spool)
-            drawing.process(_writer(drawing, path, fixed=False, spool=spool, mode=mode), start=start, machine=machine)
+            spec = _writer(drawing, path, fixed=False, spool=spool, mode=mode)
+            process = drawing.process(spec, start=start, machine=machine)
+            if spec["options"].get("on_error") == "discard" and rng.random() < 0.5:
+                process["discards"] = True
+                _promises_nothing(spec)
             start += drawing.later()
         bystanders(drawing, path, spool=spool)
 
@@ -161,10 +172,7 @@ def fixed(drawing: Drawing) -> None:
         process = drawing.process(spec, start=start + rng.random(), safe=safe, machine=machine)
         if rng.random() < 0.3:
             process["takes_back"] = True
-            # Without a flush: what has promised something is not taken back.
-            spec["tasks"] = [
-                [each for each in actions if each[0] not in ("flush", "wait")] for actions in spec["tasks"]
-            ]
+            _promises_nothing(spec)
         if rng.random() < 0.3:
             start += drawing.later()
     if rng.random() < 0.5:

@@ -202,7 +202,7 @@ class Machine:
             if order < 0.4:
                 applied = changes[:place]
             elif order < 0.6:  # no filesystem promises that the older change is kept
-                applied = changes[place:]
+                applied = changes[place:] if order < 0.5 else changes[-1:]
             else:
                 share = rng.choice((0.0, 0.5, 0.9, 1.0))
                 applied = [change for change in changes if rng.random() < share]

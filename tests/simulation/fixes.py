@@ -29,6 +29,7 @@ from asyncrec._shards.spool import uploader as uploading
 from asyncrec._shards.writing import job, joint_job, open_job
 from asyncrec.errors import ObjectExistsError
 from asyncrec.storage._local import storage as local
+from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.unfinished import UnfinishedFile
 from asyncrec.tools import _orphans as orphans
 from asyncrec.tools import _selection as selecting
@@ -362,7 +363,21 @@ def what_is_acquired_in_a_thread_is_released() -> Iterator[None]:
     async def acquire(func: Any, release: Any, *, limiter: Any = None) -> Any:
         return await tasks.in_thread(func, limiter=limiter)
 
-    with _everywhere("acquire_in_thread", acquire, claiming, open_job, spool, uploading, append):
+    with _lost_locks_stay(), _everywhere("acquire_in_thread", acquire, claiming, open_job, spool, uploading, append):
+        yield
+
+
+@contextmanager
+def _lost_locks_stay() -> Iterator[None]:
+    """A lock that nobody refers to any more closes itself, and would hide that nobody let it go."""
+    locks: list[FileLock] = []
+    real = FileLock.__init__
+
+    def take(self: FileLock, *args: Any, **options: Any) -> None:
+        locks.append(self)
+        real(self, *args, **options)
+
+    with mock.patch.object(FileLock, "__init__", take):
         yield
 
 
@@ -376,5 +391,5 @@ def every_lock_is_let_go_at_the_end_of_a_job() -> Iterator[None]:
             if life is not None:
                 await tasks.in_thread(job.partial(life.end, keep=not ended))
 
-    with mock.patch.object(job.Job, "end", end):
+    with _lost_locks_stay(), mock.patch.object(job.Job, "end", end):
         yield

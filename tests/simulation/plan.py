@@ -88,16 +88,25 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         if process.get("takes_back"):
             faults.append(_takes_back(rng, number))
             continue
+        if process.get("discards"):
+            since = {"since": rng.choice(("first key", "leaving")), "at": int(10 ** (rng.random() * 1.7))}
+            cancel = {"kind": "cancel", "process": number, "how": "anyio", **since, "then": _while_it_removes(rng)}
+            faults.append(cancel)
+            continue
         if chance < 0.45:
             kill = {"kind": "kill", "process": number, "by": rng.choice(_WHEN), **_moment(drawing)}
-            if kill["by"] == "time":
+            if chance < 0.06:
+                kill |= _while_it_removes(rng)
+            elif kill["by"] == "time":
                 kill["at"] = rng.choice((1.0, 80.0, 400.0, 900.0))
             faults.append(kill)
         elif chance < 0.6:
             how = rng.choice(_HOWS if drawing.may("native cancellation of commits") else _HOWS[:1])
             cancel = {"kind": "cancel", "process": number, "how": how, **_moment(drawing)}
+            if rng.random() < 0.2:  # the lock is on its way from the thread that took it
+                cancel |= {"since": "locking", "nth": rng.choice((1, 1, 2, 3)), "at": rng.choice((0, 0, 0, 1, 2))}
             if rng.random() < 0.3:  # it dies while it cleans up
-                cancel["then"] = _dies(rng, 2.0)
+                cancel["then"] = _while_it_removes(rng) if rng.random() < 0.4 else _dies(rng, 2.0)
             faults.append(cancel)
     specs = [spec for process in processes for spec in process["operations"]]
     if any(process["safe"] for process in processes):
@@ -113,9 +122,9 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
     if rng.random() < 0.15 and not drawing.steady:
         faults.append({"kind": "down", "for": rng.choice((1.0, 100.0, 1000.0)), **_of_somebody(drawing)})
     if rng.random() < 0.25:
-        spooling = [number for number, each in enumerate(processes) if any(map(_spooled, each["operations"]))]
-        power: dict[str, Any] = {"kind": "power", "machine": "m0", "process": rng.choice(spooling or [0]), "at": 0}
-        power["since"] = rng.choice(("beginning", "beginning", "leaving", "publishing", "committing"))
+        number = rng.choice(_spooling(processes) or [0])
+        power: dict[str, Any] = {"kind": "power", "machine": "m0", "process": number, "at": 0}
+        power["since"] = rng.choice(("beginning", "beginning", "leaving", "publishing", "committing", "removing"))
         # At the second call from there on a thing has its name, and the name is not durable.
         faults.append({**power, "calls": rng.choice((1, 2, 2, 2, 3, 10))})
     return faults
@@ -132,7 +141,9 @@ def _takes_back(rng: random.Random, number: int) -> dict[str, Any]:
     first: dict[str, Any] = {"kind": "disk", "since": "committing", "at": 0, "for": rng.choice((1, 1, 2))}
     if rng.random() < 0.3:
         first = {"kind": "cancel", "how": rng.choice(_HOWS), "since": "publishing", "at": int(10 ** (rng.random() * 2))}
-    then = _dies(rng, 1.5) if rng.random() < 0.6 else {"kind": "disk", "at": int(10 ** (rng.random() * 1.6)), "for": 2}
+    then: dict[str, Any] = {"kind": "disk", "at": int(10 ** (rng.random() * 1.6)), "for": 2}
+    if rng.random() < 0.7:
+        then = _while_it_removes(rng) if rng.random() < 0.5 else _dies(rng, 1.5)
     return {**first, "machine": "m0", "process": number, "then": then}
 
 
@@ -140,9 +151,24 @@ def _dies(rng: random.Random, most: float) -> dict[str, Any]:
     return {"kind": "kill", "by": rng.choice(("call", "step")), "at": int(10 ** (rng.random() * most))}
 
 
+def _while_it_removes(rng: random.Random) -> dict[str, Any]:
+    """It dies between two removals: an object is gone, and what goes with it is not."""
+    kill = {"kind": "kill", "by": rng.choice(("call", "call", "step")), "since": "removing"}
+    return {**kill, "nth": rng.choice((1, 1, 1, 2, 3, 6)), "at": rng.choice((0, 0, 1, 2, 5))}
+
+
 def _of_somebody(drawing: operations.Drawing) -> dict[str, Any]:
     """A moment of a process; what fails then fails for everybody."""
     return {"process": drawing.rng.randrange(len(drawing.plan["processes"])), **_moment(drawing)}
+
+
+def _spooling(processes: list[dict[str, Any]]) -> list[int]:
+    """Those that write to a spool; if there is one, those alone after which nobody comes to that spool again."""
+    spools = [
+        next((spec["options"]["spool"] for spec in each["operations"] if _spooled(spec)), None) for each in processes
+    ]
+    spooling = [number for number, spool in enumerate(spools) if spool is not None]
+    return [number for number in spooling if spools.count(spools[number]) == 1] or spooling
 
 
 def _spooled(spec: dict[str, Any]) -> bool:

@@ -149,6 +149,8 @@ def _flock(fd: int, how: int) -> None:
     if process is not None and not process.dead:
         file.node.lock = None if how & real_fcntl.LOCK_UN else file
         file.strand = threads.Strand.running
+        if not how & real_fcntl.LOCK_UN:
+            world.timing.comes_to(process, "locking")
 
 
 def _token_bytes(size: int = 32) -> bytes:

@@ -107,7 +107,7 @@ class Striker:
                 self._world.log.note(f"down {fault['for']}")
                 self._down(fault["for"])
         if "then" in fault:
-            self._world.timing.arm(process, fault["then"])
+            self._world.timing.expect(process, fault["then"])
         return True
 
     def _down(self, seconds: float) -> None:

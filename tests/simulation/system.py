@@ -30,6 +30,8 @@ class World(Protocol):
     def misuse(self, what: str) -> None: ...
     def shortened(self, size: int) -> int: ...
     def in_memory(self, machine: Machine) -> bool: ...
+    def removed(self, process: Process, path: str) -> None:
+        """After the last name of a file that was not empty was removed."""
 
 
 class System:
@@ -249,6 +251,8 @@ class System:
         if node.folder:
             raise failure(errno.EISDIR, text)
         process.machine.change(folder, {name: None})
+        if not node.links and node.data:
+            self._world.removed(process, text)
 
     remove = unlink
 

@@ -2,7 +2,8 @@
 
 Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), the end of
 a writer's body (``"leaving"``), its first key (``"first key"``), the first shard that gets its name (``"publishing"``),
-the first segment (``"committing"``).
+the first segment (``"committing"``); for the ``nth`` time, it has a lock (``"locking"``), or a shard, an index or keys
+are gone (``"removing"``).
 """
 
 from __future__ import annotations
@@ -31,22 +32,27 @@ class Timing:
         self._strike = strike
         self._later = later
         self._over = False
-        self._waiting: dict[Process, list[Fault]] = {}  # for something that a process has not come to
+        # For something that a process has not come to, and how often it still has to.
+        self._waiting: dict[Process, list[tuple[Fault, int]]] = {}
         self._armed: dict[Process, list[tuple[int, Fault]]] = {}  # by the step
 
     def expect(self, process: Process, fault: Fault) -> None:
-        """A process has begun whose fault this is."""
-        if fault["since"]:
-            self._waiting.setdefault(process, []).append(fault)
+        """From now on this fault of a process is waited for."""
+        if fault.get("since"):
+            self._waiting.setdefault(process, []).append((fault, fault.get("nth", 1)))
         else:
             self.arm(process, fault)
 
     def comes_to(self, process: Process, what: str) -> None:
-        """A process has come to something; only the first time counts."""
-        waiting = self._waiting.get(process, [])
-        for fault in [fault for fault in waiting if fault["since"] == what]:
-            waiting.remove(fault)
-            self.arm(process, fault)
+        """A process has come to something; each fault strikes once."""
+        waiting = self._waiting.pop(process, None)
+        if not waiting:
+            return
+        come = [(fault, left - (fault["since"] == what)) for fault, left in waiting]
+        self._waiting[process] = [each for each in come if each[1]]
+        for fault, left in come:
+            if not left:
+                self.arm(process, fault)
 
     def publishes(self, process: Process, path: str) -> None:
         """An object, or the unfinished file of one, is about to get its name."""
@@ -56,6 +62,11 @@ class Timing:
             self.comes_to(process, "publishing")
         elif _HEADER.search(path):
             self.comes_to(process, "beginning")
+
+    def removed(self, process: Process, path: str) -> None:
+        """An object, or the last name of a file, is gone."""
+        if ".tfrecord" in path:
+            self.comes_to(process, "removing")
 
     def arm(self, process: Process, fault: Fault) -> None:
         """Count from now on."""

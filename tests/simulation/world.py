@@ -67,6 +67,7 @@ class World:
         self.timing = Timing(self.striker.strike, self._later)
         self.loop.on_step = self.striker.step
         self.bucket.on_publish = self.timing.publishes
+        self.bucket.on_removal = self.timing.removed
         for machine in self.machines.values():
             machine.links_work = settings["links"]
 
@@ -88,6 +89,9 @@ class World:
 
     def in_memory(self, machine: Machine) -> bool:
         return bool(self._tmpfs)
+
+    def removed(self, process: Process, path: str) -> None:
+        self.timing.removed(process, path)
 
     def call(self, process: Process, name: str, path: str) -> None:
         """A call of the system is about to be made."""

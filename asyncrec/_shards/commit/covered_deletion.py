@@ -1,11 +1,13 @@
 """`delete_covered` deletes segments that were merged long enough ago, and checkpoints that are nobody's any more.
 
 Nothing goes that decides something by its name: see `CoveredNames.may_go`. Of the checkpoints of one number all but the
-one that has it can never be read; the one that has it goes when it has had a successor for long enough.
+one that has it can never be read; the one that has it goes when it has had a successor for long enough. How long that
+is, the store says: times of two of its objects are compared, and no clock of ours.
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -21,10 +23,13 @@ from asyncrec._shards.manifest.loading import (
     read_pointer,
 )
 from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, latest_key, manifest_prefix
-from asyncrec.errors import ObjectNotFoundError
+from asyncrec.errors import ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
 
 __all__ = ["delete_covered"]
+
+_log = logging.getLogger("asyncrec.shards")
 
 
 async def delete_covered(folder: Storage, name: str, merged: History, grace: timedelta) -> list[str]:
@@ -58,6 +63,15 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         pinned = await read_pointer(folder, latest_key(name))
     except ObjectNotFoundError:
         pinned = None
+    except ManifestError as error:
+        _log.warning(
+            "%s/%s; any checkpoint may be the one, so none is deleted until `asyncrec compact --manifest --latest` "
+            "writes it again",
+            folder.root,
+            error,
+            extra={"path": join(folder.root, name)},
+        )
+        return []
     keys = []
     for number in sorted({*listed.pointers, *listed.columns}):
         if number > listed.newest:

@@ -16,11 +16,11 @@ from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._shards.commit.closing import entomb
+from asyncrec._shards.commit.closing import entomb, fence
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.loading import load_history
-from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, stem_of
+from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, sequence_of, stem_of
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.abandonment import is_another_data_set
@@ -176,23 +176,46 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
     """Delete those that are nobody's, with the index and the keys of each shard; returns them.
 
+    Their writers are ended first, and each rolling shard is fenced: what somebody adopts meanwhile stays.
+
     And the claims of jobs that have ended, which came after their end. One on plain names stays: whoever was given up
     may live, and have a shard of such a name on its way.
     """
-    removed = [orphan for orphan in orphans if orphan.is_free]
-    for orphan in removed:
-        shard = orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys")
-        maker, _ = maker_of(dataset.name, shard) or (None, False)
-        if maker is not None:
-            await entomb(dataset.folder, dataset.name, maker, by="verify")
+    folder, name = dataset.folder, dataset.name
+    free = [orphan for orphan in orphans if orphan.is_free]
+    shards = {orphan.key: orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys") for orphan in free}
+    makers = {shard: maker_of(name, shard) or (None, False) for shard in shards.values()}
+    closings = {
+        maker: await entomb(folder, name, maker, by="verify")
+        for maker in sorted({maker for maker, _ in makers.values() if maker is not None})
+    }
+    history = await load_history(folder, name)
+    listed = (await merged(name, history)).shards
+    fenced: dict[str, bool] = {}
+
+    async def may_go(shard: str) -> bool:
+        maker, rolling = makers[shard]
+        if listed.names(shard):
+            return False
+        if maker is None or not rolling or not closings[maker].abandoned:
+            return True
+        if shard not in fenced:
+            number = sequence_of(shard)
+            fenced[shard] = await fence(folder, name, maker, number, by="verify", since=history.checkpoint)
+        return fenced[shard]
+
+    removed = []
+    for orphan in free:
+        if not await may_go(shards[orphan.key]):
+            continue
         if orphan.kind == "shard":
-            await dataset.folder.delete(index_key(orphan.key))
-            await dataset.folder.delete(keys_key(orphan.key))
-        await dataset.folder.delete(orphan.key)
-    ended = (await load_history(dataset.folder, dataset.name)).ended
-    for claim in await find_claims(dataset.folder, dataset.name):
-        if claim.writer in ended and not claim.plain:
-            await dataset.folder.delete(claim_key(dataset.name, claim.number))
+            await folder.delete(index_key(orphan.key))
+            await folder.delete(keys_key(orphan.key))
+        await folder.delete(orphan.key)
+        removed.append(orphan)
+    for claim in await find_claims(folder, name):
+        if claim.writer in history.ended and not claim.plain:
+            await folder.delete(claim_key(name, claim.number))
     return removed
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import asyncrec
 from asyncrec._records import record_size
 from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
+from asyncrec.storage._memory import MemoryStorage
 
 SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, BATCH_BYTES - 1, BATCH_BYTES, LARGE_RECORD]), max_size=40)
 
@@ -48,3 +52,16 @@ def test_what_comes_before_a_wrong_one_is_given_out_first() -> None:
     assert next(items) == ([b"a", b"b"], 34)
     with pytest.raises(TypeError, match="not int"):
         next(items)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("counts", [(1000, 100), (1023, 1, 1), (1, 1023, 1024, 1), (500, 500, 500, 500)])
+async def test_calls_that_do_not_fit_into_one_batch_follow_each_other(counts: tuple[int, ...]) -> None:
+    """However many small records a batch of the writer holds."""
+    storage = MemoryStorage()
+    records = [b"%d" % number for number in range(sum(counts))]
+    left = iter(records)
+    async with asyncrec.open_writer("x", storage=storage) as writer:
+        for count in counts:
+            await writer.write_many(list(islice(left, count)))
+    assert await asyncrec.read_records("x", storage=storage) == records

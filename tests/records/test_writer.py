@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,18 +66,6 @@ async def test_one_by_one_and_by_batches_are_the_same_bytes_whatever_the_sizes()
     await asyncrec.write_records("lazily", (bytearray(record) for record in records), storage=storage)
     for key in ("one", "many", "lazily"):
         assert await storage.get(key) == framed(records), key
-
-
-@pytest.mark.parametrize("counts", [(1000, 100), (1023, 1, 1), (1, 1023, 1024, 1), (500, 500, 500, 500)])
-async def test_calls_that_do_not_fit_into_one_batch_follow_each_other(counts: tuple[int, ...]) -> None:
-    """However many small records a batch of the writer holds."""
-    storage = MemoryStorage()
-    records = [b"%d" % number for number in range(sum(counts))]
-    left = iter(records)
-    async with asyncrec.open_writer("x", storage=storage) as writer:
-        for count in counts:
-            await writer.write_many(list(islice(left, count)))
-    assert await asyncrec.read_records("x", storage=storage) == records
 
 
 async def test_a_callers_buffer_is_its_own_again_once_written() -> None:

@@ -75,7 +75,7 @@ async def test_segments_go_an_hour_after_they_were_merged_and_what_decides_stays
     await b.commit(2)
     await b.close()
     header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", key="pages", metadata={})
-    assert await fence(store, header, 7, by="me")
+    assert await fence(store, header.name, header.writer, 7, by="me")
     await entomb(store, "pages", "c", by="me")
     before = await seen(store)
     await compact(store)
@@ -165,9 +165,9 @@ async def test_a_fence_finds_the_commit_whose_segment_was_merged_and_deleted_mea
     await a.commit()
     await compact(store)
     assert "a-000001.jsonl" not in await store.keys()
-    assert not await fence(store, header, 1, by="me", since=known.checkpoint)
-    assert await fence(store, header, 5, by="me", since=known.checkpoint)
-    assert not await fence(store, header, 2, by="me")
+    assert not await fence(store, header.name, header.writer, 1, by="me", since=known.checkpoint)
+    assert await fence(store, header.name, header.writer, 5, by="me", since=known.checkpoint)
+    assert not await fence(store, header.name, header.writer, 2, by="me")
     assert len((await seen(store))["shards"]) == 3
 
 

@@ -71,5 +71,5 @@ async def test_a_machine_that_sleeps_while_it_fences_a_shard_finds_its_commit(st
         await store.goes_on()
     assert "a-000000.jsonl" not in await store.keys()
     store.sleeps_over = 3
-    assert not await fence(store, header, 0, by="me", since=1)
+    assert not await fence(store, header.name, header.writer, 0, by="me", since=1)
     assert store.slept

@@ -45,6 +45,35 @@ class Meeting(MemoryStorage):
             await self.ended.wait()
 
 
+class Adopting(MemoryStorage):
+    """Somebody adopts what is in no manifest, when `verify --delete` is about to end its writer."""
+
+    adopts = False
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        sink = super().open_sink(key, exclusive=exclusive)
+        return self._when_adopted(sink) if self.adopts and key.startswith("_manifest/") else sink
+
+    @asynccontextmanager
+    async def _when_adopted(self, sink: AbstractAsyncContextManager[ByteSink]) -> AsyncIterator[ByteSink]:
+        self.adopts = False
+        await tools.verify("pages", adopt=True, min_age=-60, storage=self)
+        async with sink as opened:
+            yield opened
+
+
+async def test_what_another_verify_adopts_meanwhile_is_not_deleted() -> None:
+    storage = Adopting()
+    await write_pages(storage, records=10)
+    await asyncrec.write_records("pages-w-000000.tfrecord", [b"found"], storage=storage)
+    storage.adopts = True
+    report = await tools.verify("pages", delete=True, min_age=-60, storage=storage)
+    assert report.deleted == []
+    found = await tools.verify("pages", storage=storage)
+    assert found.ok
+    assert (found.records, found.orphans) == (11, [])
+
+
 @pytest.mark.parametrize(("options", "records"), [({}, 11), ({"num_shards": 2, "mode": "replace"}, 1)])
 async def test_what_is_committed_while_it_looks_is_nobodys_to_delete(options: dict[str, Any], records: int) -> None:
     storage = Meeting()

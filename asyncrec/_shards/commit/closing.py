@@ -10,7 +10,6 @@ import time
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.loading import load_history, newest_checkpoint
 from asyncrec._shards.manifest.names import closing_segment_key, old_closing_segment_key, segment_key
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, format_time, parse_segment
@@ -58,21 +57,21 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
     return tombstone
 
 
-async def fence(folder: Storage, header: JobHeader, sequence: int, *, by: str, since: int = 0) -> bool:
+async def fence(folder: Storage, name: str, writer: str, sequence: int, *, by: str, since: int = 0) -> bool:
     """Take the name of a rolling shard's segment, so that nobody can commit the shard; False where it is committed.
 
     ``since`` is the checkpoint in which the shard was not: one that is newer may have it, and its segment be gone.
     """
-    segment = Segment(writer=header.writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
-    key = segment_key(header.name, header.writer, sequence)
+    segment = Segment(writer=writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
+    key = segment_key(name, writer, sequence)
     try:
         await create(folder, key, segment.encode(), shield=False)  # as above
     except ObjectExistsError:
         pass
     else:
-        if await newest_checkpoint(folder, header.name) <= since:
+        if await newest_checkpoint(folder, name) <= since:
             return True
-    own = await in_thread((await load_history(folder, header.name)).added_by, header.writer)
+    own = await in_thread((await load_history(folder, name)).added_by, writer)
     return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for entry in own)
 
 

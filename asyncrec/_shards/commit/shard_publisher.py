@@ -156,7 +156,9 @@ class ShardPublisher:
         if not fenced:
             with self._deadline.cleaning_up():
                 try:
-                    fenced = await fence(self._store, self._header, sequence_of(shard.key), by="itself")
+                    fenced = await fence(
+                        self._store, self._header.name, self._header.writer, sequence_of(shard.key), by="itself"
+                    )
                 except Exception as error:
                     _log.warning(
                         "%s/%s is damaged, and cannot be removed: %s",

@@ -81,7 +81,7 @@ async def delete_unlisted(folder: Storage, header: JobHeader, *, plain: bool) ->
             return True
         number = sequence_of(shard)
         if number not in taken:
-            taken[number] = await fence(folder, header, number, by=this_host(), since=history.checkpoint)
+            taken[number] = await fence(folder, name, header.writer, number, by=this_host(), since=history.checkpoint)
         return taken[number]
 
     # Only plain names are anywhere among those of the data set: a large one is not listed for the sake of a few.

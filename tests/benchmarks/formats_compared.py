@@ -162,6 +162,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=50_000, help="records; a tenth of them for kill and flip")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", metavar="TEXT", help="formats whose name holds TEXT, and asyncrec")
+    parser.add_argument("--what", nargs="+", default=["cost", "kill", "flip"], choices=["cost", "kill", "flip"])
     parser.add_argument("--do", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.do:  # a process of its own
@@ -179,14 +180,13 @@ def main() -> None:
         ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages if package != "asyncrec")
     )
     try:
-        cost(
-            folder,
-            [name for name in names if "checked" not in name and "skipping" not in name],
-            options.count,
-            options.rounds,
-        )
-        kill(folder, [name for name in names if "," not in name], options.count // 10)
-        flip(folder, [name for name in names if "lists" not in name], options.count // 10)
+        if "cost" in options.what:
+            timed = [name for name in names if "checked" not in name and "skipping" not in name]
+            cost(folder, timed, options.count, options.rounds)
+        if "kill" in options.what:
+            kill(folder, [name for name in names if "," not in name], options.count // 10)
+        if "flip" in options.what:
+            flip(folder, [name for name in names if "lists" not in name], options.count // 10)
     finally:
         subprocess.run(["rm", "-r", folder], check=True)
 

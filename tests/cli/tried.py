@@ -131,7 +131,8 @@ def row(name: str, argv: list[str], made: Path, root: Path) -> str:
 
     def terminal(columns: int, **environment: str) -> str:
         code, text = screen(new(), [name, *argv], columns, **environment)
-        return judged(code, text, good=good, columns=columns, colour="NO_COLOR" not in environment)
+        whole = "--json" in argv  # a line of JSON is never cut
+        return judged(code, text, good=good, columns=0 if whole else columns, colour="NO_COLOR" not in environment)
 
     cells: list[Callable[[], str]] = [
         lambda: terminal(40),

@@ -150,7 +150,7 @@ def flip(folder: Path, names: list[str], count: int) -> None:
         file = max((file for file in path.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
         content = bytearray(file.read_bytes())
         # In the middle of a record's data, wherever the format keeps it.
-        middle = content.find(record(count // 2)[8:]) + SIZE // 2
+        middle = content.index(record(count // 2)) + SIZE // 2
         content[middle] ^= 1
         file.write_bytes(content)
         found = asked("read", name, path, count)

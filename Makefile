@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants scale lint dist release bench bench-s3 bench-stores interop engines loaders frameworks docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants scale lint dist release bench bench-s3 bench-stores bench-formats interop engines loaders frameworks docs check-docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -35,6 +35,7 @@ PLAYWRIGHT_READY := .venv-playwright/.ready
 BENCH_READY := .venv-bench/.ready
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
+AXE := .venv-docs/node_modules/axe-core/axe.min.js
 PROTO_READY := .venv-proto/.ready
 SEAWEEDFS_READY := .venv-seaweedfs/.ready
 AZURITE_READY := .venv-azurite/.ready
@@ -138,8 +139,15 @@ bench-s3: $(BENCH_READY) ## the S3 plugin against aiobotocore and obstore, on a 
 bench-stores: $(READY) ## memory, connections and the loop while data sets go to S3 and GCS that do no work; ARGS=--quick
 	@.venv/bin/python tests/benchmarks/stores.py $(ARGS)
 
+bench-formats: $(BENCH_READY) ## formats compared: cost, what is left after a kill, a flipped bit; ARGS="--count 5000"
+	@PYTHONPATH=tests/benchmarks .venv-bench/bin/python tests/benchmarks/formats_compared.py $(ARGS)
+
 docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
+
+check-docs: $(AXE) ## every link, and each page in Chromium at two widths, with axe-core (needs Chromium and npm)
+	@$(MAKE) --no-print-directory docs ARGS=
+	@.venv-docs/bin/python docs/check_site.py site --axe $(AXE) $(ARGS)
 
 pictures: $(DOCS_READY) ## draw docs/pictures anew, from real runs; needs Chromium. ARGS="--check page.html" checks pages
 	@.venv-docs/bin/python docs/make_pictures.py $(ARGS)
@@ -237,6 +245,10 @@ $(DIST_READY): pyproject.toml
 
 $(DOCS_READY): $(PROJECTS)
 	@$(call environment,.venv-docs,--group docs $(call editable,.[$(EXTRAS)]))
+	@touch $@
+
+$(AXE): $(DOCS_READY)
+	@npm install --silent --no-audit --no-fund --prefix .venv-docs axe-core@4.14.1
 	@touch $@
 
 $(PROTO_READY): pyproject.toml

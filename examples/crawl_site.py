@@ -14,6 +14,12 @@ Where to look: `crawl` opens the one writer, `fetch_pages` is each task, `read_b
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":
+    # Until `Ending` listens, and that is some seconds where imports are slow, Ctrl-C just ends it: nothing is begun.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import argparse
 import asyncio
 import re

@@ -15,7 +15,7 @@ import asyncrec
 from asyncrec import errors
 
 ROOT = Path(__file__).parent.parent
-REFERENCE = ROOT / "docs" / "reference.md"
+REFERENCE = ROOT / "docs" / "reference" / "errors.md"
 OURS = [getattr(errors, name) for name in errors.__all__]
 
 # Exceptions that are defined elsewhere, with the reason.

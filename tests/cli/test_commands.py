@@ -134,6 +134,7 @@ def test_a_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) ->
         return
     assert result.code == 1, result
     assert "data/damaged.tfrecord" in result.out + result.err
+    assert "='" not in result.out + result.err, "the remedy is a command's, and not Python's"
 
 
 def test_debug_shows_the_traceback_and_nothing_else_does(run: Run) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = "".join((ROOT / "docs" / page).read_text("utf-8") for page in ("reference.md", "reference-more.md"))
+PAGES = "".join(page.read_text("utf-8") for page in sorted(ROOT.glob("docs/reference/*.md")))
 DOCUMENTED = set(re.findall(r"^::: (asyncrec\.[\w.]+)$", PAGES, re.MULTILINE))
 
 

@@ -107,3 +107,10 @@ print(anyio.run(main))
     namespace: dict[str, Any] = {}
     for snippet in snippets_of(text):
         await snippet.run("page.md", namespace)
+
+
+def test_the_home_page_begins_with_readmes_examples() -> None:
+    """They run there, where a site is crawled; on the home page they are only shown."""
+    shown = [snippet.code for snippet in snippets_of(PAGES["docs/index.md"])]
+    assert len(shown) == 2
+    assert [code for code in shown if f"```python\n{code}```" not in PAGES["README.md"]] == []

@@ -170,6 +170,20 @@ def test_two_signals_in_a_row_end_it_with_one_line_at_most(tmp_path: Path) -> No
     assert "Traceback" not in out + err
 
 
+def test_ctrl_c_while_it_imports_just_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "anyio.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, str(CRAWL_SITE)],
+        cwd=tmp_path,
+        env=environment() | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_robots_txt_is_obeyed_and_missing_pages_are_named(tmp_path: Path) -> None:
     html = {"Content-Type": "text/html"}
     answers: dict[str, Answer] = {

@@ -1,4 +1,4 @@
-"""What engines share: parts to be read are dealt out to tasks; tasks make shards, and the driver's job commits them."""
+"""What engines' tasks share: parts to be read are dealt out to them, and they make shards for the driver's job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.integrations.arrow import Part, schema_of
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
 
-__all__ = ["PART_BYTES", "DriverJob", "groups", "open_driver_job", "read_size", "seen_from_tasks", "write_share"]
+__all__ = ["PART_BYTES", "groups", "read_size", "seen_from_tasks", "write_share"]
 
 PART_BYTES = 128 << 20  # of a task: Ray's own size of a block, and Spark's of a split
 _GZIP_FACTOR = 4  # what compressed pages become, about: for a guess at the number of tasks
@@ -44,24 +44,6 @@ def groups(parts: tuple[Part, ...], most: int) -> list[tuple[Part, ...]]:
     return [tuple(part for _, part in group) for _, group in groupby(numbered, key=lambda each: each[0])]
 
 
-class DriverJob(Handle[joint_job.JointJob]):
-    """The job, in the driver, without async."""
-
-    @property
-    def share(self) -> JobShare:
-        return self._value.share
-
-    @property
-    def committed(self) -> tuple[ShardEntry, ...] | None:
-        return self._value.committed
-
-    def commit(self, entries: list[ShardEntry], records: int) -> None:
-        async def commit() -> None:
-            await self._value.commit(entries, records=records)
-
-        self._owner.call_inside(commit)
-
-
 class _Share(Handle[joint_job.ShareWriter]):
     def write(self, records: list[bytes]) -> None:
         self._owner.call(self._value.write, records)
@@ -71,7 +53,6 @@ class _Share(Handle[joint_job.ShareWriter]):
         return self._value.entries
 
 
-open_driver_job = as_context(joint_job.open_joint_job, DriverJob)
 _open_share = as_context(joint_job.open_share, _Share)
 
 

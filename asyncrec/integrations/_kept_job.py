@@ -44,7 +44,7 @@ class KeptJob:
 
     share: JobShare
     repeated: bool
-    address: str = field(repr=False)
+    address: tuple[str, int] = field(repr=False)
     key: bytes = field(repr=False)
 
     def commit(self, entries: Sequence[ShardEntry], records: int) -> None:
@@ -115,7 +115,9 @@ def keep_job(path: str, *, parent: int, **options: Any) -> KeptJob:
             ours.send((path, parent, options))
             answer = ours.recv()
         except (OSError, EOFError) as error:
-            raise StorageError(f"{redact(path)}: the process that was to keep the job ended as it began") from error
+            raise StorageError(
+                f"{redact(path)}: the process that was to keep the job ended as it began; its output says why"
+            ) from error
     if isinstance(answer, BaseException):
         raise answer
     assert isinstance(answer, KeptJob), "that, or what went wrong"
@@ -131,8 +133,9 @@ def keep(descriptor: int) -> None:
     asked: Connection[Any, Any] | None = None
     error: Exception | None = None
     try:
-        with Listener(authkey=key) as listener, open_driver_job(path, **options) as job:
-            kept = KeptJob(share=job.share, repeated=job.committed is not None, address=str(listener.address), key=key)
+        # Not a socket in a folder for what is temporary, whose path is often longer than such a socket's may be.
+        with Listener(("127.0.0.1", 0), authkey=key) as listener, open_driver_job(path, **options) as job:
+            kept = KeptJob(share=job.share, repeated=job.committed is not None, address=listener.address, key=key)
             if not kept.repeated:
                 opener.send(kept)
                 asked = _serve(listener, job)
@@ -170,10 +173,11 @@ def _serve(listener: Listener, job: DriverJob) -> Connection[Any, Any]:
 
 def _end_with(parent: int) -> None:
     """End this process, as if it were killed, when another has ended."""
-    if hasattr(os, "pidfd_open"):
-        with suppress(ProcessLookupError):
-            select.select([os.pidfd_open(parent)], [], [])
-    else:
+    try:
+        select.select([os.pidfd_open(parent)], [], [])
+    except ProcessLookupError:
+        pass
+    except (AttributeError, OSError):  # this system has no such call, or forbids it
         while _lives(parent):
             time.sleep(_LOOK_SECONDS)
     os._exit(1)

@@ -131,6 +131,7 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "integrations.opentelemetry",
         "integrations.prometheus",
         "integrations.ray",
+        "integrations.spark",
         "integrations.tensorflow",
         "integrations.torch",
         "native",

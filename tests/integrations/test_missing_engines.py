@@ -16,6 +16,7 @@ import pytest
         ("opentelemetry", "opentelemetry"),
         ("prometheus", "prometheus_client"),
         ("ray", "ray"),
+        ("spark", "pyspark"),
     ],
 )
 def test_an_integration_without_its_library_says_how_to_install_it(

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
 
 from asyncrec._arguments import Size
 from asyncrec.example._schema import Schema
+from asyncrec.integrations._engines import PART_BYTES, groups, read_size, seen_from_tasks
 from asyncrec.integrations.arrow import BatchMaker, Part, plan_batches, read_parts
 from asyncrec.integrations.ray._ray import BlockMetadata, Datasource, ReadTask, ray
 
 __all__ = ["AsyncrecDatasource", "read_asyncrec"]
-
-_PART_BYTES = 128 << 20  # of a task: Ray's own size of a block
-_GZIP_FACTOR = 4  # what compressed pages become, about: for Ray's guess at the number of tasks
 
 
 def read_asyncrec(
@@ -26,7 +23,7 @@ def read_asyncrec(
     split: str | None = None,
     schema: Schema | Any = None,
     columns: Iterable[str] | None = None,
-    part_bytes: Size = _PART_BYTES,
+    part_bytes: Size = PART_BYTES,
     batch_rows: int | None = None,
     batch_bytes: Size | None = None,
     verify: bool = True,
@@ -70,18 +67,20 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
         split: str | None = None,
         schema: Schema | Any = None,
         columns: Iterable[str] | None = None,
-        part_bytes: Size | None = _PART_BYTES,
+        part_bytes: Size | None = PART_BYTES,
         batch_rows: int | None = None,
         batch_bytes: Size | None = None,
         verify: bool = True,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        where = os.fspath(path)
-        if "://" not in where:  # a task has another working folder
-            where = os.path.abspath(where)
         self._plan = plan_batches(
-            where, part_bytes=part_bytes, split=split, schema=schema, columns=columns, storage_options=storage_options
+            seen_from_tasks(path),
+            part_bytes=part_bytes,
+            split=split,
+            schema=schema,
+            columns=columns,
+            storage_options=storage_options,
         )
         self._options = {
             "batch_rows": batch_rows,
@@ -94,17 +93,16 @@ class AsyncrecDatasource(Datasource):  # type: ignore[misc]  # Ray is not there 
         return "Asyncrec"
 
     def estimate_inmemory_data_size(self) -> int | None:
-        return sum(_size(part) for part in self._plan.parts)
+        return sum(read_size(part) for part in self._plan.parts)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """At most ``parallelism`` tasks, each of neighbouring parts and of about as many bytes."""
         maker, options = self._plan.maker, self._options
-        groups = _groups(self._plan.parts, max(1, parallelism)) or [()]
+        dealt = groups(self._plan.parts, max(1, parallelism)) or [()]
         return [
-            ReadTask(_Read(maker, group, options), _metadata(group), maker.arrow, per_task_row_limit)
-            for group in groups
+            ReadTask(_Read(maker, group, options), _metadata(group), maker.arrow, per_task_row_limit) for group in dealt
         ]
 
 
@@ -124,25 +122,11 @@ class _Read:
             yield pa.Table.from_batches([batch])
 
 
-def _size(part: Part) -> int:
-    return part.bytes * (1 if part.compression == "" else _GZIP_FACTOR)
-
-
-def _groups(parts: tuple[Part, ...], most: int) -> list[tuple[Part, ...]]:
-    total = sum(map(_size, parts)) or 1
-    before = 0
-    numbered = []
-    for part in parts:
-        numbered.append((min(most - 1, before * most // total), part))
-        before += _size(part) or 1
-    return [tuple(part for _, part in group) for _, group in groupby(numbered, key=lambda each: each[0])]
-
-
 def _metadata(parts: tuple[Part, ...]) -> BlockMetadata:
     counts = [part.records for part in parts if part.records is not None]
     return BlockMetadata(
         num_rows=sum(counts) if len(counts) == len(parts) else None,
-        size_bytes=int(sum(map(_size, parts))),
+        size_bytes=int(sum(map(read_size, parts))),
         exec_stats=None,
         input_files=[part.path for part in parts],
     )

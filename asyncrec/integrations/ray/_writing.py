@@ -12,12 +12,10 @@ import pyarrow as pa
 from asyncrec._arguments import Size
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.writing import joint_job
-from asyncrec._shards.writing.joint_job import JobShare
-from asyncrec.blocking._owner import Handle, as_context
 from asyncrec.example._schema import Schema
-from asyncrec.integrations.arrow import to_records
-from asyncrec.integrations.arrow._writing import pieces, schemas_of
+from asyncrec.integrations._driver_job import DriverJob, open_driver_job
+from asyncrec.integrations._engines import write_share
+from asyncrec.integrations.arrow._writing import schemas_of
 from asyncrec.integrations.ray._ray import BlockAccessor, Datasink
 
 __all__ = ["AsyncrecDatasink", "DriverJob", "WriteReport", "write_asyncrec"]
@@ -37,37 +35,6 @@ class WriteReport:
     bytes: int
     shards: tuple[ShardEntry, ...]
     repeated: bool
-
-
-class DriverJob(Handle[joint_job.JointJob]):
-    """The job, in the driver, without async."""
-
-    @property
-    def share(self) -> JobShare:
-        return self._value.share
-
-    @property
-    def committed(self) -> tuple[ShardEntry, ...] | None:
-        return self._value.committed
-
-    def commit(self, entries: list[ShardEntry], records: int) -> None:
-        async def commit() -> None:
-            await self._value.commit(entries, records=records)
-
-        self._owner.call_inside(commit)
-
-
-class _Share(Handle[joint_job.ShareWriter]):
-    def write(self, records: list[bytes]) -> None:
-        self._owner.call(self._value.write, records)
-
-    @property
-    def entries(self) -> list[ShardEntry]:
-        return self._value.entries
-
-
-_open_job = as_context(joint_job.open_joint_job, DriverJob)
-_open_share = as_context(joint_job.open_share, _Share)
 
 
 def write_asyncrec(
@@ -121,7 +88,7 @@ def write_asyncrec(
     kept = dict(metadata or {})
     if told is not None:
         records, kept = schemas_of(told, kept)
-    with _open_job(
+    with open_driver_job(
         path,
         job_id=job_id,
         mode=mode,
@@ -192,13 +159,15 @@ class AsyncrecDatasink(Datasink):  # type: ignore[misc]  # as above
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> list[ShardEntry]:
         """In a task: the shards of its rows."""
-        with _open_share(
-            self._share, part=int(ctx.task_idx), storage_options=self._storage_options, **self._limits
-        ) as share:
-            for block in blocks:
-                for piece in pieces(BlockAccessor.for_block(block).to_arrow()):
-                    share.write(to_records(piece, self._schema, narrow=self._narrow))
-        return share.entries
+        return write_share(
+            self._share,
+            (BlockAccessor.for_block(block).to_arrow() for block in blocks),
+            self._schema,
+            part=int(ctx.task_idx),
+            narrow=self._narrow,
+            limits=self._limits,
+            storage_options=self._storage_options,
+        )
 
     def on_write_complete(self, write_result: Any) -> None:
         """In the driver: the commit."""

@@ -1,0 +1,85 @@
+"""What engines' tasks share: parts to be read are dealt out to them, and they make shards for the driver's job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.writing import joint_job
+from asyncrec._shards.writing.joint_job import JobShare
+from asyncrec.blocking._owner import Handle, as_context
+from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow import Part, schema_of
+from asyncrec.integrations.arrow._to_records import null_columns, records_from
+from asyncrec.integrations.arrow._writing import pieces
+
+__all__ = ["PART_BYTES", "groups", "read_size", "seen_from_tasks", "write_share"]
+
+PART_BYTES = 128 << 20  # of a task: Ray's own size of a block, and Spark's of a split
+_GZIP_FACTOR = 4  # what compressed pages become, about: for a guess at the number of tasks
+
+
+def seen_from_tasks(path: str | os.PathLike[str]) -> str:
+    """The path as a task can use it, which has another working folder."""
+    where = os.fspath(path)
+    return where if "://" in where else os.path.abspath(where)
+
+
+def read_size(part: Part) -> int:
+    """How many bytes of records a part has, about."""
+    return part.bytes * (1 if part.compression == "" else _GZIP_FACTOR)
+
+
+def groups(parts: tuple[Part, ...], most: int) -> list[tuple[Part, ...]]:
+    """At most so many groups of neighbouring parts, each of about as many bytes."""
+    total = sum(map(read_size, parts)) or 1
+    before = 0
+    numbered = []
+    for part in parts:
+        numbered.append((min(most - 1, before * most // total), part))
+        before += read_size(part) or 1
+    return [tuple(part for _, part in group) for _, group in groupby(numbered, key=lambda each: each[0])]
+
+
+class _Share(Handle[joint_job.ShareWriter]):
+    def write(self, records: list[bytes]) -> None:
+        self._owner.call(self._value.write, records)
+
+    @property
+    def entries(self) -> list[ShardEntry]:
+        return self._value.entries
+
+
+_open_share = as_context(joint_job.open_share, _Share)
+
+
+def write_share(
+    share: JobShare,
+    batches: Iterable[Any],
+    schema: Schema | None,
+    *,
+    part: int,
+    narrow: bool,
+    limits: Mapping[str, Any],
+    storage_options: dict[str, Any] | None,
+) -> list[ShardEntry]:
+    """In a task: the shards of its rows, of which nothing is in the data set until the driver commits them.
+
+    Args:
+        share: the job's.
+        batches: the rows, as Tables or RecordBatches.
+        schema: of the records; that of each batch unless given.
+        part: the number of the task; the shards of the data set are in its order.
+        narrow: round float64 to float32.
+        limits: ``max_shard_bytes`` and ``max_shard_records``.
+        storage_options: for the backend.
+    """
+    with _open_share(share, part=part, storage_options=storage_options, **limits) as opened:
+        for batch in batches:
+            told = schema or schema_of(batch.schema, nulls=null_columns(batch))
+            for first, piece in pieces(batch):
+                opened.write(records_from(piece, told, narrow=narrow, first=first))
+    return opened.entries

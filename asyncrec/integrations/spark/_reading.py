@@ -1,0 +1,92 @@
+"""A partition is some parts of a data set: one or more shards, or a range of the records of a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from asyncrec.errors import SchemaError
+from asyncrec.integrations._engines import PART_BYTES, groups, seen_from_tasks
+from asyncrec.integrations.arrow import BatchMaker, Part, Plan, plan_batches, read_parts
+from asyncrec.integrations.spark._spark import DataSourceReader, InputPartition
+from asyncrec.integrations.spark._types import arrow_of, spark_schema
+
+__all__ = ["Reader", "stored_schema"]
+
+_MOST_PARTITIONS = 10_000  # each is an object in Spark's driver, and a task
+
+
+def stored_schema(options: dict[str, Any]) -> Any:
+    """The ``StructType`` of what is there to be read."""
+    return spark_schema(_plan(options, part_bytes=None, columns=options.get("columns")).maker.arrow)
+
+
+class _Partition(InputPartition):  # type: ignore[misc]  # PySpark is not there where this is checked
+    def __init__(self, parts: tuple[Part, ...]) -> None:
+        super().__init__(parts)
+
+
+class Reader(DataSourceReader):  # type: ignore[misc]  # as above
+    """Reads the columns of a ``StructType``, and parses no others."""
+
+    def __init__(self, options: dict[str, Any], schema: Any) -> None:
+        self._wanted = arrow_of(schema)
+        names = self._wanted.names
+        part_bytes = options.get("part_bytes", PART_BYTES)
+        try:
+            plan = _plan(options, part_bytes=part_bytes, columns=names)
+        except SchemaError:  # none is stored: then the user gave this one
+            plan = _plan({**options, "schema": self._wanted}, part_bytes=part_bytes, columns=names)
+        self._maker = BatchMaker(plan.maker.schema, arrow=_between(plan.maker.arrow, self._wanted))
+        self._parts = plan.parts
+        self._most = max(1, options.get("max_partitions", _MOST_PARTITIONS))
+        kept = ("batch_rows", "batch_bytes", "verify", "storage_options")
+        self._options = {name: options[name] for name in kept if name in options}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parts": ()}  # each task has those of its partition
+
+    def partitions(self) -> list[Any]:
+        return [_Partition(parts) for parts in groups(self._parts, self._most)]
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        if not isinstance(partition, _Partition):  # Spark's own, where there is nothing to be read
+            return
+        for batch in read_parts(self._maker, partition.value, **self._options):
+            yield _as_wanted(batch, self._wanted)
+
+
+def _plan(options: dict[str, Any], **more: Any) -> Plan:
+    told = {name: options[name] for name in ("split", "schema", "storage_options") if name in options}
+    return plan_batches(seen_from_tasks(options["path"]), **told, **more)
+
+
+def _between(stored: Any, wanted: Any) -> Any:
+    """The types in which columns are read, each before its cast to what is wanted: as stored, or one value of a list.
+
+    Raises:
+        SchemaError: nobody has said that the integers of a column are times.
+    """
+    fields = []
+    for field, asked in zip(stored, wanted, strict=True):
+        if pa.types.is_list(field.type) and not pa.types.is_nested(asked.type):
+            field = pa.field(field.name, field.type.value_type, nullable=True)
+        if pa.types.is_temporal(asked.type) and pa.types.is_integer(field.type):
+            raise SchemaError(
+                f"column {field.name!r} is {field.type}, and nothing says in which unit it is a time: read it as it "
+                "is, and convert it"
+            )
+        fields.append(field)
+    return pa.schema(fields, metadata=stored.metadata)
+
+
+def _as_wanted(batch: Any, wanted: Any) -> Any:
+    columns = []
+    for field, column in zip(wanted, batch.columns, strict=True):
+        try:
+            columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowException as error:
+            raise SchemaError(f"column {field.name!r} is {column.type}, and was to be {field.type}: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -1,0 +1,99 @@
+"""Spark's types of columns as Arrow's, and back.
+
+Spark knows fewer: a list of a fixed length is an array, an unsigned integer the next larger one, half a float a float,
+a time of day the integer that is stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from asyncrec.errors import SchemaError
+from asyncrec.integrations.spark._spark import types
+
+__all__ = ["arrow_of", "spark_schema"]
+
+# Both ways; of the others see below.
+_SAME = (
+    (pa.bool_(), types.BooleanType()),
+    (pa.int8(), types.ByteType()),
+    (pa.int16(), types.ShortType()),
+    (pa.int32(), types.IntegerType()),
+    (pa.int64(), types.LongType()),
+    (pa.float32(), types.FloatType()),
+    (pa.float64(), types.DoubleType()),
+    (pa.string(), types.StringType()),
+    (pa.binary(), types.BinaryType()),
+    (pa.date32(), types.DateType()),
+    (pa.timestamp("us", tz="UTC"), types.TimestampType()),
+    (pa.timestamp("us"), types.TimestampNTZType()),
+    (pa.duration("us"), types.DayTimeIntervalType()),
+)
+_SPARK = dict(_SAME)
+_ARROW = {spark: arrow for arrow, spark in _SAME}
+
+_NEAREST = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.int64(),  # an Example holds none beyond it
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.int32(),
+    pa.time32("ms"): pa.int32(),
+    pa.time64("us"): pa.int64(),
+    pa.time64("ns"): pa.int64(),
+}
+
+
+def spark_schema(arrow: Any) -> Any:
+    """The ``StructType`` in which Spark shows columns of these types."""
+    return types.StructType([types.StructField(each.name, _spark_type(each), each.nullable) for each in arrow])
+
+
+def arrow_of(schema: Any) -> Any:
+    """The ``pyarrow.Schema`` of the batches that Spark takes for columns of a ``StructType``, and gives.
+
+    Raises:
+        SchemaError: a column is of a type that no feature holds.
+    """
+    return pa.schema([pa.field(each.name, _arrow_type(each.name, each.dataType), each.nullable) for each in schema])
+
+
+def _spark_type(field: Any) -> Any:
+    kind = field.type
+    kind = _NEAREST.get(kind, kind)
+    if kind in _SPARK:
+        return _SPARK[kind]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return types.ArrayType(_spark_type(kind.value_field), kind.value_field.nullable)
+    if pa.types.is_struct(kind):
+        return types.StructType([types.StructField(each.name, _spark_type(each), each.nullable) for each in kind])
+    if pa.types.is_timestamp(kind):
+        return types.TimestampNTZType() if kind.tz is None else types.TimestampType()
+    if pa.types.is_duration(kind):
+        return types.DayTimeIntervalType()
+    if pa.types.is_fixed_size_binary(kind):
+        return types.BinaryType()
+    raise SchemaError(f"column {field.name!r} is {kind}, for which Spark has no type; leave it out by columns=")
+
+
+def _arrow_type(name: str, kind: Any) -> Any:
+    if kind in _ARROW:
+        return _ARROW[kind]
+    if isinstance(kind, types.StringType):  # of a collation, or of a limited length
+        return pa.string()
+    if isinstance(kind, types.DayTimeIntervalType):
+        return pa.duration("us")
+    if isinstance(kind, types.ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(name, kind.elementType), kind.containsNull))
+    if isinstance(kind, types.StructType):
+        return pa.struct([pa.field(each.name, _arrow_type(name, each.dataType), each.nullable) for each in kind])
+    raise SchemaError(
+        f"column {name!r} is {kind.simpleString()}, which no feature holds: there are numbers, booleans, text, bytes, "
+        "times, and arrays of these; cast it, flatten it or leave it out"
+    )

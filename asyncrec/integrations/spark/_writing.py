@@ -1,0 +1,89 @@
+"""Tasks make shards, and the driver commits those of one attempt of each, in one step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec.errors import ArgumentValueError
+from asyncrec.integrations._engines import seen_from_tasks, write_share
+from asyncrec.integrations._kept_job import keep_job
+from asyncrec.integrations.arrow._writing import schemas_of
+from asyncrec.integrations.spark._spark import DataSourceArrowWriter, TaskContext, WriterCommitMessage
+from asyncrec.integrations.spark._types import arrow_of
+
+__all__ = ["Writer"]
+
+_MODES = {"append": "append", "fail": "new"}
+
+
+@dataclass
+class _Made(WriterCommitMessage):  # type: ignore[misc]  # PySpark is not there where this is checked
+    """What a task that ended well has made of so many rows."""
+
+    rows: int
+    entries: list[ShardEntry]
+
+
+class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
+    """Made by Spark once for each write, in a process that ends before the first task begins.
+
+    So it begins the job, and has another process keep it. Tasks and commit have copies of this object.
+    """
+
+    def __init__(self, options: dict[str, Any], schema: Any, *, overwrite: bool) -> None:
+        exists = options.get("if_exists", "append")
+        if exists not in _MODES:
+            raise ArgumentValueError(f"option if_exists={exists!r}: give {' or '.join(map(repr, _MODES))}")
+        if overwrite and "if_exists" in options:
+            raise ArgumentValueError('option if_exists: mode("overwrite") says already what becomes of what exists')
+        records, metadata = schemas_of(options.get("schema", arrow_of(schema)), options.get("metadata"))
+        self._schema = records
+        self._narrow = options.get("narrow", True)
+        self._limits = {name: options.get(name) for name in ("max_shard_bytes", "max_shard_records")}
+        self._storage_options = options.get("storage_options")
+        told = ("job_id", "take_over", "compression", "index", "storage_options")
+        self._job = keep_job(
+            seen_from_tasks(options["path"]),
+            parent=os.getppid(),  # the JVM, or the daemon of its workers, which ends with it
+            mode="replace" if overwrite else _MODES[exists],
+            schema=records.to_json(),
+            metadata=metadata,
+            **{name: options[name] for name in told if name in options},
+        )
+
+    def write(self, iterator: Iterator[Any]) -> _Made:
+        """In a task: the shards of its rows."""
+        if self._job.repeated:
+            return _Made(0, [])
+        rows = 0
+
+        def counted() -> Iterator[Any]:
+            nonlocal rows
+            for batch in iterator:
+                rows += batch.num_rows
+                yield batch
+
+        entries = write_share(
+            self._job.share,
+            counted(),
+            self._schema,
+            part=TaskContext.get().partitionId(),
+            narrow=self._narrow,
+            limits=self._limits,
+            storage_options=self._storage_options,
+        )
+        return _Made(rows, entries)
+
+    def commit(self, messages: Sequence[_Made | None]) -> None:
+        """In the driver: what one attempt of each task has made is in the data set, or nothing is."""
+        made = [message for message in messages if message is not None]
+        entries = [entry for message in made for entry in message.entries]
+        self._job.commit(entries, sum(message.rows for message in made))
+
+    def abort(self, messages: Sequence[_Made | None]) -> None:
+        """In the driver, also when a commit failed: the job is given up, unless it is committed, or may be."""
+        self._job.give_up()

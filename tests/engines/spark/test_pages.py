@@ -1,0 +1,20 @@
+"""What the how-tos of Spark and Beam show runs from top to bottom, and prints what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pages import run_page
+
+
+@pytest.mark.timeout(600)
+def test_the_page_of_spark_runs(spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page("use-spark")
+
+
+@pytest.mark.timeout(600)
+def test_the_page_of_beam_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page("use-beam")

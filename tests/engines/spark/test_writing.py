@@ -1,0 +1,189 @@
+"""What Spark writes is there once, or not at all, whatever dies on the way."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pyarrow as pa
+import pytest
+
+from asyncrec import FixedLen, Schema, VarLen, blocking
+from asyncrec.integrations.arrow import read_batches
+from asyncrec.tools import verify
+
+pytestmark = pytest.mark.timeout(600)
+
+ROWS = 4000
+
+
+def ids(path: Path) -> list[int]:
+    return sorted(read_batches(path, columns=["id"]).read_all().column("id").to_pylist())
+
+
+def save(frame: Any, path: Path, mode: str = "append", **options: Any) -> None:
+    frame.write.format("asyncrec").mode(mode).options(**options).save(str(path))
+
+
+def spoilt(frame: Any, path: Path, fault: str, **options: Any) -> None:
+    flag = str(path.parent / "flag")
+    frame.write.format("faulty").mode("append").options(fault=fault, flag=flag, **options).save(str(path))
+
+
+def rows(spark: Any) -> Any:
+    return spark.range(0, ROWS, 1, 8)
+
+
+def check_clean(path: Path) -> None:
+    """What is committed is whole, and nothing else is there, now or behind a recovery."""
+    assert blocking.recover(path).shards == ()
+    report = anyio.run(lambda: verify(path, min_age=0))
+    assert report.ok
+    assert report.orphans == []
+
+
+def check_nothing(path: Path) -> None:
+    assert list(path.parent.glob("d-*")) == []
+    assert blocking.recover(path).shards == ()
+
+
+def test_rows_are_written_once_and_a_second_run_adds_nothing(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    save(rows(spark), path, job_id="job", max_shard_records="300", metadata='{"by": "spark"}', compression="GZIP")
+    manifest = blocking.read_manifest(path)
+    assert manifest.records == ROWS
+    assert max(shard.records for shard in manifest.shards) == 300
+    assert manifest.metadata["by"] == "spark"
+    save(rows(spark), path, job_id="job")
+    assert ids(path) == list(range(ROWS))
+    check_clean(path)
+    save(rows(spark), path)
+    assert len(ids(path)) == 2 * ROWS
+    assert [row["id"] for row in spark.read.format("asyncrec").load(str(path)).where("id = 7").collect()] == [7, 7]
+
+
+@pytest.mark.parametrize("fault", ["killed before", "killed after", "raises once"])
+def test_a_task_that_failed_is_run_again_and_leaves_nothing(spark: Any, tmp_path: Path, fault: str) -> None:
+    spoilt(rows(spark), tmp_path / "d", fault)
+    assert (tmp_path / "flag").exists()
+    assert ids(tmp_path / "d") == list(range(ROWS))
+    check_clean(tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"), [("raises", "no more"), ("commit fails", "the store is full"), ("forgets", "arrived")]
+)
+def test_what_fails_leaves_nothing_and_may_be_run_again(spark: Any, tmp_path: Path, fault: str, told: str) -> None:
+    with pytest.raises(Exception, match=told):
+        spoilt(rows(spark), tmp_path / "d", fault, job_id="job")
+    if fault != "raises":  # then Spark does not wait for the other tasks, and what they make comes later
+        check_nothing(tmp_path / "d")
+    save(rows(spark), tmp_path / "d", job_id="job")
+    assert ids(tmp_path / "d") == list(range(ROWS))
+    if fault == "raises":
+        anyio.run(lambda: verify(tmp_path / "d", delete=True, min_age=0))
+    check_clean(tmp_path / "d")
+    assert ids(tmp_path / "d") == list(range(ROWS))
+
+
+@pytest.mark.parametrize("fault", ["answer lost", "commit killed"])
+def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(spark: Any, tmp_path: Path, fault: str) -> None:
+    with pytest.raises(Exception, match=r"no answer|EOF|exited|crashed|reset"):
+        spoilt(rows(spark), tmp_path / "d", fault, job_id="job")
+    save(rows(spark), tmp_path / "d", job_id="job")
+    assert ids(tmp_path / "d") == list(range(ROWS))
+    check_clean(tmp_path / "d")
+
+
+def test_an_empty_frame_is_an_empty_data_set(spark: Any, tmp_path: Path) -> None:
+    save(rows(spark).where("id < 0"), tmp_path / "d")
+    assert blocking.read_manifest(tmp_path / "d").records == 0
+    assert spark.read.format("asyncrec").load(str(tmp_path / "d")).collect() == []
+    check_clean(tmp_path / "d")
+
+
+def test_modes_say_what_becomes_of_what_is_there(spark: Any, tmp_path: Path) -> None:
+    frame = rows(spark).limit(10)
+    save(frame, tmp_path / "d", if_exists="fail")
+    with pytest.raises(Exception, match="there is a data set of this name"):
+        save(frame, tmp_path / "d", if_exists="fail")
+    save(frame.limit(3), tmp_path / "d", mode="overwrite")
+    assert len(ids(tmp_path / "d")) == 3
+    with pytest.raises(Exception, match="if_exists"):
+        save(frame, tmp_path / "d", mode="overwrite", if_exists="fail")
+    check_clean(tmp_path / "d")
+
+
+def test_types_go_there_and_back(spark: Any, tmp_path: Path) -> None:
+    made = "select 1Y as b, 2S as s, 3 as i, 4L as l, cast(0.5 as float) as f, true as y, 'ä' as t, X'00ff' as x"
+    more = "array(1, 2) as n, timestamp_ntz'2026-11-22 12:00:00.000005' as w, date'2026-11-22' as d, 0.5D as e"
+    frame = spark.sql(f"{made}, {more}, timestamp'2026-11-22 12:00:00' as z")
+    save(frame, tmp_path / "d")
+    found = spark.read.format("asyncrec").load(str(tmp_path / "d"))
+    assert found.dtypes == frame.dtypes
+    assert found.collect() == frame.collect()
+    with pytest.raises(Exception, match="column 'm' is map<string,int>, which no feature holds"):
+        save(spark.sql("select map('a', 1) as m"), tmp_path / "e")
+
+
+def test_a_null_needs_a_schema_that_has_room_for_it(spark: Any, tmp_path: Path) -> None:
+    frame = spark.sql("select 1L as a union all select null as a")
+    with pytest.raises(Exception, match="'a': row 0 is null; a VarLen may be"):
+        save(frame, tmp_path / "d")
+    import json
+
+    save(frame, tmp_path / "d", schema=json.dumps(Schema({"a": VarLen("int64")}).to_json()))
+    table = read_batches(tmp_path / "d").read_all()
+    assert sorted(table.column("a").to_pylist(), key=str) == [None, [1]] or table.column("a").to_pylist() == [[1], None]
+    wide = Schema({"a": FixedLen((), "float64", raw=True)})
+    save(spark.sql("select 0.1D as a"), tmp_path / "f", schema=json.dumps(wide.to_json()))
+    assert read_batches(tmp_path / "f").read_all() == pa.table({"a": [0.1]}).cast(
+        pa.schema([pa.field("a", pa.float64(), nullable=False)])
+    )
+
+
+DRIVER = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from started import start
+
+folder = Path(sys.argv[1])
+spark = start()
+
+def slow(batches):
+    time.sleep(2)
+    yield from batches
+
+def kill():
+    while not list(folder.glob("d-*.tfrecord")):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+threading.Thread(target=kill, daemon=True).start()
+rows = spark.range(0, 4000, 1, 8).mapInArrow(slow, "id bigint")
+rows.write.format("asyncrec").mode("append").option("job_id", "job").save(str(folder / "d"))
+"""
+
+
+def test_a_driver_that_is_killed_is_run_again_with_its_id(spark: Any, tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path)], check=False, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(tmp_path.glob("d-*.tfrecord"))
+    deadline = time.monotonic() + 120
+    while True:  # Spark's JVM notices the death of the program a moment later, and until then the job lives
+        try:
+            save(rows(spark), tmp_path / "d", job_id="job")
+            break
+        except Exception as error:
+            if "another writer is making this data set" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
+    assert ids(tmp_path / "d") == list(range(ROWS))
+    anyio.run(lambda: verify(tmp_path / "d", delete=True, min_age=0))  # tasks of the dead driver may have ended late
+    check_clean(tmp_path / "d")
+    assert ids(tmp_path / "d") == list(range(ROWS))

@@ -1,0 +1,61 @@
+"""What an engine's tasks make of their rows is in the data set when the driver has committed it, and not before."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from asyncrec import FixedLen, Schema, blocking
+from asyncrec.errors import SchemaError
+from asyncrec.integrations._driver_job import open_driver_job
+from asyncrec.integrations._engines import groups, read_size, write_share
+from asyncrec.integrations.arrow import Part, read_batches, schema_of
+
+TABLE = pa.table({"id": range(40), "body": [b"%d" % n * 100_000 for n in range(40)]})
+
+
+def write(share: Any, batch: Any, schema: Schema | None = None, part: int = 0) -> Any:
+    return write_share(
+        pickle.loads(pickle.dumps(share)),
+        [batch],
+        schema,
+        part=part,
+        narrow=True,
+        limits={"max_shard_records": 8},
+        storage_options=None,
+    )
+
+
+def test_rows_are_in_the_data_set_from_the_commit_on(tmp_path: Path) -> None:
+    schema = schema_of(TABLE.schema)
+    with open_driver_job(tmp_path / "d", job_id="job", schema=schema.to_json()) as job:
+        entries = [*write(job.share, TABLE.slice(20), None, 1), *write(job.share, TABLE.slice(0, 20), schema, 0)]
+        assert [entry.records for entry in entries] == [8, 8, 4] * 2
+        job.commit(entries, 40)
+    assert read_batches(tmp_path / "d").read_all().to_pydict() == TABLE.to_pydict()
+    with open_driver_job(tmp_path / "d", job_id="job") as again:
+        assert again.committed is not None
+
+
+def test_a_row_that_does_not_fit_is_named_by_its_number_and_leaves_nothing(tmp_path: Path) -> None:
+    bodies = [b"x" * 200_000 for _ in range(20)]
+    table = pa.table({"id": [*range(19), None], "body": bodies})  # more than a MiB, and so made records in pieces
+    schema = Schema({"id": FixedLen((), "int64"), "body": FixedLen((), "bytes")})
+    with open_driver_job(tmp_path / "d") as job:
+        with pytest.raises(SchemaError, match="'id': row 19 is null"):
+            write(job.share, table, schema)
+    assert list(tmp_path.glob("d-*")) == []
+    assert blocking.recover(tmp_path / "d").shards == ()
+
+
+def test_parts_are_dealt_out_in_order_and_by_their_bytes() -> None:
+    parts = tuple(Part(path=f"{n}", compression="", records=1, bytes=size) for n, size in enumerate([4, 1, 1, 1, 1, 4]))
+    dealt = groups(parts, 3)
+    assert [part for group in dealt for part in group] == list(parts)
+    assert [sum(map(read_size, group)) for group in dealt] == [4, 4, 4]
+    assert groups((), 3) == []
+    assert len(groups(parts, 100)) == 6

@@ -211,6 +211,12 @@ async def test_a_state_of_another_order_is_refused_and_says_why() -> None:
         for change in [{"version": 2}, {"kind": "sampler"}, {"position": 51}]:
             with pytest.raises(ValueError, match=r"version|kind|position"):
                 dataset.shuffled(seed=1).load_state_dict(state | change)
+        for options in ({"cycle_length": 3}, {"block_length": 5}):
+            (word,) = options
+            with pytest.raises(ValueError, match=word):
+                dataset.shuffled(mode="buffer", **options).load_state_dict(dataset.shuffled(mode="buffer").state_dict())
+            # The others cycle through no shards.
+            dataset.shuffled(mode="global", **options).load_state_dict(dataset.shuffled(mode="global").state_dict())
     async with asyncrec.open_dataset("pages", storage=await stored(51)) as dataset:
         with pytest.raises(ValueError, match="snapshot"):
             dataset.shuffled(seed=1).load_state_dict(state)

@@ -113,7 +113,6 @@ class Prefetcher:
 
     async def aclose(self) -> None:
         """Where there is no task: it closes what it read by itself."""
-        self.batches.clear()
         if not self._size or not self.begun:
             await self._builder.aclose()
 

@@ -12,8 +12,10 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.compression import parse_compression
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
-from asyncrec.errors import StorageError, TransientStorageError
+from asyncrec.errors import ConflictError, StorageError, TransientStorageError, UnsettledError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._clock import virtual_backend
@@ -114,3 +116,44 @@ async def test_shards_of_a_job_whose_commit_nobody_knows_of_are_left() -> None:
     storage.silent = False
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         assert await dataset.get_many(range(6)) == [b"record %d" % number for number in range(6)]
+
+
+def shard(path: str) -> ShardEntry:
+    return ShardEntry(path=path, records=1, bytes=17, crc32c=0, compression="", committed=format_time(0))
+
+
+async def unsettled_close(storage: Silent) -> ManifestWriter:
+    """A writer that has committed two shards at its end, and knows of nothing."""
+    writer = ManifestWriter(storage, "pages", "w", promised=lambda: False)
+    with pytest.raises(UnsettledError):
+        await writer.close([shard("a"), shard("b")])
+    assert writer.unsettled
+    return writer
+
+
+async def test_a_last_commit_that_is_asked_for_again_finds_that_the_first_took_effect() -> None:
+    storage = Silent(MemoryStorage())
+    writer = await unsettled_close(storage)
+    storage.silent = False
+    await writer.close([shard("a"), shard("b")])
+    assert (writer.closed, writer.unsettled, writer.records) == (True, False, 2)
+    manifest = await asyncrec.read_manifest("pages", storage=storage)
+    assert [each.path for each in manifest.shards] == ["a", "b"]
+
+
+async def test_nobody_knows_as_long_as_what_is_there_cannot_be_read() -> None:
+    storage = Silent(MemoryStorage())
+    writer = await unsettled_close(storage)
+    with pytest.raises(StorageError):
+        await writer.close([shard("a"), shard("b")])
+    assert writer.unsettled
+
+
+async def test_what_an_earlier_attempt_has_named_is_part_of_the_data_set_though_the_later_one_is_another() -> None:
+    """So nobody takes it back."""
+    storage = Silent(MemoryStorage())
+    writer = await unsettled_close(storage)
+    storage.silent = False
+    with pytest.raises(ConflictError):
+        await writer.close([shard("a")])
+    assert writer.closed or writer.unsettled

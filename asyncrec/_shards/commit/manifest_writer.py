@@ -72,7 +72,7 @@ class ManifestWriter:
         self.records = sum(entry.records for entry in self.entries)
         self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
-        self._unsettled: set[str] = set()
+        self._unsettled: dict[str, list[Segment]] = {}  # by key, what was asked for without an answer
         self._storage = storage
         self._name = name
         self._writer = writer
@@ -173,21 +173,27 @@ class ManifestWriter:
         try:
             await create(self._storage, key, content, deadline=self.deadline)
         except UnsettledError:
-            self._unsettled.add(key)
+            self._unsettled.setdefault(key, []).append(segment)
             raise
         except anyio.get_cancelled_exc_class():
-            self._unsettled.add(key)  # the request is on its way, and no answer of it will be heard
+            # The request is on its way, and no answer of it will be heard.
+            self._unsettled.setdefault(key, []).append(segment)
             raise
         except ObjectExistsError as error:
-            self._unsettled.discard(key)  # nor can an earlier request create it any more
-            closing = await load_closing(self._storage, self._name, self._writer)
+            closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
             if closing is not None and closing.abandoned:
+                self._unsettled.pop(key, None)  # nor can an earlier request create it any more
                 raise abandoned_error(self._storage, self._name, closing) from error
+            before = self._unsettled.pop(key, [])
+            if closing is not None and _is_one_of(before, closing) and _says_the_same(closing, segment):
+                return
+            if closing is not None and _names_any_of(closing, segment):
+                self._unsettled[key] = before  # what a commit names is nobody's to delete
             raise ConflictError(
                 f"{self._storage.root}/{key}: {self._writer} has committed already, by another process; an id is used "
                 "once"
             ) from error
-        self._unsettled.discard(key)  # what an earlier attempt had not found out
+        self._unsettled.pop(key, None)  # what an earlier attempt had not found out
 
     async def _committed(self, entry: ShardEntry) -> None:
         self._listed(entry)
@@ -214,3 +220,16 @@ class ManifestWriter:
         self.entries.append(entry)
         self.records += entry.records
         self.bytes += entry.bytes
+
+
+def _is_one_of(attempts: Iterable[Segment], there: Segment) -> bool:
+    """Whether a writer's last segment is one of its own, of which it had no answer: the times of all differ."""
+    return any(each.time == there.time and _says_the_same(each, there) for each in attempts)
+
+
+def _says_the_same(one: Segment, other: Segment) -> bool:
+    return (one.add, one.remove) == (other.add, other.remove)
+
+
+def _names_any_of(one: Segment, other: Segment) -> bool:
+    return not {entry.path for entry in one.add}.isdisjoint(entry.path for entry in other.add)

@@ -5,9 +5,9 @@
     python examples/crawl_site.py --start-url https://example.org/       # a site that you may crawl
 
 Without ``--start-url`` the site is the standard library of the Python that runs this, served by a web server on this
-machine (`crawling.local_site`). Every page is one record, a tf.train.Example; its URL is the record's key, its folder
-the partition. Run it again: it continues where the data set ends, and writes no page twice. Ctrl-C and SIGTERM end it
-cleanly at any time.
+machine (`crawling.local_site`). Every page is one record, by the schema of `asyncrec.pages` and with its package, the
+first folder of its URL; the URL is the record's key, the package the partition. Run it again: it continues where the
+data set ends, and writes no page twice. Ctrl-C and SIGTERM end it cleanly at any time.
 
 Where to look: `crawl` opens the one writer, `fetch_pages` is each task, `read_back` reads what was written.
 """
@@ -28,9 +28,8 @@ import sysconfig
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import anyio
 from anyio import to_thread
@@ -39,10 +38,11 @@ from crawling.ending import Ending
 from crawling.frontier import Frontier
 from crawling.local_site import connector_to, served_folder
 from crawling.screen import Tally, missed, progress_bar, show_report, show_stop
-from crawling.website import NotFetched, Page, Site, SiteUnreachable, links_in, open_site
+from crawling.website import NotFetched, Site, SiteUnreachable, is_redirect, links_in, open_site
 from rich.filesize import decimal
 
 import asyncrec
+from asyncrec import pages
 
 TASKS = 16
 MAX_SHARD_BYTES = 2 << 20  # small, so that a short crawl shows several shards; the default, 256 MiB, suits real ones
@@ -52,42 +52,18 @@ LOCAL_HOST = f"python{sys.version_info.major}.{sys.version_info.minor}.localhost
 NOT_LIBRARY = frozenset({"__pycache__", "site-packages", "dist-packages"})  # compiled copies, and other people's code
 
 
-# Kept in the manifest, so that whoever opens the data set can read its records without this program.
-SCHEMA = asyncrec.Schema(
-    {
-        "url": asyncrec.FixedLen((), "str"),
-        "status": asyncrec.FixedLen((), "int64"),
-        "content_type": asyncrec.FixedLen((), "str"),
-        "fetched": asyncrec.FixedLen((), "str"),  # ISO 8601, with its time zone
-        "package": asyncrec.FixedLen((), "str"),
-        "body": asyncrec.FixedLen((), "bytes"),  # as it came: text or not
-    }
-)
+# A page, and one feature more. The manifest keeps it: whoever opens the data set can read it without this program.
+SCHEMA = asyncrec.Schema({**pages.PAGE.features, "package": asyncrec.FixedLen((), "str")})
 
 
-def to_record(page: Page) -> bytes:
-    """One page as one record: a tf.train.Example, as `SCHEMA` says."""
-    return asyncrec.encode_example(
-        {
-            "url": page.url,
-            "status": page.status,
-            "content_type": page.content_type,
-            "fetched": page.fetched.isoformat(),
-            "package": page.package,
-            "body": page.body,
-        }
-    )
-
-
-def from_record(record: bytes) -> Page:
-    """The page that `to_record` made a record of."""
-    features = SCHEMA.decode(record)
-    del features["package"]  # it follows from the URL
-    return Page(**{**features, "fetched": datetime.fromisoformat(features["fetched"])})
+def package_of(url: str) -> str:
+    """The first folder of the path: ``asyncio`` for ``/asyncio/events.py``; ``"(top)"`` where there is none."""
+    first, slash, _ = unquote(urlsplit(url).path).lstrip("/").partition("/")
+    return first if slash and first else "(top)"
 
 
 async def fetch_pages(
-    site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter, tally: Tally, encoding: anyio.CapacityLimiter
+    site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter, tally: Tally, parsing: anyio.CapacityLimiter
 ) -> None:
     """One of the crawler's tasks: take a URL, fetch the page, write its record, pass its links on."""
     while (url := await frontier.take()) is not None:
@@ -96,20 +72,16 @@ async def fetch_pages(
         try:
             page = await site.fetch(url)
             had = True
-            record, links = await to_thread.run_sync(encode, page, limiter=encoding)
-            if page.location is None:
-                await writer.write(record, key=page.url, partition=page.package)
+            links = await to_thread.run_sync(links_in, page, limiter=parsing)  # milliseconds, in a large page
+            if not is_redirect(page):
+                package = package_of(url)
+                await writer.write({**page, "package": package}, partition=package)
                 tally.pages += 1
-                tally.bytes += len(page.body)
+                tally.bytes += len(page["content"])
         except NotFetched as reason:
             tally.missed[str(reason)] += 1  # and tried again by the next run
         finally:
             frontier.done(links=links, had=had)
-
-
-def encode(page: Page) -> tuple[bytes, list[str]]:
-    """What a page takes to work on: its record, and its links. For a large one that is milliseconds."""
-    return to_record(page), links_in(page)
 
 
 async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending) -> None:
@@ -126,6 +98,7 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
         compression="GZIP",
         index=True,
         schema=SCHEMA,
+        key_feature="url",
         on_duplicate="skip",
         on_commit=tally.shards.append,
         metadata={"start_url": site.start_url},
@@ -134,13 +107,13 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
         frontier.add([site.start_url])
         if earlier is not None:
             await continue_from(earlier, frontier)
-        # One thread: Python would not let two encode at once, and each that tries keeps the event loop waiting longer.
-        encoding = anyio.CapacityLimiter(1)
+        # One thread: Python would not let two parse at once, and each that tries keeps the event loop waiting longer.
+        parsing = anyio.CapacityLimiter(1)
         began = time.perf_counter()
         with ending.scope(), progress_bar(f"Crawling {urlsplit(site.start_url).netloc}", pages, tally):
             async with anyio.create_task_group() as crawlers:
                 for _ in range(TASKS):
-                    crawlers.start_soon(fetch_pages, site, frontier, writer, tally, encoding)
+                    crawlers.start_soon(fetch_pages, site, frontier, writer, tally, parsing)
         tally.seconds = time.perf_counter() - began
 
 
@@ -156,7 +129,8 @@ async def earlier_pages(to: str) -> asyncrec.Manifest | None:
         return None  # the first run
     if manifest.schema is None or asyncrec.Schema.from_json(manifest.schema) != SCHEMA:
         raise asyncrec.errors.DatasetError(
-            f"{to} holds other records than this program writes; give another place with --to"
+            f"{to} holds other records than this program writes; give another place with --to, or remove what an "
+            "older version wrote"
         )
     return manifest
 
@@ -165,7 +139,7 @@ async def continue_from(manifest: asyncrec.Manifest, frontier: Frontier) -> None
     """Give the frontier the links of every page that earlier runs wrote, so that no page is asked for twice."""
 
     def links(records: Sequence[bytes]) -> list[str]:
-        return [link for page in map(from_record, records) for link in links_in(page)]
+        return [link for page in map(SCHEMA.decode, records) for link in links_in(page)]
 
     for path in await asyncrec.list_shards(manifest):
         async with asyncrec.open_reader(path) as reader:

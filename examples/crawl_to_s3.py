@@ -6,7 +6,8 @@ A shard is uploaded while it grows, and committed when it is full or a minute ol
 machine loses, and the next run fetches it again. With CRAWL_SPOOL, a folder of its own on a disk, a killed process
 loses nothing of what reached the disk, for the next run commits it, and a store that is down does not stop the crawl.
 SIGTERM (what Kubernetes and ECS send) and Ctrl-C commit what is there. Several of these may write one data set at once;
-each page is a record, its URL the key. `crawl_site.py` is the same crawl with everything around it.
+each page is a record by the schema of `asyncrec.pages`, its URL the key. `crawl_site.py` is the same crawl with
+everything around it.
 
 The environment, beside the AWS SDK's own (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ``AWS_ENDPOINT_URL_S3``, ...):
 
@@ -28,26 +29,17 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 import anyio
 from anyio import to_thread
 from crawling.ending import Ending
 from crawling.frontier import Frontier
-from crawling.website import NotFetched, Page, Site, SiteUnreachable, links_in, open_site
+from crawling.website import NotFetched, Site, SiteUnreachable, is_redirect, links_in, open_site
 
 import asyncrec
+from asyncrec import pages
 
 log = logging.getLogger("crawl_to_s3")
-
-SCHEMA = asyncrec.Schema(
-    {
-        "url": asyncrec.FixedLen((), "str"),
-        "content_type": asyncrec.FixedLen((), "str"),
-        "fetched": asyncrec.FixedLen((), "str"),  # ISO 8601, with its time zone
-        "body": asyncrec.FixedLen((), "bytes"),
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,15 +79,6 @@ class Settings:
         return cls(**given)  # type: ignore[arg-type]  # each was made of the type that its default has
 
 
-def encode(page: Page) -> tuple[bytes, list[str]]:
-    """The page as a record, and where it leads to; milliseconds for a large one, so not for the event loop."""
-    fetched: datetime = page.fetched
-    record = asyncrec.encode_example(
-        {"url": page.url, "content_type": page.content_type, "fetched": fetched.isoformat(), "body": page.body}
-    )
-    return record, links_in(page)
-
-
 async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter) -> None:
     """One task: a URL, its page, its record. `write` waits while the store is slower than the site."""
     while (url := await frontier.take()) is not None:
@@ -104,9 +87,9 @@ async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWr
         try:
             page = await site.fetch(url)
             had = True
-            record, links = await to_thread.run_sync(encode, page)
-            if page.location is None:  # a redirect is followed, not kept
-                await writer.write(record, key=page.url)
+            links = await to_thread.run_sync(links_in, page)  # milliseconds, in a large page: not for the event loop
+            if not is_redirect(page):
+                await writer.write(page)
         except NotFetched as reason:
             log.info("%s: %s", url, reason)
         finally:
@@ -122,7 +105,8 @@ async def crawl(settings: Settings, ending: Ending) -> None:
             max_shard_seconds=settings.shard_seconds,
             spool=settings.spool,
             compression="GZIP",
-            schema=SCHEMA,
+            schema=pages.PAGE,
+            key_feature="url",
             metadata={"start_url": settings.start_url},
             on_duplicate="skip",  # also of what other runs, and other machines, have committed before
             on_commit=lambda shard: log.info("committed %s: %d records", shard.path, shard.records),

@@ -1,7 +1,7 @@
 """Train a small model on the pages of the demo: which package of the standard library is a file from, by its bytes?
 
     make demo && python examples/train_numpy.py           # on demo-data/pages
-    python examples/train_numpy.py --data FOLDER/NAME     # any data set with `url`, `package` and `body`
+    python examples/train_numpy.py --data FOLDER/NAME     # any data set with `url`, `package` and `content`
 
 Without the demo's data a small data set is made first, of this Python's own library. The model is softmax regression on
 a histogram of the 256 byte values, in NumPy alone; it is no good classifier, and learns a good deal more than chance.
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import asyncrec
-from asyncrec import blocking
+from asyncrec import blocking, pages
 
 PACKAGES = 6  # so many classes: the packages with the most pages
 BATCH = 64
@@ -31,14 +31,8 @@ EPOCHS = 20
 LEARNING_RATE = 5.0  # at first; it falls to nothing
 MOST_FILES = 60  # of a package, in the data set that is made here
 
-SCHEMA = asyncrec.Schema(
-    {
-        "url": asyncrec.FixedLen((), "str"),
-        "package": asyncrec.FixedLen((), "str"),
-        "body": asyncrec.FixedLen((), "bytes"),
-    },
-    allow_extra=True,
-)
+PAGE = asyncrec.Schema({**pages.PAGE.features, "package": asyncrec.FixedLen((), "str")})  # as the demo stores it
+READ = asyncrec.Schema({name: PAGE.features[name] for name in ("url", "package", "content")}, allow_extra=True)
 
 Floats = NDArray[np.float32]
 
@@ -46,18 +40,19 @@ Floats = NDArray[np.float32]
 def make_pages(to: str) -> None:
     """A small data set of pages: the sources of the standard library, by package."""
     library = Path(sysconfig.get_paths()["stdlib"])
-    with blocking.open_sharded_writer(to, max_shard_bytes=1 << 20, schema=SCHEMA, mode="new") as writer:
+    with blocking.open_sharded_writer(
+        to, max_shard_bytes=1 << 20, schema=PAGE, key_feature="url", mode="new"
+    ) as writer:
         for folder in sorted(path for path in library.iterdir() if (path / "__init__.py").exists()):
             for file in sorted(folder.rglob("*.py"))[:MOST_FILES]:
                 url = file.relative_to(library).as_posix()
-                page = {"url": url, "package": folder.name, "body": file.read_bytes()}
-                writer.write(asyncrec.encode_example(page), key=url)
+                writer.write({**pages.page(url, file.read_bytes()), "package": folder.name})
 
 
-def features_of(body: bytes) -> Floats:
+def features_of(content: bytes) -> Floats:
     """float32 (256,): how often each byte value occurs, as the square root of its share; the squares add up to 1."""
-    counts = np.bincount(np.frombuffer(body, np.uint8), minlength=256)
-    return np.sqrt(counts / max(1, len(body)), dtype=np.float32)
+    counts = np.bincount(np.frombuffer(content, np.uint8), minlength=256)
+    return np.sqrt(counts / max(1, len(content)), dtype=np.float32)
 
 
 def is_test(url: str) -> bool:
@@ -74,10 +69,10 @@ class Task:
 
     def arrays(self, records: Sequence[bytes], *, test: bool) -> tuple[Floats, NDArray[np.int64]]:
         """float32 (n, 256) and int64 (n,): features and labels of the packages' records, to learn or to test."""
-        columns = SCHEMA.decode_batch(records)
+        columns = READ.decode_batch(records)
         chosen = [
-            (features_of(body), self._labels[package])
-            for url, package, body in zip(columns["url"], columns["package"], columns["body"], strict=True)
+            (features_of(content), self._labels[package])
+            for url, package, content in zip(columns["url"], columns["package"], columns["content"], strict=True)
             if package in self._labels and is_test(url) == test
         ]
         features = np.array([features for features, _ in chosen], np.float32).reshape(-1, 256)
@@ -88,7 +83,7 @@ def find_task(dataset: blocking.Dataset) -> tuple[Task, Counter[str]]:
     """The packages with the most pages, and how many each has."""
     with dataset.shuffled() as stream:
         counts = Counter(
-            package for records in stream.batches(BATCH) for package in SCHEMA.decode_batch(records)["package"]
+            package for records in stream.batches(BATCH) for package in READ.decode_batch(records)["package"]
         )
     largest = counts.most_common(PACKAGES)
     return Task([package for package, _ in largest]), Counter(dict(largest))
@@ -158,7 +153,7 @@ def find_data(folder: str = "demo-data") -> str:
     """The demo's pages, or else a small data set of our own, made unless it is there."""
     for name in ("pages", "library"):
         try:
-            if blocking.read_manifest(f"{folder}/{name}").schema is not None:
+            if blocking.read_manifest(f"{folder}/{name}").schema == PAGE.to_json():  # not those of an older demo
                 return f"{folder}/{name}"
         except asyncrec.ObjectNotFoundError:
             continue

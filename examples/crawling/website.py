@@ -4,50 +4,29 @@
         page = await site.fetch(site.start_url)
         urls = [url for url in links_in(page) if site.allows(url)]
 
-Nothing here knows of asyncrec.
+A page is a dict, by the schema `asyncrec.pages.PAGE`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from email.parser import BytesHeaderParser
 from html.parser import HTMLParser
-from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+from typing import Any
+from urllib.parse import urldefrag, urljoin, urlsplit
 from urllib.robotparser import RobotFileParser
 
 import aiohttp
 import anyio
+
+from asyncrec import pages
 
 USER_AGENT = "asyncrec-example-crawler/1.0"
 TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=10)
 MAX_PAGE_BYTES = 8 << 20  # sixteen pages are held at once, so this bounds the crawler's memory too
 MAX_ROBOTS_BYTES = 512 << 10  # RFC 9309, section 2.5: at least 500 KiB must be read; the rest may be ignored
 MAX_PAUSE = 60.0  # seconds; a site that asks for a longer one is asked again by the next run
-
-
-@dataclass(frozen=True)
-class Page:
-    """One answer of the site.
-
-    Attributes:
-        location: for a redirect, the absolute URL it leads to; such a page is followed, not kept.
-        fetched: when the answer was complete.
-    """
-
-    url: str
-    status: int
-    content_type: str
-    fetched: datetime
-    body: bytes
-    location: str | None = None
-
-    @property
-    def package(self) -> str:
-        """The first folder of the path: ``asyncio`` for ``/asyncio/events.py``; ``"(top)"`` where there is none."""
-        first, slash, _ = unquote(urlsplit(self.url).path).lstrip("/").partition("/")
-        return first if slash and first else "(top)"
 
 
 class NotFetched(Exception):
@@ -103,10 +82,11 @@ class Site:
             and self._robots.can_fetch(USER_AGENT, url)
         )
 
-    async def fetch(self, url: str) -> Page:
+    async def fetch(self, url: str) -> dict[str, Any]:
         """Ask for one page when its turn has come.
 
-        Redirects are not followed here: they might lead to another host, or to where robots.txt forbids.
+        Redirects are not followed here: they might lead to another host, or to where robots.txt forbids. Such a page
+        `is_redirect`, and leads to one link.
 
         Raises:
             NotFetched: no answer, an error status, or a page of more than `MAX_PAGE_BYTES`.
@@ -117,18 +97,11 @@ class Site:
                 if response.status >= 400:
                     self._heed(response)
                     raise NotFetched(f"status {response.status}")
-                location = response.headers.get("Location") if response.status >= 300 else None
                 body = await _read(response, MAX_PAGE_BYTES)
                 if len(body) > MAX_PAGE_BYTES:
                     raise NotFetched(f"over {MAX_PAGE_BYTES >> 20} MiB")
-                return Page(
-                    url=url,
-                    status=response.status,
-                    content_type=response.headers.get("Content-Type", "application/octet-stream"),
-                    fetched=datetime.now(UTC),
-                    body=body,
-                    location=urljoin(url, location) if location else None,
-                )
+                # By the URL that its links have: a client may write it otherwise, and it would be fetched again.
+                return await pages.from_aiohttp(response, url=url, content=body)
         except TimeoutError as error:
             raise NotFetched("timed out") from error
         except aiohttp.ClientError as error:
@@ -195,18 +168,27 @@ async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return b"".join(blocks)
 
 
-def links_in(page: Page) -> list[str]:
+def is_redirect(page: Mapping[str, Any]) -> bool:
+    """Whether a page only leads to another: it is followed, and not kept."""
+    return 300 <= page["status"] < 400 and bool(_location(page))
+
+
+def _location(page: Mapping[str, Any]) -> str:
+    return BytesHeaderParser().parsebytes(page["headers"]).get("Location", "")
+
+
+def links_in(page: Mapping[str, Any]) -> list[str]:
     """The absolute http(s) URLs a page leads to, without fragments, in their order."""
-    if page.location is not None:
-        hrefs = [page.location]
-    elif page.content_type.startswith(("text/html", "application/xhtml+xml")):
-        hrefs = _hrefs(page.body.decode("utf-8", "replace"))
+    if is_redirect(page):
+        hrefs = [_location(page)]
+    elif page["content_type"].startswith(("text/html", "application/xhtml+xml")):
+        hrefs = _hrefs(page["content"].decode("utf-8", "replace"))
     else:
         return []
     links: dict[str, None] = {}
     for href in hrefs:
         try:
-            url = urldefrag(urljoin(page.url, href)).url
+            url = urldefrag(urljoin(page["url"], href)).url
             if urlsplit(url).scheme in ("http", "https"):
                 links[url] = None
         except ValueError:

@@ -7,16 +7,16 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from crawl_site import SCHEMA, from_record, to_record
-from crawling.website import Page
+from crawl_site import SCHEMA, package_of
 from site_server import Answer, SiteServer
 
 import asyncrec
+from asyncrec.pages import PAGE
 
 CRAWL_SITE = Path(__file__).parents[2] / "examples" / "crawl_site.py"
 LOCAL_SITE = CRAWL_SITE.parent / "crawling" / "local_site.py"
@@ -34,19 +34,19 @@ def crawl(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def pages_in(dataset: Path) -> dict[str, Page]:
+def pages_in(dataset: Path) -> dict[str, dict[str, Any]]:
     """What a data set holds, by URL; every checksum verified, and no URL twice."""
     return anyio.run(_pages_in, dataset)
 
 
-async def _pages_in(dataset: Path) -> dict[str, Page]:
-    pages: dict[str, Page] = {}
+async def _pages_in(dataset: Path) -> dict[str, dict[str, Any]]:
+    pages: dict[str, dict[str, Any]] = {}
     manifest = await asyncrec.read_manifest(str(dataset))
     for path in await asyncrec.list_shards(manifest):
         for record in await asyncrec.read_records(path):
-            page = from_record(record)
-            assert page.url not in pages
-            pages[page.url] = page
+            page = SCHEMA.decode(record)
+            assert page["url"] not in pages
+            pages[page["url"]] = page
     assert len(pages) == manifest.records
     assert manifest.schema is not None
     assert asyncrec.Schema.from_json(manifest.schema) == SCHEMA
@@ -57,16 +57,33 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_a_record_is_a_page_and_its_package() -> None:
+    assert list(SCHEMA.features) == [*PAGE.features, "package"]
+
+
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [
+        ("http://h/asyncio/events.py", "asyncio"),
+        ("http://h/asyncio/", "asyncio"),
+        ("http://h/a%20b/c/d.py", "a b"),
+        ("http://h/abc.py", "(top)"),
+        ("http://h/", "(top)"),
+        ("http://h//x", "(top)"),
+    ],
+)
+def test_the_package_is_the_first_folder(url: str, package: str) -> None:
+    assert package_of(url) == package
+
+
 @pytest.mark.parametrize("body", [b"", "naïve ✓".encode(), b"\xff\xfe\x00", b"\r\n\x00"])
-def test_a_record_holds_a_page_of_whatever_bytes(body: bytes) -> None:
-    page = Page(
-        url="http://h/asyncio/x",
-        status=200,
-        content_type="text/plain",
-        fetched=datetime(2026, 11, 21, tzinfo=UTC),
-        body=body,
-    )
-    assert from_record(to_record(page)) == page
+def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
+    with SiteServer({"/asyncio/x": (200, {"Content-Type": "text/plain; charset=utf-8"}, body)}) as server:
+        assert crawl(tmp_path, "--start-url", f"{server.url}asyncio/x", "--delay", "0").returncode == 0
+        (page,) = pages_in(tmp_path / "demo-data" / "pages").values()
+        assert page["url"] == f"{server.url}asyncio/x"
+    assert (page["status"], page["content"], page["package"]) == (200, body, "asyncio")
+    assert (page["content_type"], page["charset"]) == ("text/plain; charset=utf-8", "utf-8")
 
 
 def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_first(tmp_path: Path) -> None:
@@ -82,7 +99,7 @@ def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_fi
     documents = {url: page for url, page in pages.items() if not url.endswith("/")}
     assert documents
     for url, page in documents.items():
-        assert page.body == (library / url.split("/", 3)[3]).read_bytes()
+        assert page["content"] == (library / url.split("/", 3)[3]).read_bytes()
     written = files_in(dataset.parent)
 
     second = crawl(tmp_path, "--pages", "10")
@@ -92,16 +109,28 @@ def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_fi
     assert {name: now[name] for name in written} == written, "the second run touched what the first had written"
 
 
-def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path) -> None:
+# What the demo stored before it stored pages by the schema of `asyncrec.pages`.
+FORMER = {"status": "int64", "content_type": "str", "fetched": "str", "package": "str", "body": "bytes", "url": "str"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [None, asyncrec.Schema({name: asyncrec.FixedLen((), kind) for name, kind in FORMER.items()})],  # type: ignore[arg-type]
+    ids=["none", "former"],
+)
+def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: asyncrec.Schema | None) -> None:
     async def write() -> None:
-        async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema, validate="none") as writer:
             await writer.write(b"no page")
 
     anyio.run(write)
     before = files_in(tmp_path)
     run = crawl(tmp_path, "--pages", "3", "--to", "pages")
     assert run.returncode == 1
-    assert "pages holds other records than this program writes; give another place with --to" in run.stderr
+    assert run.stderr == (
+        "crawl_site: pages holds other records than this program writes; give another place with --to, or remove what "
+        "an older version wrote\n"
+    )
     assert files_in(tmp_path) == before
 
 

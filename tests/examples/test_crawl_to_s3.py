@@ -10,11 +10,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-from crawl_to_s3 import SCHEMA, Settings
+from crawl_to_s3 import Settings
 from site_server import Answer, SiteServer
 
 import asyncrec
 import asyncrec.tools
+from asyncrec.pages import PAGE
 
 CRAWL_TO_S3 = Path(__file__).parents[2] / "examples" / "crawl_to_s3.py"
 COMMAND = [sys.executable, str(CRAWL_TO_S3)]
@@ -44,9 +45,9 @@ async def _bodies_in(dataset: str) -> dict[str, bytes]:
     bodies: dict[str, bytes] = {}
     for path in await asyncrec.list_shards(await asyncrec.read_manifest(dataset)):
         for record in await asyncrec.read_records(path):
-            page = SCHEMA.decode(record)
+            page = PAGE.decode(record)
             assert page["url"] not in bodies
-            bodies[page["url"]] = page["body"]
+            bodies[page["url"]] = page["content"]
     folder = dataset.rpartition("/")[0]
     assert (await asyncrec.tools.uploads(folder)).found == []
     return bodies

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from typing import Any
 
 import anyio
 import pytest
@@ -9,18 +9,21 @@ from crawling.website import (
     USER_AGENT,
     NotFetched,
     Pace,
-    Page,
     SiteUnreachable,
+    is_redirect,
     links_in,
     open_site,
 )
 from site_server import Answer, SiteServer
 
+from asyncrec import pages
 from asyncrec.testing._clock import virtual_backend
 
 
-def page(body: str, *, url: str = "http://h/a/b.html", content_type: str = "text/html; charset=utf-8") -> Page:
-    return Page(url=url, status=200, content_type=content_type, fetched=datetime.now(UTC), body=body.encode())
+def page(
+    body: str, *, url: str = "http://h/a/b.html", content_type: str = "text/html; charset=utf-8"
+) -> dict[str, Any]:
+    return pages.page(url, body.encode(), status=200, content_type=content_type)
 
 
 @pytest.mark.parametrize(
@@ -53,25 +56,14 @@ def test_links_before_broken_markup_count_and_each_once() -> None:
 
 
 def test_a_redirect_leads_to_its_location() -> None:
-    moved = Page(
-        url="http://h/a", status=301, content_type="", fetched=datetime.now(UTC), body=b"", location="http://h/a/"
-    )
+    moved = pages.page("http://h/a", status=301, headers={"location": "/a/"})
+    assert is_redirect(moved)
     assert links_in(moved) == ["http://h/a/"]
 
 
-@pytest.mark.parametrize(
-    ("url", "package"),
-    [
-        ("http://h/asyncio/events.py", "asyncio"),
-        ("http://h/asyncio/", "asyncio"),
-        ("http://h/a%20b/c/d.py", "a b"),
-        ("http://h/abc.py", "(top)"),
-        ("http://h/", "(top)"),
-        ("http://h//x", "(top)"),
-    ],
-)
-def test_the_package_is_the_first_folder(url: str, package: str) -> None:
-    assert page("", url=url).package == package
+@pytest.mark.parametrize(("status", "headers"), [(200, {"Location": "/a/"}), (304, {}), (201, {"Location": "/a/"})])
+def test_what_leads_nowhere_is_no_redirect(status: int, headers: dict[str, str]) -> None:
+    assert not is_redirect(pages.page("http://h/a", status=status, headers=headers))
 
 
 class TestPace:
@@ -141,14 +133,14 @@ class TestSite:
             async with open_site(server.url.rstrip("/"), delay=0) as site:
                 assert site.start_url == server.url
                 page = await site.fetch(f"{server.url}b")
-        assert (page.status, page.content_type, page.body) == (200, "application/x-test", body)
+        assert (page["status"], page["content_type"], page["content"]) == (200, "application/x-test", body)
         assert server.asked == [("/robots.txt", USER_AGENT), ("/b", USER_AGENT)]
 
     async def test_a_redirect_is_reported_not_followed(self) -> None:
         with SiteServer({"/old": (301, {"Location": "/new"}, b"")}) as server:
             async with open_site(server.url, delay=0) as site:
                 page = await site.fetch(f"{server.url}old")
-        assert page.location == f"{server.url}new"
+        assert links_in(page) == [f"{server.url}new"]
         assert ("/new", USER_AGENT) not in server.asked
 
     @pytest.mark.parametrize(

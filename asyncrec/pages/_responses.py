@@ -171,7 +171,7 @@ def _parts(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]
 
 async def _made(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:
     parts = _parts(url, body, told, features)
-    if len(body) > _LARGE:
+    if len(parts["content"]) > _LARGE:  # which the caller may have given
         return await in_thread(lambda: page(**parts))
     return page(**parts)
 

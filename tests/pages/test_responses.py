@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,6 +88,20 @@ def test_httpx() -> None:
             assert stored(await pages.from_httpx(made))["status"] == 204
 
     asyncio.run(_serve(work))
+
+
+def test_a_large_body_that_the_caller_has_read_is_digested_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def page(*args: Any, **features: Any) -> dict[str, Any]:
+        threads.append(get_ident())
+        return pages.page(*args, **features)
+
+    monkeypatch.setattr("asyncrec.pages._responses.page", page)
+    response = httpx2.Response(204, request=httpx2.Request("GET", "http://a/"))
+    for content in (b"small", bytes(1 << 20)):
+        assert asyncio.run(pages.from_httpx(response, content=content))["content"] == content
+    assert [thread == get_ident() for thread in threads] == [True, False]
 
 
 def scrapy_response(**changes: Any) -> Any:

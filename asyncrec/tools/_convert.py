@@ -283,8 +283,11 @@ async def _free_id(folder: Storage, name: str, base: str) -> str | None:
     for generation in count(1):
         writer = base if generation == 1 else f"{base}_{generation}"
         closing = await load_closing(folder, name, writer)
-        if closing is None and not await settle_dead(folder, name, writer):
-            return writer
+        if closing is None:
+            settled = await settle_dead(folder, name, writer)
+            closing = await load_closing(folder, name, writer)  # it may have ended well meanwhile
+            if closing is None and not settled:
+                return writer
         if closing is not None and not closing.abandoned:
             return None
     raise AssertionError("there is always another number")

@@ -41,6 +41,24 @@ async def convert(storage: Storage, source: str, target: str, **options: Any) ->
     return await tools.convert(source, target, storage=storage, target_storage=storage, **options)
 
 
+@pytest.mark.parametrize("settled", [True, False])
+async def test_a_file_that_another_process_finishes_while_it_is_asked_for_is_not_converted_again(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    """The other may have committed, and be gone, or not have cleared up yet."""
+    await storage.put("a.jsonl", b'{"n": 1}\n{"n": 2}\n')
+    settle = _convert.settle_dead
+
+    async def settle_late(folder: Storage, name: str, writer: str) -> bool:
+        monkeypatch.setattr(_convert, "settle_dead", settle)
+        await convert(storage, "a.jsonl", "set")
+        return settled
+
+    monkeypatch.setattr(_convert, "settle_dead", settle_late)
+    assert (await convert(storage, "a.jsonl", "set")).done_before == ["a.jsonl"]
+    assert [each["n"] for each in await decoded(storage, "set")] == [1, 2]
+
+
 async def test_the_keys_of_many_short_lines_are_made_in_a_thread(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit.closing import entomb, fence
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, sequence_of, stem_of
 from asyncrec._shards.manifest.shard_list import ShardList
@@ -190,14 +191,14 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
         for maker in sorted({maker for maker, _ in makers.values() if maker is not None})
     }
     history = await load_history(folder, name)
-    listed = (await merged(name, history)).shards
+    adopted, known = await in_thread(_committed, set(makers), history, (await merged(name, history)).shards)
     fenced: dict[str, bool] = {}
 
     async def may_go(shard: str) -> bool:
         maker, rolling = makers[shard]
-        if listed.names(shard):
+        if shard in adopted:
             return False
-        if maker is None or not rolling or not closings[maker].abandoned:
+        if shard in known or maker is None or not rolling or not closings[maker].abandoned:
             return True
         if shard not in fenced:
             number = sequence_of(shard)
@@ -222,6 +223,12 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
     """Those that the data set does not have. Blocks."""
     return [each for each in found if not listed.names(each[0].key) and not listed.names(each[2])]
+
+
+def _committed(shards: Iterable[str], history: History, listed: ShardList) -> tuple[set[str], set[str]]:
+    """Those that the data set has, and those that it has or had, which are not committed a second time. Blocks."""
+    known = {shard for shard in shards if history.lists(shard) or history.removes(shard)}
+    return {shard for shard in known if listed.names(shard)}, known
 
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:

@@ -179,6 +179,20 @@ async def test_orphans_of_crashes_are_told_apart_from_what_was_replaced(storage:
     assert "pages-of-another-name.tfrecord" in await names(storage)
 
 
+async def test_what_a_writer_given_up_had_committed_is_deleted_once_it_was_replaced(storage: Storage) -> None:
+    """Its commit stands where a fence would, and nobody can bring it back."""
+    await write_pages(storage, writer_id="gone")
+    shard = await shard_of(storage)
+    content = await storage.get(shard)
+    tombstone = Segment(writer="gone", time="2026-01-01T00:00:00+00:00", closed=True, abandoned=True)
+    await storage.put("_manifest/pages/gone-closed.jsonl", tombstone.encode())
+    await write_pages(storage, mode="replace")
+    await storage.put(shard, content)  # as if its deletion had failed
+    report = await tools.verify("pages", storage=storage, min_age=-60, delete=True)
+    assert report.deleted == [shard]
+    assert (await tools.verify("pages", storage=storage)).orphans == []
+
+
 async def test_a_damaged_orphan_is_not_adopted(storage: Storage) -> None:
     await write_pages(storage)
     content = bytearray(await storage.get(await shard_of(storage)))

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 
 import asyncrec
 
-__all__ = ["Result", "Run", "example", "no_rights", "write_data"]
+__all__ = ["Result", "Run", "example", "no_rights", "write_data", "write_examples"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,20 @@ async def write_data(folder: str, **options: Any) -> None:
             for number in range(30):
                 await writer.write(example(number), key=f"key {number}")
     await asyncrec.write_records(f"{folder}/plain.tfrecord", [b"hello %d" % n for n in range(5)], **options)
+
+
+def write_examples(folder: Path) -> None:
+    """What every command has something to do with: the data sets in ``data``, a damaged file, a table, and files."""
+    anyio.run(write_data, str(folder / "data"))
+    content = bytearray((folder / "data/plain.tfrecord").read_bytes())
+    content[60] ^= 1
+    (folder / "damaged.tfrecord").write_bytes(content)
+    (folder / "table.csv").write_text("kind,n\n" + "a,1\nb,2\n" * 5)
+    for name in "ab":
+        for number in range(5):
+            path = folder / "files" / name / f"{number}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"x")
 
 
 @contextmanager

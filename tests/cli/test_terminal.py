@@ -13,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from cli_data import write_data
+from cli_data import write_examples
 
 import asyncrec
 from asyncrec.cli._table import COMMANDS
@@ -101,16 +101,7 @@ CASES: dict[str, tuple[list[str], str]] = {
 def screens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Terminal]]:
     """All of them, run side by side."""
     folder = tmp_path_factory.mktemp("terminal")
-    anyio.run(write_data, str(folder / "data"))
-    content = bytearray((folder / "data/plain.tfrecord").read_bytes())
-    content[60] ^= 1
-    (folder / "damaged.tfrecord").write_bytes(content)
-    (folder / "table.csv").write_text("kind,n\n" + "a,1\nb,2\n" * 5)
-    for name in "ab":
-        for number in range(5):
-            path = folder / "files" / name / f"{number}.bin"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"x")
+    write_examples(folder)
     begun = {name: Terminal(folder, name, *argv) for name, (argv, _) in CASES.items()}
     return {name: (terminal.finish(), terminal) for name, terminal in begun.items()}
 

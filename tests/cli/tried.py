@@ -22,8 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import anyio
-from cli_data import write_data
+from cli_data import write_examples
 from test_terminal import CASES
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -37,16 +36,7 @@ COMMAND = [sys.executable, "-m", "asyncrec.cli"]
 def folder_of(root: Path) -> Path:
     """What all of them run on: a new one for each, since some of them write."""
     folder = root / "made"
-    anyio.run(write_data, str(folder / "data"))
-    content = bytearray((folder / "data/plain.tfrecord").read_bytes())
-    content[60] ^= 1
-    (folder / "damaged.tfrecord").write_bytes(content)
-    (folder / "table.csv").write_text("kind,n\n" + "a,1\nb,2\n" * 5)
-    for name in "ab":
-        for number in range(5):
-            path = folder / "files" / name / f"{number}.bin"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"x")
+    write_examples(folder)
     return folder
 
 

@@ -10,7 +10,7 @@
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio
     MemoryStorage                                     objects in memory, for tests
     ReadOnlyStorage                                   a storage that only reads, and says why
-    RangedSource                                      a source that asks for ranges
+    RangedSource, LongAnswer, StreamSlots             a source that asks for ranges, or reads on in one answer
     PartTasks, PartSlots, PartBuffers, fill_part      the parts of an upload: their tasks, their room, their memory
     SlicedBody                                        the body of a request, that does not hold the loop
     SharedClients, trusting                           one client for many storages; the authorities that it trusts
@@ -31,7 +31,7 @@ _retry            the one back-off
 _chunk_writer     bytes -> chunks; _resuming_source: reading on after a fault, and ahead
 _files            any bytes under a path
 _read_only        what cannot be written
-_ranged_source    ranges of one version, asked for one by one; _shared_clients: a client for many storages
+_ranged_source    ranges of one version, or one answer to its end; _shared_clients: a client for many storages
 _part_tasks       the parts of an upload, sent in the background; _part_room: how many, and where their bytes lie
 _shelter          what a cancellation must not cut short, on asyncio
 _sliced_body      the body of a request
@@ -71,7 +71,9 @@ if TYPE_CHECKING:
     from asyncrec.storage._part_room import fill_part as fill_part
     from asyncrec.storage._part_tasks import PartTasks as PartTasks
     from asyncrec.storage._prefixed import PrefixedStorage as PrefixedStorage
+    from asyncrec.storage._ranged_source import LongAnswer as LongAnswer
     from asyncrec.storage._ranged_source import RangedSource as RangedSource
+    from asyncrec.storage._ranged_source import StreamSlots as StreamSlots
     from asyncrec.storage._read_only import ReadOnlyStorage as ReadOnlyStorage
     from asyncrec.storage._redacting import Redacting as Redacting
     from asyncrec.storage._registry import register_writer_factory as register_writer_factory
@@ -118,7 +120,7 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._http": ("parse_content_range", "parse_retry_after"),
         "asyncrec.storage._part_room": ("PartBuffers", "PartSlots", "fill_part"),
         "asyncrec.storage._part_tasks": ("PartTasks",),
-        "asyncrec.storage._ranged_source": ("RangedSource",),
+        "asyncrec.storage._ranged_source": ("LongAnswer", "RangedSource", "StreamSlots"),
         "asyncrec.storage._shared_clients": ("SharedClients",),
         "asyncrec.storage._shelter": ("sheltered",),
         "asyncrec.storage._sliced_body": ("SlicedBody",),

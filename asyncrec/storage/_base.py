@@ -123,7 +123,8 @@ class ByteSource(ABC):
     async def receive(self, max_bytes: int) -> bytes:
         """Give the next bytes: at least one and at most ``max_bytes``, or ``b""`` at the end of the range.
 
-        An idle source holds no connection. Cancelled, the same bytes can be received again.
+        Of any number of idle sources of a storage, few hold a connection. Cancelled, the same bytes can be received
+        again.
 
         Raises:
             TransientStorageError: the same call may succeed; the position has not moved.

@@ -1,8 +1,11 @@
-"""`RangedSource`: a source that gets its bytes by requests for ranges of one version, and holds nothing between them.
+"""`RangedSource`: a source that gets its bytes by requests for ranges of one version of an object.
 
-A thousand sources that wait hold no connection. A request asks for as much as `receive` was asked for, up to a window;
-its answer is handed out as it came, in blocks, and only then the next one is sent. `Storage.read_ahead`, of two
-windows, is what makes the core ask for much.
+A request asks for as much as `receive` was asked for, up to a window; its answer is handed out as it came, in blocks,
+and only then the next one is sent. `Storage.read_ahead`, of two windows, is what makes the core ask for much.
+
+Between two requests nothing is held: a thousand sources that wait hold no connection. The price is a round trip for
+each window. So a backend may give a reader that keeps up one long answer instead, to read on in, as long as it has a
+slot for it. Where the answer breaks, or its reader rested, the source goes on with ranges.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
@@ -18,7 +22,40 @@ import anyio.lowlevel
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 
-__all__ = ["RangedSource"]
+__all__ = ["LongAnswer", "RangedSource", "StreamSlots"]
+
+# Bytes that are taken of a long answer at a time: what is set up and waited for once is shared by so many, and the
+# reader of a slow connection waits for no more.
+_OF_AN_ANSWER = 512 << 10
+# Seconds without a call after which a reader is no longer one that keeps up.
+_REST = 2.0
+
+
+class LongAnswer(Protocol):
+    """An answer that is under way, from where its reader is to the end of what it reads."""
+
+    async def receive(self, size: int) -> Sequence[bytes]:
+        """Give the next blocks: ``size`` bytes or a little more, fewer only where the answer ends.
+
+        Cancelled, or after an error, it is only closed.
+
+        Raises:
+            StorageError: as `RangedSource.fetch`.
+        """
+
+    async def aclose(self) -> None:
+        """Give the connection back. It is limited in time, and shielded."""
+
+
+class StreamSlots:
+    """The slots for sources that hold a connection between two calls of their readers; one for all of a storage.
+
+    Attributes:
+        left: how many more sources may.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.left = count
 
 
 class RangedSource(ByteSource):
@@ -27,6 +64,7 @@ class RangedSource(ByteSource):
     Args:
         what: the object, as errors name it: its URL, without credentials.
         start, end, etag: as for `Storage.open_source`.
+        slots: for backends that can `stream`; without, every byte comes by `fetch`.
 
     Attributes:
         window: the most bytes that `fetch` is asked for at once. 8 MiB carry the latency of a request, some 30 ms, at
@@ -35,7 +73,9 @@ class RangedSource(ByteSource):
 
     window: int = 8 << 20
 
-    def __init__(self, what: str, *, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(
+        self, what: str, *, start: int, end: int | None, etag: str | None, slots: StreamSlots | None = None
+    ) -> None:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {what}: offsets count from the beginning")
         self._what = what
@@ -44,6 +84,10 @@ class RangedSource(ByteSource):
         self._pinned = etag
         self._blocks: deque[bytes] = deque()
         self._open = False
+        self._slots = slots or StreamSlots(0)
+        self._answer: LongAnswer | None = None
+        self._fetched = 0  # bytes, since the reader last rested or an answer broke
+        self._returned_at = 0.0  # the clock's time, when the reader was last given something
 
     @abstractmethod
     async def look(self) -> ObjectInfo:
@@ -53,10 +97,20 @@ class RangedSource(ByteSource):
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
         """Get the bytes ``[start, end)``, never none, of the version in `info`, in blocks of any length.
 
+        Fewer are taken, too, at least one: those of an answer that broke off.
+
         Raises:
             TransientStorageError: the same call may succeed. The core goes on from here; nothing is repeated for it.
             ObjectChangedError: the object was replaced, or deleted, since `look`.
         """
+
+    async def stream(self, start: int, end: int) -> LongAnswer:
+        """Begin one answer to the end: the bytes ``[start, end)`` of the version in `info`, which `fetch` has found.
+
+        Raises:
+            StorageError: as `fetch`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} was given slots, and does not stream")
 
     async def __aenter__(self) -> RangedSource:
         self.info = await self.look()
@@ -64,7 +118,6 @@ class RangedSource(ByteSource):
             raise ObjectChangedError(
                 f"{self._what}: its etag is {self.info.etag}, opened was {self._pinned}: open it again from the start"
             )
-        self._end = self.info.size if self._given_end is None else min(self._given_end, self.info.size)
         self._open = True
         return self
 
@@ -74,6 +127,7 @@ class RangedSource(ByteSource):
         self._open = False
         self._blocks.clear()
         self.buffered = 0
+        await self._let_go()
 
     async def receive(self, max_bytes: int) -> bytes:
         if not self._open:
@@ -83,10 +137,11 @@ class RangedSource(ByteSource):
         # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
         # reading costs, and after at most a window there is one.
         if not self._blocks:
-            if self._position >= self._end:
+            end = self.info.size if self._given_end is None else min(self._given_end, self.info.size)
+            if self._position >= end:
                 await anyio.lowlevel.checkpoint()
                 return b""
-            await self._refill(min(self._end, self._position + min(max_bytes, self.window)))
+            await self._refill(max_bytes, end)
         block = self._blocks.popleft()
         if len(block) > max_bytes:
             self._blocks.appendleft(block[max_bytes:])
@@ -94,13 +149,54 @@ class RangedSource(ByteSource):
         self.buffered -= len(block)
         return block
 
-    async def _refill(self, end: int) -> None:
-        blocks = await self.fetch(self._position, end)
+    async def _refill(self, max_bytes: int, end: int) -> None:
+        if anyio.current_time() - self._returned_at > _REST:
+            await self._let_go()
+        # Who asks for little is not after speed; and a first window tells nothing of the next.
+        keeps_up = max_bytes >= self.window <= self._fetched and end - self._position > self.window
+        blocks: Sequence[bytes] = ()
+        if self._answer is not None or (keeps_up and self._slots.left):
+            blocks = await self._read_on(end)
+        if not blocks:
+            blocks = await self.fetch(self._position, min(end, self._position + min(max_bytes, self.window)))
         size = sum(map(len, blocks))
-        if size != end - self._position:
+        if not 0 < size <= end - self._position:
             raise TransientStorageError(
-                f"{self._what}: reading bytes {self._position:,} to {end:,}: {size:,} bytes came"
+                f"{self._what}: reading on at byte {self._position:,} of {end:,}: {size:,} bytes came"
             )
         self._blocks.extend(block for block in blocks if block)
         self.buffered = size
-        self._position = end
+        self._position += size
+        self._fetched += size
+        self._returned_at = anyio.current_time()
+
+    async def _read_on(self, end: int) -> Sequence[bytes]:
+        """Take the next of a long answer; nothing where it broke: a range will say why."""
+        blocks: Sequence[bytes] = ()
+        try:
+            if self._answer is None:
+                self._answer = await self._begin(end)
+            blocks = await self._answer.receive(min(_OF_AN_ANSWER, end - self._position))
+        except TransientStorageError:
+            pass
+        except BaseException:
+            await self._let_go()
+            raise
+        if not blocks or self._position + sum(map(len, blocks)) >= end:
+            await self._let_go()
+        return blocks
+
+    async def _begin(self, end: int) -> LongAnswer:
+        self._slots.left -= 1  # before it is asked for, so that nobody else takes it meanwhile
+        try:
+            return await self.stream(self._position, end)
+        except BaseException:
+            self._slots.left += 1
+            raise
+
+    async def _let_go(self) -> None:
+        """Hold no connection; the next bytes are those of a range."""
+        answer, self._answer, self._fetched = self._answer, None, 0
+        if answer is not None:
+            self._slots.left += 1
+            await answer.aclose()

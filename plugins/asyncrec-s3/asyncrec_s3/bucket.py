@@ -6,20 +6,19 @@
 from __future__ import annotations
 
 import email.utils
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
-import anyio
-
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
 
 from .client import Connection
-from .errors import Condition, UploadGoneError, translate
+from .download import Download
+from .errors import Condition, UploadGoneError
+from .limits import Limited
 from .listing import Listing
 from .options import Options
 from .parts import crc_of_base64
@@ -28,16 +27,6 @@ __all__ = ["Bucket", "Found", "bare", "crc_of", "is_encrypted"]
 
 T = TypeVar("T")
 
-# Bytes per second below which a transfer counts as stalled; the timeouts of sockets do not see a store that reads
-# nothing, or sends a byte now and then.
-_SLOWEST = 64 << 10
-# Bytes taken from a body at a time: a step of the loop copies no more.
-_BLOCK = 256 << 10
-# What comes in smaller pieces is put together to blocks; larger ones are handed on as they are, for the copy would cost
-# more than what it saves.
-_SMALL = 64 << 10
-# Seconds for closing the rest of a body that is not wanted.
-_CLOSE_SECONDS = 2.0
 # The metadata by which a writer knows its own object again, when the answer to its last request was lost.
 _WRITER = "asyncrec-writer"
 
@@ -106,47 +95,44 @@ class Bucket:
 
         return await self.repeat(once, what, policy)
 
-    async def read(self, key: str, start: int, end: int, etag: str) -> deque[bytes]:
+    async def read(self, key: str, start: int, end: int, etag: str) -> Sequence[bytes]:
         """Read from ``start`` up to ``end``, in blocks: fewer when the body broke off, but at least one.
 
-        One attempt; when it returns no connection is held. Joined, the blocks would be copied once more, which is
-        most of what reading costs.
+        One attempt; when it returns no connection is held.
 
         Raises:
             ObjectChangedError: the object is not the one of ``etag``, says the answer.
             TransientStorageError: no byte came.
         """
-        what = self.what("get", key)
-        blocks = _Blocks()
-        missing = end - start
+        download = await self.download(key, start, end, etag)
         try:
-            with self._limited(what, condition="same", size=end - start):
-                answer = await self._connection.client.get_object(
-                    Bucket=self.name, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
-                )
-                body = answer["Body"]
-                try:
-                    if bare(answer.get("ETag", "")) != etag:
-                        raise ObjectChangedError(f"{what}: its etag is not {etag} any more: open it again")
-                    if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
-                        raise TransientStorageError(f"{what}: asked from byte {start:,}, sent another range")
-                    if "ContentRange" not in answer and start:
-                        raise StorageError(f"{what}: the store does not know ranges, which reading needs")
-                    # To the very end, which gives the connection back; so the last read finds nothing.
-                    while block := await body.read(_BLOCK):
-                        if len(block) > missing:
-                            raise StorageError(f"{what}: more came than the {end - start:,} bytes asked for")
-                        blocks.add(block)
-                        missing -= len(block)
-                finally:
-                    with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
-                        await body.aclose()
-        except TransientStorageError:
-            if missing == end - start:
-                raise
-        if missing == end - start:
-            raise TransientStorageError(f"{what}: the body was empty, where {missing:,} bytes were asked for")
-        return blocks.all()
+            return await download.receive(end - start)
+        finally:
+            await download.aclose()
+
+    async def download(self, key: str, start: int, end: int, etag: str) -> Download:
+        """Begin to read from ``start`` up to ``end``; the caller closes what is given. One attempt.
+
+        Raises:
+            StorageError: as `read`, but that bytes may come later.
+        """
+        what = self.what("get", key)
+        with self._limited(what, condition="same", size=0):
+            answer = await self._connection.client.get_object(
+                Bucket=self.name, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
+            )
+        download = Download(answer["Body"], end - start, what, self._patience)
+        try:
+            if bare(answer.get("ETag", "")) != etag:
+                raise ObjectChangedError(f"{what}: its etag is not {etag} any more: open it again")
+            if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
+                raise TransientStorageError(f"{what}: asked from byte {start:,}, sent another range")
+            if "ContentRange" not in answer and start:
+                raise StorageError(f"{what}: the store does not know ranges, which reading needs")
+        except StorageError:
+            await download.aclose()
+            raise
+        return download
 
     async def delete(self, key: str) -> None:
         what = self.what("delete", key)
@@ -197,56 +183,8 @@ class Bucket:
         except (UploadGoneError, ObjectNotFoundError):
             return
 
-    def _limited(self, what: str, *, condition: Condition, size: int) -> _Limited:
-        return _Limited(what, condition, self._patience + size / _SLOWEST)
-
-
-class _Blocks:
-    """The blocks that came of a body."""
-
-    def __init__(self) -> None:
-        self._done: deque[bytes] = deque()
-        self._small: list[bytes] = []
-        self._small_size = 0
-
-    def add(self, piece: bytes) -> None:
-        if len(piece) >= _SMALL and not self._small:
-            self._done.append(piece)
-            return
-        self._small.append(piece)
-        self._small_size += len(piece)
-        if self._small_size >= _BLOCK:
-            self._join()
-
-    def all(self) -> deque[bytes]:
-        if self._small:
-            self._join()
-        return self._done
-
-    def _join(self) -> None:
-        self._done.append(b"".join(self._small))
-        self._small, self._small_size = [], 0
-
-
-class _Limited:
-    """A context that limits the time of a request, and translates its errors."""
-
-    def __init__(self, what: str, condition: Condition, seconds: float) -> None:
-        self._what = what
-        self._condition = condition
-        self._seconds = seconds
-        self._scope = anyio.CancelScope()
-
-    def __enter__(self) -> None:
-        self._scope.deadline = anyio.current_time() + self._seconds
-        self._scope.__enter__()
-
-    def __exit__(self, exc_type: Any, exc: BaseException | None, traceback: Any) -> None:
-        self._scope.__exit__(exc_type, exc, traceback)
-        if self._scope.cancelled_caught:
-            raise TransientStorageError(f"{self._what}: no end after {self._seconds:.0f} s")
-        if isinstance(exc, Exception) and not isinstance(exc, StorageError):
-            raise translate(exc, self._what, condition=self._condition) from exc
+    def _limited(self, what: str, *, condition: Condition, size: int) -> Limited:
+        return Limited(what, condition, self._patience, size)
 
 
 def writer_metadata(writer: str) -> dict[str, str]:

@@ -39,8 +39,8 @@ class ClientOptions:
         verify: `False` accepts any certificate; a `str` is the path of a bundle of authorities.
         connect_timeout: seconds.
         read_timeout: seconds without a byte, after which a request is given up and tried again.
-        max_connections: 64 carries 16 interleaved sources with their read-ahead beside the uploads; an idle source
-            holds none.
+        max_connections: 64 carries 16 interleaved sources with their read-ahead beside the uploads. At most a quarter
+            of them is held by sources that are idle.
     """
 
     endpoint_url: str | None = None

@@ -10,7 +10,7 @@ from types import TracebackType
 import anyio
 import anyio.lowlevel
 
-from asyncrec.storage import PartBuffers, PartSlots, TaskScope
+from asyncrec.storage import PartBuffers, PartSlots, StreamSlots, TaskScope
 
 from .bucket import Bucket
 from .client import connect
@@ -29,6 +29,7 @@ class Shared:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.bucket: Bucket
+        self.streams = StreamSlots(options.max_connections // 4)
         self.slots = PartSlots(options.max_concurrency, options.chunk_size)
         self.buffers = PartBuffers(options.chunk_size)
         # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.

@@ -31,10 +31,16 @@ _OF_AN_ANSWER = 512 << 10
 _REST = 2.0
 
 
+# Blocks that are smaller are put together, to about so many bytes; a larger one is handed on as it is, for its copy
+# would cost more than what it saves.
+_SMALL = 64 << 10
+_JOINED = 256 << 10
+
+
 class LongAnswer(Protocol):
     """An answer that is under way, from where its reader is to the end of what it reads."""
 
-    async def receive(self, size: int) -> Sequence[bytes]:
+    async def receive(self, size: int, /) -> Sequence[bytes]:
         """Give the next blocks: ``size`` bytes or a little more, fewer only where the answer ends.
 
         Cancelled, or after an error, it is only closed.
@@ -143,11 +149,21 @@ class RangedSource(ByteSource):
                 return b""
             await self._refill(max_bytes, end)
         block = self._blocks.popleft()
+        if len(block) < _SMALL and self._blocks:
+            block = self._join(block)
         if len(block) > max_bytes:
             self._blocks.appendleft(block[max_bytes:])
             block = block[:max_bytes]
         self.buffered -= len(block)
         return block
+
+    def _join(self, block: bytes) -> bytes:
+        pieces = [block]
+        size = len(block)
+        while self._blocks and len(self._blocks[0]) < _SMALL and size < _JOINED:
+            pieces.append(self._blocks.popleft())
+            size += len(pieces[-1])
+        return b"".join(pieces)
 
     async def _refill(self, max_bytes: int, end: int) -> None:
         if anyio.current_time() - self._returned_at > _REST:

@@ -178,10 +178,11 @@ async def test_cancelled_in_an_answer_it_gives_the_same_bytes_again() -> None:
 
 async def test_it_asks_for_what_is_wanted_and_for_a_window_at_most() -> None:
     async with Source(start=10, end=25_000) as source:
-        assert len(await source.receive(3_500)) == 1000
-        assert source.buffered == 2_500
-        assert await receive_all(source, max_bytes=1 << 20) == DATA[1_010:25_000]
-        assert source.asked == [(10, 3_510), (3_510, 13_510), (13_510, 23_510), (23_510, 25_000)]
+        assert await source.receive(3_500) == DATA[10:3_510]
+        assert await source.receive(100) == DATA[3_510:3_610]
+        assert source.buffered == 0
+        assert await receive_all(source, max_bytes=1 << 20) == DATA[3_610:25_000]
+        assert source.asked == [(10, 3_510), (3_510, 3_610), (3_610, 13_610), (13_610, 23_610), (23_610, 25_000)]
 
 
 async def test_what_came_of_an_answer_that_broke_off_is_given_out() -> None:
@@ -198,6 +199,27 @@ async def test_an_answer_of_nothing_or_of_too_much_is_transient_and_the_position
             await source.receive(1_000)
         source.short = 0
         assert await source.receive(1_000) == DATA[:1_000]
+
+
+async def test_small_pieces_are_put_together_and_large_ones_are_not_copied() -> None:
+    large = [bytes(100 << 10), bytes(200 << 10)]
+    small = [bytes([n % 7]) * 10_000 for n in range(60)]
+
+    class Pieces(Source):
+        async def look(self) -> ObjectInfo:
+            return ObjectInfo("key", 300 * 1024 + 600_000, "v1", None, datetime.now(UTC))
+
+        async def fetch(self, start: int, end: int) -> list[bytes]:
+            return [*large, *small]
+
+    async with Pieces() as source:
+        source.window = 1 << 20
+        blocks = [await source.receive(1 << 20)]
+        while source.buffered:
+            blocks.append(await source.receive(1 << 20))
+    assert b"".join(blocks) == b"".join([*large, *small])
+    assert [block is piece for block, piece in zip(blocks, large, strict=False)] == [True, True]
+    assert [len(block) for block in blocks][2:] == [270_000, 270_000, 60_000]
 
 
 async def test_another_version_than_the_one_asked_for_is_refused() -> None:

@@ -12,13 +12,14 @@ from urllib.parse import quote
 import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError
-from asyncrec.storage import DEFAULT, Buffer, ObjectInfo, RetryPolicy, in_thread, retrying
+from asyncrec.storage import DEFAULT, Buffer, ObjectInfo, RetryPolicy, StreamSlots, in_thread, retrying
 
 from .calls import LibrarySession
 from .errors import Condition, of_answer
+from .incoming import Incoming
 from .options import Options
 from .protocol import Resource, list_params, parse_listing, parse_object
-from .session import Answer, Client
+from .session import CONNECTIONS, Answer, Client
 
 __all__ = ["Bucket"]
 
@@ -27,6 +28,7 @@ class Bucket:
     """
     Attributes:
         slots: one for each chunk that is copied and on its way: what bounds the memory of all sinks together.
+        streams: one for each source that holds a connection between two calls of its reader.
     """
 
     def __init__(self, client: Client, options: Options, policy: RetryPolicy = DEFAULT) -> None:
@@ -36,6 +38,7 @@ class Bucket:
         self.chunk_size = options.chunk_size
         self.policy = policy
         self.slots = anyio.Semaphore(options.max_concurrency)
+        self.streams = StreamSlots(CONNECTIONS // 4)
         self._client = client
 
     @property
@@ -56,20 +59,38 @@ class Bucket:
         condition: Condition = "",
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
-        media: bool = False,
     ) -> Answer:
         """Make one request; see `Client.request` and `asyncrec_gcs.errors.of_answer`.
 
         Raises:
             StorageError: of the kind that a status not in ``expect`` means.
         """
-        answer = await self._client.request(method, url, what=what, headers=headers, data=data, media=media)
+        answer = await self._client.request(method, url, what=what, headers=headers, data=data)
         if answer.status in expect:
             return answer
         secret = self._client.secret
         raise of_answer(
             answer.status, answer.headers, answer.body, what, write=write, condition=condition, secret=secret
         )
+
+    async def download(self, url: str, *, what: str, headers: Mapping[str, str]) -> Incoming:
+        """Ask for an object's content, as it is stored; the answer that begins is the caller's to close.
+
+        Raises:
+            ObjectChangedError: it is not there, or not in this range, any more.
+            StorageError: of the kind that the status means.
+        """
+        incoming = await self._client.send("GET", url, what=what, headers=headers, media=True)
+        if incoming.status in (200, 206):
+            return incoming
+        try:
+            body = await incoming.read()
+        finally:
+            await incoming.aclose()
+        if incoming.status in (404, 416):
+            raise ObjectChangedError(f"{what}: HTTP {incoming.status}: it was deleted or replaced since it was opened")
+        secret = self._client.secret
+        raise of_answer(incoming.status, incoming.headers, body, what, write=False, condition="same", secret=secret)
 
     async def resource(self, key: str, what: str, policy: RetryPolicy | None = None) -> Resource:
         """Ask for the metadata of an object.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,18 +24,16 @@ from asyncrec.errors import StorageError, StoragePermissionError, TransientStora
 from asyncrec.storage import Buffer, SharedClients, SlicedBody, in_thread
 
 from .errors import of_transport
+from .incoming import Incoming, extend, patient
 from .options import Access
 
-__all__ = ["CLIENTS", "Answer", "Client"]
+__all__ = ["CLIENTS", "CONNECTIONS", "Answer", "Client"]
+
+# At a time, to one endpoint with one set of credentials.
+CONNECTIONS = 100
 
 # An int would count the body too. A body that moves is never given up; see `SlicedBody` for the way up.
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-# Seconds in which a request must make progress: connect, send the next slice, or be answered.
-_STALLED = 60.0
-# An error's JSON is a few hundred bytes; what is longer is no explanation.
-_ERROR_BYTES = 16 * 1024
-# Joining more than this would hold the loop for too long.
-_JOIN_ON_LOOP = 1024 * 1024
 # The least that reads, writes and deletes objects; the account's own rights narrow it further.
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
 
@@ -56,7 +53,9 @@ class Client:
     def __init__(self, access: Access, token: Token) -> None:
         self.endpoint = access.endpoint
         # An emulator's certificate is its own, and nothing secret is sent to it unless it is given as an option.
-        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=not access.emulator), timeout=_TIMEOUT)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=not access.emulator), timeout=_TIMEOUT
+        )
         session: Any = self._session  # the library's annotations name the session of `requests`, its synchronous sister
         token.session = AioSession(session)
         # As for an emulator: it is not to send the token itself, since `_authorization` does.
@@ -92,16 +91,34 @@ class Client:
             TransientStorageError: the connection failed, or nothing moved for 60 s.
             StoragePermissionError: there are no credentials, or they do not give a token.
         """
-        answer = await self._request(method, url, what, headers, data, media)
-        if answer.status == 401 and not isinstance(self.gcloud.token, _Given):
-            # Withdrawn before its time was up: a new one, once.
-            self.gcloud.token.access_token = None
-            answer = await self._request(method, url, what, headers, data, media)
-        return answer
+        incoming = await self.send(method, url, what=what, headers=headers, data=data, media=media)
+        try:
+            return Answer(incoming.status, incoming.headers, await incoming.read())
+        finally:
+            await incoming.aclose()
 
-    async def _request(
+    async def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        what: str,
+        headers: Mapping[str, str] | None = None,
+        data: Buffer | None = None,
+        media: bool = False,
+    ) -> Incoming:
+        """Send one request, and give the answer that begins, for the caller to close. The rest is as for `request`."""
+        response = await self._send(method, url, what, headers, data, media)
+        if response.status == 401 and not isinstance(self.gcloud.token, _Given):
+            # Withdrawn before its time was up: a new one, once.
+            response.close()
+            self.gcloud.token.access_token = None
+            response = await self._send(method, url, what, headers, data, media)
+        return Incoming(response, what)
+
+    async def _send(
         self, method: str, url: str, what: str, headers: Mapping[str, str] | None, data: Buffer | None, media: bool
-    ) -> Answer:
+    ) -> aiohttp.ClientResponse:
         # gzip: without it GCS decompresses what is stored compressed, and ranges and checksums mean something else.
         sent = {"Accept-Encoding": "gzip" if media else "identity", **(headers or {})}
         if _origin(url) == _origin(self.endpoint):
@@ -110,18 +127,17 @@ class Client:
         if method != "GET":
             sent["Content-Length"] = str(len(view))
         try:
-            async with asyncio.timeout(_STALLED) as patience:
-                response = await self.gcloud.session.request(
+            async with patient() as patience:
+                response: aiohttp.ClientResponse = await self.gcloud.session.request(
                     method,
                     URL(url, encoded=True),  # type: ignore[arg-type]  # aiohttp takes both; a str would be re-encoded
                     headers=sent,
-                    data=SlicedBody(view, lambda: _extend(patience)) if view else None,
+                    data=SlicedBody(view, lambda: extend(patience)) if view else None,
                     auto_raise_for_status=False,
                     allow_redirects=False,  # a 308 is an answer here
                     auto_decompress=False,
                 )
-                async with response:
-                    return Answer(response.status, response.headers, await _read(response, patience))
+                return response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, what)
         raise failure  # outside the handler: the client's error holds the request, and must not be chained
@@ -167,26 +183,6 @@ class Client:
         if tasks:
             await asyncio.wait(tasks)
         await self._session.close()
-
-
-def _extend(patience: asyncio.Timeout) -> None:
-    with suppress(RuntimeError):  # expired, or the answer came before the body was sent
-        patience.reschedule(asyncio.get_running_loop().time() + _STALLED)
-
-
-async def _read(response: aiohttp.ClientResponse, patience: asyncio.Timeout) -> bytes:
-    blocks: list[bytes] = []
-    size = 0
-    async for block in response.content.iter_any():
-        _extend(patience)
-        blocks.append(block)
-        size += len(block)
-        if response.status >= 400 and size > _ERROR_BYTES:
-            response.close()
-            break
-    if size > _JOIN_ON_LOOP:
-        return await in_thread(b"".join, blocks)
-    return b"".join(blocks)
 
 
 def _origin(url: str) -> tuple[str, str]:

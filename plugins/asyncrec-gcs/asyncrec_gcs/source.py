@@ -1,11 +1,12 @@
-"""`GcsSource`: ranges of one generation of an object, each a request of its own, read to its end before it is given."""
+"""`GcsSource`: ranges of one generation of an object, or, for a reader that keeps up, one answer to its end."""
 
 from __future__ import annotations
 
-from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
+from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage import ObjectInfo, RangedSource, parse_content_range
 
 from .bucket import Bucket
+from .incoming import Incoming
 from .protocol import object_url, range_header
 
 __all__ = ["WINDOW", "GcsSource"]
@@ -23,7 +24,7 @@ class GcsSource(RangedSource):
         self._bucket = bucket
         self._key = key
         self._shown = bucket.shown(key)
-        super().__init__(self._shown, start=start, end=end, etag=etag)
+        super().__init__(self._shown, start=start, end=end, etag=etag, slots=bucket.streams)
 
     async def look(self) -> ObjectInfo:
         resource = await self._bucket.resource(self._key, f"{self._shown}: opening")
@@ -32,22 +33,26 @@ class GcsSource(RangedSource):
         return resource.info
 
     async def fetch(self, start: int, end: int) -> list[bytes]:
+        incoming = await self.stream(start, end)
+        try:
+            blocks = await incoming.receive(end - start)
+        finally:
+            await incoming.aclose()
+        if (size := sum(map(len, blocks))) != end - start:
+            raise TransientStorageError(f"{self._shown}: reading bytes {start:,} to {end:,}: {size:,} bytes came")
+        return blocks
+
+    async def stream(self, start: int, end: int) -> Incoming:
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
-        headers = {"Range": range_header(start, end)}
-        answer = await self._bucket.request(
-            "GET", self._url, what=what, expect=(200, 206, 404, 416), condition="same", headers=headers, media=True
-        )
-        if answer.status in (404, 416):
-            raise ObjectChangedError(f"{what}: HTTP {answer.status}: it was deleted or replaced since it was opened")
-        if answer.status == 200:  # the whole object, where it was asked for
-            span = 0, self.info.size
-        else:
-            try:
-                span = parse_content_range(answer.headers.get("Content-Range"))[:2]
-            except ValueError as error:
-                raise StorageError(f"{what}: {error}") from None
-        if span != (start, end):
-            raise StorageError(f"{what}: the store sent bytes {span[0]:,} to {span[1]:,} instead")
-        if len(answer.body) != end - start:
-            raise TransientStorageError(f"{what}: {len(answer.body):,} bytes came")
-        return [answer.body]
+        incoming = await self._bucket.download(self._url, what=what, headers={"Range": range_header(start, end)})
+        try:
+            if incoming.status == 200:  # the whole object, where it was asked for
+                span = 0, self.info.size
+            else:
+                span = parse_content_range(incoming.headers.get("Content-Range"))[:2]
+            if span != (start, end):
+                raise ValueError(f"the store sent bytes {span[0]:,} to {span[1]:,} instead")
+        except ValueError as error:
+            await incoming.aclose()
+            raise StorageError(f"{what}: {error}") from None
+        return incoming

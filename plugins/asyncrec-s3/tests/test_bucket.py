@@ -119,17 +119,6 @@ async def test_of_a_body_that_breaks_off_what_came_is_given_out() -> None:
     assert client.answer["Body"].closed
 
 
-async def test_small_pieces_are_put_together_and_large_ones_are_not_copied() -> None:
-    large = [bytes(100 << 10), bytes(200 << 10)]
-    small = [bytes([n % 7]) * 10_000 for n in range(60)]
-    size = 300 * 1024 + 600_000
-    bucket, _ = bucket_of(*large, *small, ContentRange=f"bytes 0-{size - 1}/{size}")
-    blocks = await bucket.read("key", 0, size, "abc")
-    assert b"".join(blocks) == b"".join([*large, *small])
-    assert [block is piece for block, piece in zip(blocks, large, strict=False)] == [True, True]
-    assert [len(block) for block in blocks][2:] == [270_000, 270_000, 60_000]
-
-
 @pytest.mark.parametrize("missing", ["ContentLength", "ETag", "LastModified"])
 async def test_an_answer_to_head_without_what_it_is_for_is_asked_for_again(
     missing: str, monkeypatch: pytest.MonkeyPatch

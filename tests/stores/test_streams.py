@@ -1,0 +1,72 @@
+"""A reader that keeps up is given one answer to its end, by S3 and by GCS: it is whole, and nothing is left of it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from asyncrec_gcs.source import GcsSource
+from asyncrec_s3.source import S3Source
+from places import Place
+
+from asyncrec.errors import ObjectChangedError
+from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.testing import check_source
+from asyncrec.testing._checks import receive_all
+
+pytestmark = pytest.mark.anyio
+
+DATA = random.Random(1).randbytes(3 << 20)
+
+
+def narrow(monkeypatch: pytest.MonkeyPatch, window: int) -> None:
+    """Let a stream begin after so many bytes."""
+    for source in (S3Source, GcsSource):
+        monkeypatch.setattr(source, "window", window)
+
+
+async def test_all_behind_the_first_window_is_one_answer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow(monkeypatch, 64 << 10)
+    async with place.open() as storage:
+        await storage.put("key", DATA)
+        place.calm()
+        async with storage.open_source("key", start=10, end=len(DATA) - 10) as source:
+            assert await receive_all(source, 1 << 20) == DATA[10:-10]
+        assert place.requests == 3, "what it is, a window of it, and the rest"
+
+
+async def test_a_stream_is_a_source_as_the_kit_wants_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled at every await, too: the same bytes come again."""
+    narrow(monkeypatch, 50)
+    data = DATA[:2_000]
+    async with place.open() as storage:
+        await storage.put("key", data)
+
+        def opened(*, start: int = 0, end: int | None = None, etag: str | None = None):  # type: ignore[no-untyped-def]
+            return storage.open_source("key", start=start, end=end, etag=etag)
+
+        await check_source(opened, data)
+
+
+async def test_streams_through_chaos_are_whole(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow(monkeypatch, 64 << 10)
+    async with place.open() as storage:
+        await storage.put("key", DATA)
+        for seed in range(8):
+            place.chaos(seed)
+            async with ResumingSource(storage, "key", read_ahead=256 << 10) as source:
+                assert await receive_all(source, 1 << 20) == DATA
+        place.calm()
+
+
+async def test_an_object_that_is_replaced_before_its_stream_begins_is_another(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow(monkeypatch, 64 << 10)
+    async with place.open() as storage:
+        await storage.put("key", DATA)
+        async with storage.open_source("key") as source:
+            await source.receive(64 << 10)
+            await storage.put("key", DATA[::-1])
+            with pytest.raises(ObjectChangedError, match="key"):
+                await receive_all(source, 1 << 20)

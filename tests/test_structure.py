@@ -38,7 +38,6 @@ MOST_PARAMETERS = 8
 # "file" -> why a module of tests may be longer.
 LONG_TESTS = {
     "tests/benchmarks/records.py": "one benchmark: each way of writing and reading, by each library",
-    "tests/benchmarks/s3.py": "one benchmark: each way up and down, by each client",
     "tests/interop/test_beside_tensorboardx.py": "one list of checks, made of the original and of ours",
     "tests/interop/test_compat_datum.py": "one list of checks, made of the original and of ours",
     "tests/interop/test_compat_tfsimilarity.py": "one list of checks against what a document shows",
@@ -102,7 +101,6 @@ LONG_SIGNATURES = {
     "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: get_data": "Crawlee's own",
     "plugins/asyncrec-crawlee/asyncrec_crawlee/_dataset.py: iterate_items": "Crawlee's own",
     "plugins/asyncrec-azure/asyncrec_azure/access.py: access_of": "the options of an account, a parameter each",
-    "plugins/asyncrec-gcs/asyncrec_gcs/bucket.py: request": "the parts of an HTTP request and what its answer may be",
 }
 # Commands and imitations have the parameters that their users give.
 IMITATIONS = ("asyncrec/cli/", "asyncrec/compat/", "plugins/asyncrec-report/asyncrec_report/command.py")

@@ -168,10 +168,10 @@ class RangedSource(ByteSource):
     async def _refill(self, max_bytes: int, end: int) -> None:
         if anyio.current_time() - self._returned_at > _REST:
             await self._let_go()
-        # Who asks for little is not after speed; and a first window tells nothing of the next.
-        keeps_up = max_bytes >= self.window <= self._fetched and end - self._position > self.window
+        # Who asks for little is not after speed, and who has just begun may want the head of an object only.
+        keeps_up = max_bytes >= self.window // 2 and self._fetched >= self.window // 4
         blocks: Sequence[bytes] = ()
-        if self._answer is not None or (keeps_up and self._slots.left):
+        if self._answer is not None or (keeps_up and self._slots.left and end - self._position > self.window):
             blocks = await self._read_on(end)
         if not blocks:
             blocks = await self.fetch(self._position, min(end, self._position + min(max_bytes, self.window)))

@@ -75,9 +75,9 @@ class _Gcs(_S3):
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         key = unquote(url.path.partition("/o/")[2])
         if method == "POST":
-            self._discard(size)
+            body = self._body(size)
             upload = str(next(self.numbers))
-            self.store.uploads[upload] = _Object(0, [query["name"]])
+            self.store.uploads[upload] = _Object(0, [query.get("name") or json.loads(body)["name"]])
             self._reply(200, [f"Location: http://{headers['host']}{url.path}?upload_id={upload}"])
         elif method == "PUT":
             self._discard(size)
@@ -95,10 +95,16 @@ class _Gcs(_S3):
             else:
                 self._describe(key, found)
 
+    def _body(self, size: int) -> bytes:
+        while len(self.held) < size and (block := self.socket.recv(65536)):
+            self.held += block
+        body, self.held = self.held[:size], self.held[size:]
+        return body
+
     def _take(self, upload: str, size: int, headers: dict[str, str]) -> None:
         session = self.store.uploads[upload]
         session.size += size
-        if headers["content-range"].endswith("/*"):
+        if headers.get("content-range", "").endswith("/*"):
             self._reply(308, [f"Range: bytes=0-{session.size - 1}"] if session.size else [])
             return
         made = _Object(session.size, [re.sub("^crc32c=", "", headers.get("x-goog-hash", ""))])

@@ -89,7 +89,7 @@ async def test_it_is_one_too_where_it_streams() -> None:
     assert slots.left == 1
 
 
-async def test_who_keeps_up_reads_on_in_one_answer_after_the_first_window() -> None:
+async def test_who_keeps_up_reads_on_in_one_answer_after_a_first_one() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots, end=90_000) as source:
         assert await receive_all(source, max_bytes=10_000) == DATA[:90_000]
@@ -98,10 +98,27 @@ async def test_who_keeps_up_reads_on_in_one_answer_after_the_first_window() -> N
         assert slots.left == 1
 
 
-async def test_who_asks_for_less_than_a_window_at_a_time_gets_ranges() -> None:
+async def test_who_asks_for_less_than_half_a_window_at_a_time_gets_ranges() -> None:
     async with Source(slots=StreamSlots(1)) as source:
-        assert await receive_all(source, max_bytes=9_999) == DATA
+        assert await receive_all(source, max_bytes=4_999) == DATA
         assert not source.answers
+
+
+async def test_who_has_got_less_than_a_quarter_of_a_window_or_needs_no_more_than_one_gets_ranges() -> None:
+    async with Source(slots=StreamSlots(1)) as source:
+        await source.receive(2_499)
+        await source.receive(10_000)
+        assert not source.answers
+    async with Source(slots=StreamSlots(1), end=20_000) as source:
+        assert await receive_all(source, max_bytes=10_000) == DATA[:20_000]
+        assert not source.answers
+
+
+async def test_a_quarter_of_a_window_and_half_a_one_asked_for_begin_an_answer() -> None:
+    async with Source(slots=StreamSlots(1)) as source:
+        await source.receive(2_500)
+        await source.receive(5_000)
+        assert [each.start for each in source.answers] == [2_500]
 
 
 async def test_where_no_slot_is_left_it_goes_on_with_ranges() -> None:

@@ -16,6 +16,8 @@ __all__ = ["Incoming", "extend", "patient"]
 
 # Seconds in which a request must make progress: connect, send the next slice, or be answered.
 _STALLED = 60.0
+# Bytes per second below which a body counts as stalled, which sends a byte now and then.
+_SLOWEST = 64 * 1024
 # Bytes taken from a body at a time: a step of the loop copies no more.
 _BLOCK = 256 * 1024
 # An error's JSON is a few hundred bytes; what is longer is no explanation.
@@ -42,27 +44,30 @@ class Incoming:
         """Read the whole body; of an error's, as much as explains it.
 
         Raises:
-            TransientStorageError: the connection failed, or nothing came for 60 s.
+            TransientStorageError: as `receive`.
         """
-        blocks = await self.receive(_ERROR_BYTES if self.status >= 400 else None)
-        if sum(map(len, blocks)) > _JOIN_ON_LOOP:
+        blocks: list[bytes] = []
+        size = 0
+        while (self.status < 400 or size < _ERROR_BYTES) and (came := await self.receive(_BLOCK)):
+            blocks += came
+            size += sum(map(len, came))
+        if size > _JOIN_ON_LOOP:
             return await in_thread(b"".join, blocks)
         return b"".join(blocks)
 
-    async def receive(self, size: int | None) -> list[bytes]:
+    async def receive(self, size: int) -> list[bytes]:
         """Receive blocks of ``size`` bytes together, or up to 256 KiB more; fewer where the body ends.
 
         Cancelled, what had come is lost: the answer is of no use any more.
 
         Raises:
-            TransientStorageError: the connection failed, or nothing came for 60 s.
+            TransientStorageError: the connection failed, or nothing came for 60 s, or less than 64 KiB a second.
         """
         blocks: list[bytes] = []
         came = 0
         try:
-            async with patient() as patience:
-                while (size is None or came < size) and (block := await self._response.content.read(_BLOCK)):
-                    extend(patience)
+            async with patient(size):
+                while came < size and (block := await self._response.content.read(_BLOCK)):
                     blocks.append(block)
                     came += len(block)
             return blocks
@@ -75,9 +80,9 @@ class Incoming:
         self._response.close()
 
 
-def patient() -> asyncio.Timeout:
-    """Make a context for what must move within 60 s, which raises `TimeoutError`."""
-    return asyncio.timeout(_STALLED)
+def patient(size: int = 0) -> asyncio.Timeout:
+    """Make a context for what must move within 60 s, or bring so many bytes, which raises `TimeoutError`."""
+    return asyncio.timeout(_STALLED + size / _SLOWEST)
 
 
 def extend(patience: asyncio.Timeout) -> None:

@@ -74,7 +74,8 @@ class Bucket:
         Raises:
             StorageError: of the tree; `TransientStorageError` also when the time is over.
         """
-        with self._limited(what, condition="none" if "IfNoneMatch" in params else "", size=size):
+        condition: Condition = "none" if "IfNoneMatch" in params else ""
+        with Limited(what, condition, self._patience, size):
             answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
         return answer
 
@@ -117,7 +118,7 @@ class Bucket:
             StorageError: as `read`, but that bytes may come later.
         """
         what = self.what("get", key)
-        with self._limited(what, condition="same", size=0):
+        with Limited(what, "same", self._patience, 0):
             answer = await self._connection.client.get_object(
                 Bucket=self.name, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
             )
@@ -182,9 +183,6 @@ class Bucket:
             await self.repeat(request, what)
         except (UploadGoneError, ObjectNotFoundError):
             return
-
-    def _limited(self, what: str, *, condition: Condition, size: int) -> Limited:
-        return Limited(what, condition, self._patience, size)
 
 
 def writer_metadata(writer: str) -> dict[str, str]:

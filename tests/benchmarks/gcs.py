@@ -1,0 +1,88 @@
+"""``make bench-gcs``: the GCS plugin against gcloud-aio-storage, on a store that does no work; see `wire`.
+
+    make bench-gcs
+    make bench-gcs ARGS="--size 64 --rounds 3"     MiB a round: a first look
+
+gcloud-aio-storage takes a whole object for an upload: what it holds in memory is made before the clock starts.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache, partial
+from typing import Any
+
+from harness import MIB, Case, Target
+from null_stores import null_store
+from wire import AT_ONCE, OURS, PART, compare, endpoint, job, object_size, ours_receives, ours_sends, source
+
+THEIRS = "gcloud-aio-storage"
+
+
+def storage() -> AbstractAsyncContextManager[Any]:
+    import asyncrec
+
+    return asyncrec.open_storage(
+        "gs://bench", endpoint=endpoint(), anonymous=True, chunk_size=PART, max_concurrency=AT_ONCE
+    )
+
+
+@asynccontextmanager
+async def plain() -> Any:
+    import aiohttp
+    from gcloud.aio.storage import Storage
+
+    async with aiohttp.ClientSession() as session:
+        yield Storage(session=session, api_root=endpoint())  # type: ignore[arg-type]  # of aiohttp, as it wants
+
+
+@cache
+def whole(size: int) -> bytes:
+    return bytes(source()) * (size // PART)
+
+
+async def plain_sends(case: Case, client: Any) -> None:
+    data = whole(case.count * MIB)
+    await client.upload("bench", "sent", data, force_resumable_upload=True, timeout=600)
+
+
+async def plain_receives(case: Case, client: Any) -> None:
+    answer = await client.download_stream("bench", f"give-{case.count * MIB}", timeout=600)
+    size = 0
+    while block := await answer.read(MIB):
+        size += len(block)
+    assert size == case.count * MIB
+
+
+COUNT = object_size()
+CASES = [
+    Case(
+        "upload",
+        count=COUNT,
+        size=MIB,
+        rounds=7,
+        note="ours in chunks of 8 MiB, with CRC32C; theirs in one request, without",
+        contenders={OURS: job(storage, ours_sends), THEIRS: job(plain, plain_sends)},
+    ),
+    Case(
+        "download",
+        count=COUNT,
+        size=MIB,
+        rounds=7,
+        note="one object, in its order",
+        contenders={OURS: job(storage, ours_receives), THEIRS: job(plain, plain_receives)},
+    ),
+]
+TARGETS = [Target("upload", OURS, THEIRS, 1.0), Target("download", OURS, THEIRS, 0.95)]
+
+if __name__ == "__main__":
+    sys.exit(
+        compare(
+            "gcs",
+            CASES,
+            TARGETS,
+            server=partial(null_store, "gcs"),
+            distributions=("asyncrec", "gcloud-aio-storage", "aiohttp"),
+        )
+    )

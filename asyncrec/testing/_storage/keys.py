@@ -95,7 +95,10 @@ class KeyCases(StorageHooks):
                     assert got == expected, f"listing {prefix!r} after {after!r}"
 
     async def test_listing_pages(self) -> None:
-        """More keys than a page holds (1,000 on S3 and GCS) are all listed, once each, and can be left early."""
+        """More keys than a page holds (1,000 on S3 and GCS) are all listed, once each, and can be left early.
+
+        Also while others come and go: who looks for what nobody names must not miss an object, nor count it twice.
+        """
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, [*keys, "q"])
@@ -106,6 +109,17 @@ class KeyCases(StorageHooks):
             assert first.key == keys[0]
             if hasattr(listing, "aclose"):
                 await listing.aclose()
+            seen = []
+            async for info in storage.list_objects("p/"):
+                if not seen:
+                    for n in (0, 500, 1_002):
+                        await storage.delete(f"p/{n:05}")
+                        await self.raw_put(storage, f"p/{n:05}-new", b"x")
+                seen.append(info.key)
+            assert seen == by_bytes(seen), "listing while objects came and went: not in order"
+            assert len(set(seen)) == len(seen), "listing while objects came and went: a key came twice"
+            stable = {key for n, key in enumerate(keys) if n not in (0, 500, 1_002)}
+            assert not stable - set(seen), "listing while objects came and went: one that stayed was missed"
 
     async def test_listing_sees_no_unpublished_object(self) -> None:
         """While a sink is open, and after it failed, its object is not listed, and has no head."""

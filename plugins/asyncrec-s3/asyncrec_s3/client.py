@@ -23,13 +23,13 @@ import sniffio
 from aiobotocore.config import AioConfig
 from aiobotocore.httpsession import AIOHTTPSession
 from aiobotocore.httpxsession import HttpxSession
-from aiobotocore.session import AioSession
 from botocore.handlers import add_expect_header
 
 from asyncrec.errors import StorageError
 from asyncrec.storage import SharedClients, trusting
 
 from .body import sign_in_thread
+from .credentials import Session, SessionOnTrio
 from .dates import parse_date
 from .errors import translate
 from .known import Known
@@ -127,21 +127,11 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
     trusting(path, named_by=name, what="opening a client for S3")
 
 
-class _Session(AioSession):  # type: ignore[misc]  # without types
-    """A session of the SDK whose clients are made in one place and entered in another.
-
-    The SDK's own way to make one enters it, too, which must happen on the loop that will use it.
-    """
-
-    async def make_client(self, service: str, **options: Any) -> Any:
-        return await self._create_client(service, **options)
-
-
 async def _make(options: ClientOptions, backend: str) -> Any:
     """Make the client, in a worker thread, on an event loop of its own, of the kind the client will run on."""
     global _loader
     quieten()
-    session = _Session(profile=options.profile)
+    session = (Session if backend == "asyncio" else SessionOnTrio)(profile=options.profile)
     if _loader is None:
         _loader = session.get_component("data_loader")
     session.register_component("data_loader", _loader)

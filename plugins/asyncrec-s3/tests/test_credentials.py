@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,36 @@ async def test_a_profile_gives_credentials(
         with pytest.raises(StoragePermissionError):
             await storage.put("x", b"x")
     assert "AKIAOFPROFILETWO" in proxy.requests[0].headers["Authorization"]
+
+
+async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
+    open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The SDK renews what will expire within ten minutes: so these are renewed for each request."""
+    program, turns = tmp_path / "credentials.py", tmp_path / "turns"
+    program.write_text(
+        "import datetime, json, pathlib\n"
+        f"turns = pathlib.Path({str(turns)!r})\n"
+        "turns.touch()\n"
+        "with turns.open('a') as file:\n    file.write('x')\n"
+        "expires = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=5)\n"
+        "made = {'Version': 1, 'AccessKeyId': f'AKIATURN{len(turns.read_text()):03}', 'SecretAccessKey': 's',\n"
+        "        'SessionToken': 't', 'Expiration': expires.isoformat()}\n"
+        "print(json.dumps(made))\n"
+    )
+    (tmp_path / "config").write_text(f"[profile short]\ncredential_process = {sys.executable} {program}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    data = os.urandom(2 * CHUNK + 10)
+    async with open_storage(profile="short") as storage:
+        await storage.put("x", data)
+        assert await storage.get("x") == data
+    used = {
+        request.headers["Authorization"].partition("Credential=")[2].partition("/")[0] for request in proxy.requests
+    }
+    assert len(used) >= 3, used
+    assert all(key.startswith("AKIATURN") for key in used)
 
 
 async def test_anonymous_signs_nothing(open_storage: Open, proxy: Any) -> None:

@@ -109,7 +109,7 @@ class KeyCases(StorageHooks):
             assert first.key == keys[0]
             if hasattr(listing, "aclose"):
                 await listing.aclose()
-            seen = []
+            seen: list[str] = []
             async for info in storage.list_objects("p/"):
                 if not seen:
                     for n in (0, 500, 1_002):

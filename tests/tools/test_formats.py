@@ -86,6 +86,19 @@ async def test_json_lines_need_no_plugin(storage: Storage, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
+    ("source", "option", "named"),
+    [("in/x.txt", "source_format", "jsonl"), ("in", "source_format", "jsonl"), ("in", "target_format", "tfrecord")],
+)
+async def test_a_data_set_may_have_a_point_in_its_name_where_a_format_is_named(
+    storage: Storage, source: str, option: str, named: str
+) -> None:
+    await storage.put("in/x.txt" if source.endswith("txt") else "in/x.jsonl", b'{"a": 1}\n')
+    options: dict[str, Any] = {option: named}
+    report = await tools.convert(source, "out/set.v2", storage=storage, target_storage=storage, **options)
+    assert report.records == (await asyncrec.read_manifest("out/set.v2", storage=storage)).records == 1
+
+
+@pytest.mark.parametrize(
     ("given", "says"),
     [
         ("bytes", "is not a Format"),

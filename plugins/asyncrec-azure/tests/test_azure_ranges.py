@@ -1,0 +1,37 @@
+"""A window that is read as several ranges side by side: they are one, and where one fails nobody waits for another."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from azure_api import FakeAzure
+from azure_opening import CHUNK, open_quick
+from serving import Fault, nth
+
+from asyncrec.errors import ObjectChangedError
+from asyncrec.testing._checks import content, receive_all
+
+pytestmark = pytest.mark.anyio
+
+LONG = content(3 * CHUNK + 5)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec_azure.source._PIECE", CHUNK)
+
+
+async def test_ranges_are_put_together_in_their_order(azure: FakeAzure) -> None:
+    azure.store("key", LONG)
+    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+        assert await receive_all(source, len(LONG)) == LONG
+    assert azure.log.count("read") == 4
+
+
+async def test_where_one_range_fails_nobody_waits_for_another_that_is_not_answered(azure: FakeAzure) -> None:
+    azure.store("key", LONG)
+    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+        first, second = nth(1, Fault("stall"), "read"), nth(2, Fault("status", 404), "read")
+        azure.plan = lambda kind, n: first(kind, n) or second(kind, n)
+        with anyio.fail_after(30), pytest.raises(ObjectChangedError):
+            await source.receive(len(LONG))

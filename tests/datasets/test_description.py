@@ -115,6 +115,7 @@ class TestSparse:
 
     def test_lists_are_of_varying_length_even_if_they_do_not_vary(self) -> None:
         assert entries({"v": [1, 2]}, sparse=("v",)) == {"v": VarLen("int64")}
+        assert described({"v": [1, 2]}, sparse=("v",)).table() == {"v": {"type": "int", "shape": [2], "dense": False}}
 
 
 class TestRecords:

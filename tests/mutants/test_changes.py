@@ -155,6 +155,19 @@ def test_a_line_that_runs_on_import_is_everybodys_and_processes_are_asked_of_the
     }
 
 
+def test_where_the_tree_lies_does_not_matter(tmp_path: Path) -> None:
+    root = tmp_path / "mutants"
+    (root / "tests/mutants").mkdir(parents=True)
+    (root / "tests/test_a.py").write_text("")
+    (root / "tests/mutants/test_b.py").write_text("")
+    assert run.all_tests(root) == [Path("tests/test_a.py")]
+    before = run.hash_of_tests(root)
+    (root / "tests/mutants/test_b.py").write_text("pass")
+    assert run.hash_of_tests(root) == before
+    (root / "tests/test_a.py").write_text("pass")
+    assert run.hash_of_tests(root) != before
+
+
 def test_processes_are_asked_of_every_module_of_their_plugin(tmp_path: Path) -> None:
     """Scrapy's crawls are processes, and whatever a module of its plugin does shows there alone."""
     reach = Reach(tmp_path, tmp_path / "reach")

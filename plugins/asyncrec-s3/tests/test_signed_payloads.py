@@ -1,0 +1,21 @@
+"""With ``payload_signing=True`` what is signed of a body is its SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+from s3_opening import Open
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_hash_of_each_body_goes_with_it(open_storage: Open, proxy: Any) -> None:
+    async with open_storage(payload_signing=True) as storage:
+        await storage.put("key", b"some bytes")
+        assert await storage.get("key") == b"some bytes"
+    sent = {request.operation: request.headers["X-Amz-Content-SHA256"] for request in proxy.requests}
+    assert sent.pop("PutObject") == hashlib.sha256(b"some bytes").hexdigest()
+    assert sent
+    assert set(sent.values()) == {hashlib.sha256(b"").hexdigest()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,16 @@ async def test_a_data_set_may_have_a_point_in_its_name_where_a_format_is_named(
     options: dict[str, Any] = {option: named}
     report = await tools.convert(source, "out/set.v2", storage=storage, target_storage=storage, **options)
     assert report.records == (await asyncrec.read_manifest("out/set.v2", storage=storage)).records == 1
+
+
+@pytest.mark.parametrize("side", ["storage_options", "target_storage_options"])
+@pytest.mark.parametrize(("source", "target"), [("x.tfrecord", "x.jsonl"), ("x.jsonl", "set")])
+async def test_options_go_to_the_storage_of_their_side(tmp_path: Path, source: str, target: str, side: str) -> None:
+    await asyncrec.write_records(tmp_path / "x.tfrecord", [asyncrec.encode_example({"a": 1})])
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
+    options: dict[str, Any] = {side: {"nothing": 1}}
+    with pytest.raises(TypeError, match="nothing"):
+        await tools.convert(tmp_path / source, tmp_path / target, **options)
 
 
 @pytest.mark.parametrize(

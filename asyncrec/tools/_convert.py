@@ -132,12 +132,12 @@ async def convert(
     check_jobs(jobs)
     report = ConvertReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     await FORMATS.look_for(source_format or os.fspath(source), target_format or os.fspath(target))
-    to = target_format or FORMATS.of(os.fspath(target))
-    for name in (source_format or FORMATS.of(os.fspath(source)), to):
+    of, to = source_format or FORMATS.of(os.fspath(source)), target_format or FORMATS.of(os.fspath(target))
+    for name in (of, to):
         if name != RECORDS:
             FORMATS.get(name)
     target_options = None if target_storage_options is None else dict(target_storage_options)
-    if to == RECORDS and target_format is None and _is_of_unknown_format(target, source_format or source):
+    if of == to == RECORDS and target_format is None and _has_unknown_suffix(target):
         raise ArgumentValueError(
             f"{report.target}: no format has the suffix of this name; there are {FORMATS.known()}, and --to "
             "(target_format) names one"
@@ -146,7 +146,7 @@ async def convert(
         encoding = FORMATS.get(to)
         if encoding.encoder is None:
             raise ArgumentValueError(f"{to} is a source only: asyncrec does not write it")
-        if (source_format or FORMATS.of(os.fspath(source))) != RECORDS:
+        if of != RECORDS:
             raise ArgumentValueError("one side of a conversion is TFRecord: convert in two steps")
         async with (
             selected(source, storage=storage, storage_options=storage_options) as selection,
@@ -189,10 +189,10 @@ async def convert(
     return report
 
 
-def _is_of_unknown_format(target: str | os.PathLike[str], source: str | os.PathLike[str]) -> bool:
-    """Whether records are to be written to a file with a suffix that says nothing: a data set's name has none."""
+def _has_unknown_suffix(target: str | os.PathLike[str]) -> bool:
+    """Whether this may be meant as a file of a format that nobody knows: a data set's name has no suffix."""
     name = os.path.basename(os.fspath(target))
-    return "." in name and ".tfrec" not in name and FORMATS.of(os.fspath(source)) == RECORDS
+    return "." in name and ".tfrec" not in name
 
 
 async def _files(

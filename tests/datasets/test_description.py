@@ -115,6 +115,7 @@ class TestSparse:
 
     def test_lists_are_of_varying_length_even_if_they_do_not_vary(self) -> None:
         assert entries({"v": [1, 2]}, sparse=("v",)) == {"v": VarLen("int64")}
+        assert described({"v": [1, 2]}, sparse=("v",)).table() == {"v": {"type": "int", "shape": [2], "dense": False}}
 
 
 class TestRecords:
@@ -128,6 +129,12 @@ class TestRecords:
         assert description.schema() == Schema(
             {"label": FixedLen((), "int64"), "m": FixedLen((2, 2), "float32"), "more": FixedLen((2,), "int64")}
         )
+
+    @pytest.mark.parametrize("value", [0x7F, 0x80, 0x81, 0x4000, -(2**63)])
+    def test_numbers_are_counted_however_many_bytes_they_take(self, value: int) -> None:
+        description = Description()
+        description.see_record(encode_example({"x": [value, value, 1]}), {}, 0)
+        assert description.schema() == Schema({"x": FixedLen((3,), "int64")})
 
     def test_records_that_are_no_examples_have_no_schema(self) -> None:
         description = Description()

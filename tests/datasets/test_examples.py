@@ -62,6 +62,10 @@ def test_a_float64_array_in_a_list_keeps_its_type_so_that_encoding_decides() -> 
         encode_example(found, narrow=False)
 
 
+def test_one_float64_among_pythons_floats_is_enough_for_encoding_to_decide() -> None:
+    assert prepare({"f": [[0.1, np.float64(0.2)]]})["f"].dtype == np.float64
+
+
 def test_rows_of_different_lengths_are_refused() -> None:
     with pytest.raises(SchemaError, match="feature 'x': a nested list whose rows differ in length"):
         prepare({"x": [[1, 2], [3]]})

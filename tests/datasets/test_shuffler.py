@@ -43,6 +43,23 @@ def test_the_order_is_that_of_the_salted_md5_whether_spilled_or_not(tmp_path: Pa
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("on_duplicate", ["raise", "first", "last"])
+def test_settling_again_changes_nothing_and_what_has_no_duplicates_is_not_written_once_more(
+    tmp_path: Path, on_duplicate: OnDuplicate
+) -> None:
+    shuffler = HashShuffler("train", memory_limit=20_000, temporary_folder=tmp_path, on_duplicate=on_duplicate)
+    for i in range(200):
+        shuffler.add(f"key {i}", b"%d" % i)
+    spilled = shuffler.spilled_bytes
+    shuffler.settle()
+    assert (shuffler.spilled_bytes == spilled) == (on_duplicate == "raise")
+    settled = shuffler.spilled_bytes
+    shuffler.settle()
+    assert (shuffler.records, shuffler.spilled_bytes) == (200, settled)
+    assert len(drained(shuffler)) == 200
+    shuffler.close()
+
+
 def test_another_split_has_another_order() -> None:
     assert order_of(list("abcdefgh"), "train") != order_of(list("abcdefgh"), "test")
     orders = []

@@ -46,8 +46,10 @@ class Reach:
     def _run(self, scratch: Scratch, file: Path, packages: list[str], kept: Path) -> dict[str, Any]:
         target = kept.with_suffix(".new")
         print(f"  which lines {file} reaches", file=sys.stderr, flush=True)
+        # What a test that was stopped leaves open is no fault of it.
+        lenient = ["-o", "timeout=0", "-p", "no:unraisableexception", "-p", "no:threadexception"]
         ran = scratch.pytest(
-            ["-o", "timeout=0", str(file)], lambda: inside.Reaching(scratch.tree, packages, target), seconds=_SECONDS
+            [*lenient, str(file)], lambda: inside.Reaching(scratch.tree, packages, target), seconds=_SECONDS
         ).wait()
         if not target.exists() or ran.status not in (0, 1, 5):  # all passed, some failed, or there is none
             raise SystemExit(f"{file} could not be collected:\n{ran.said}")
@@ -84,8 +86,8 @@ class Reach:
     def tests_of(self, module: Path, source: bytes, first: int, last: int) -> list[str]:
         """Those that reach one of these lines; of lines that run on import, all that use the module.
 
-        The quickest of each file come first, and more of those from the file that mirrors the module. Of that, those
-        that start processes are asked, too.
+        The quickest of each file come first, and more of those from the file that mirrors the module. Of that, and of
+        the module's plugin, those that start processes are asked, too.
         """
         name = str(module)
         now = hashlib.sha256(source).hexdigest()[:16]
@@ -101,7 +103,7 @@ class Reach:
                 found.append(test)
         # The first test of a process to import a module is seen to reach such a line, and the others only use it.
         asked = users if on_import or not found else found
-        asked = asked + [test for test in self._unseen if _mirrors(test, module)]
+        asked = asked + [test for test in self._unseen if _mirrors(test, module) or _is_of_plugin(test, module)]
         quickest = sorted(asked, key=lambda test: self.seconds[test])
         places: dict[str, int] = {}
         turns: dict[str, float] = {}
@@ -128,6 +130,10 @@ class Reach:
 
 def _mirrors(test: str, module: Path) -> bool:
     return test.partition("::")[0].endswith((f"/test_{module.stem}.py", f"_{module.stem}.py"))
+
+
+def _is_of_plugin(test: str, module: Path) -> bool:
+    return module.parts[0] == "plugins" and Path(test).parts[:2] == module.parts[:2]
 
 
 def _in_functions(source: bytes) -> set[int]:

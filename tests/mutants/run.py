@@ -190,14 +190,14 @@ def near_tests(root: Path) -> list[Path]:
 
 def all_tests(root: Path) -> list[Path]:
     found = [*(root / "tests").rglob("test_*.py"), *root.glob("plugins/*/tests/**/test_*.py")]
-    far = ("interop", "benchmarks", "mutants")
-    return sorted(path.relative_to(root) for path in found if not any(name in path.parts for name in far))
+    far = {"interop", "benchmarks", "mutants"}
+    return sorted(path for path in (each.relative_to(root) for each in found) if far.isdisjoint(path.parts))
 
 
 def hash_of_tests(root: Path) -> str:
     told = hashlib.sha256()
     for path in sorted([*root.glob("tests/**/*.py"), *root.glob("plugins/*/tests/**/*.py")]):
-        if "mutants" not in path.parts and path.is_file():
+        if "mutants" not in path.relative_to(root).parts and path.is_file():
             told.update(path.read_bytes())
     return told.hexdigest()[:16]
 

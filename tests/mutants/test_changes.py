@@ -155,6 +155,27 @@ def test_a_line_that_runs_on_import_is_everybodys_and_processes_are_asked_of_the
     }
 
 
+def test_where_the_tree_lies_does_not_matter(tmp_path: Path) -> None:
+    root = tmp_path / "mutants"
+    (root / "tests/mutants").mkdir(parents=True)
+    (root / "tests/test_a.py").write_text("")
+    (root / "tests/mutants/test_b.py").write_text("")
+    assert run.all_tests(root) == [Path("tests/test_a.py")]
+    before = run.hash_of_tests(root)
+    (root / "tests/mutants/test_b.py").write_text("pass")
+    assert run.hash_of_tests(root) == before
+    (root / "tests/test_a.py").write_text("pass")
+    assert run.hash_of_tests(root) != before
+
+
+def test_processes_are_asked_of_every_module_of_their_plugin(tmp_path: Path) -> None:
+    """Scrapy's crawls are processes, and whatever a module of its plugin does shows there alone."""
+    reach = Reach(tmp_path, tmp_path / "reach")
+    own, others = "plugins/asyncrec-x/tests/test_crawls.py::one", "plugins/asyncrec-y/tests/test_crawls.py::one"
+    reach.load({"tests": {own: {}, others: {}}, "seconds": {own: 1.0, others: 1.0}, "sources": {}})
+    assert reach.tests_of(Path("plugins/asyncrec-x/asyncrec_x/_store.py"), b"x = 1\n", 1, 1) == [own]
+
+
 def test_what_was_killed_is_remembered_and_what_survived_is_asked_again_of_other_tests(tmp_path: Path) -> None:
     book = Book(tmp_path, "these tests")
     book.add("one", Result("killed", by="a test"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,29 @@ async def test_json_lines_need_no_plugin(storage: Storage, monkeypatch: pytest.M
     await tools.convert("x.jsonl", target, storage=storage, target_storage=storage)
     await tools.convert(target, "back.jsonl.gz", storage=storage, target_storage=storage)
     assert not plugins.loaded
+
+
+@pytest.mark.parametrize(
+    ("source", "option", "named"),
+    [("in/x.txt", "source_format", "jsonl"), ("in", "source_format", "jsonl"), ("in", "target_format", "tfrecord")],
+)
+async def test_a_data_set_may_have_a_point_in_its_name_where_a_format_is_named(
+    storage: Storage, source: str, option: str, named: str
+) -> None:
+    await storage.put("in/x.txt" if source.endswith("txt") else "in/x.jsonl", b'{"a": 1}\n')
+    options: dict[str, Any] = {option: named}
+    report = await tools.convert(source, "out/set.v2", storage=storage, target_storage=storage, **options)
+    assert report.records == (await asyncrec.read_manifest("out/set.v2", storage=storage)).records == 1
+
+
+@pytest.mark.parametrize("side", ["storage_options", "target_storage_options"])
+@pytest.mark.parametrize(("source", "target"), [("x.tfrecord", "x.jsonl"), ("x.jsonl", "set")])
+async def test_options_go_to_the_storage_of_their_side(tmp_path: Path, source: str, target: str, side: str) -> None:
+    await asyncrec.write_records(tmp_path / "x.tfrecord", [asyncrec.encode_example({"a": 1})])
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n')
+    options: dict[str, Any] = {side: {"nothing": 1}}
+    with pytest.raises(TypeError, match="nothing"):
+        await tools.convert(tmp_path / source, tmp_path / target, **options)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,12 @@ async def test_a_record_without_the_feature_is_no_error_where_others_have_it(sto
     assert [each.number for each in await all_of(storage, "x.tfrecord", "b!=2")] == [0]
 
 
+async def test_of_a_record_that_is_no_example_only_that_it_has_no_such_value_holds() -> None:
+    for record in (asyncrec.encode_example({"a": 1}), asyncrec.encode_example({"b": 1}), b"no example"):
+        assert tools.Where("a", "1").holds(record) == (record == asyncrec.encode_example({"a": 1}))
+        assert tools.Where("a", "1", "!=").holds(record) == (record != asyncrec.encode_example({"a": 1}))
+
+
 @pytest.mark.parametrize("text", ["label", "=3", ""])
 async def test_what_is_no_condition_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="FEATURE=VALUE"):

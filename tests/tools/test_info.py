@@ -48,6 +48,7 @@ async def test_what_is_empty_or_damaged_is_told(storage: Storage) -> None:
     assert report.records is None
     assert report.damage is not None
     assert "offset 0" in report.damage
+    assert report.content is None
 
 
 async def test_a_large_file_without_an_index_is_not_read_to_be_counted(

@@ -39,3 +39,15 @@ async def test_another_failure_is_raised_and_nobody_waits_for_who_failed() -> No
     with pytest.raises(StorageError, match="refused"):
         await race(storage, "x", [b"a", b"b"])
     assert await storage.get("x") in (b"a", b"b"), "of the other, whichever came first"
+
+
+async def test_where_all_fail_the_first_failure_is_raised_and_no_group_of_them() -> None:
+    class Refusing(MemoryStorage):
+        refused = 0
+
+        def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+            self.refused += 1
+            raise StorageError(f"refused {self.refused}")
+
+    with pytest.raises(StorageError, match="refused 1"):
+        await race(Refusing(), "x", [b"a", b"b"])

@@ -55,6 +55,19 @@ async def test_a_size_and_a_number_of_records_are_kept(storage: Storage) -> None
     assert {shard.records for shard in report.shards} == {1}
 
 
+@pytest.mark.parametrize(
+    ("options", "shards"),
+    [({}, 4), ({"max_shard_bytes": 1 << 20}, 1), ({"max_shard_records": 20}, 2), ({"num_shards": 1}, 1)],
+)
+async def test_shards_have_a_size_of_their_own_where_nothing_else_is_said(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, options: dict[str, int], shards: int
+) -> None:
+    monkeypatch.setattr("asyncrec.tools._reshard.MAX_SHARD_BYTES", 700)
+    await write_pages(storage)
+    report = await tools.reshard("pages", "new/pages", storage=storage, target_storage=storage, **options)
+    assert len(report.shards) == shards
+
+
 async def test_a_shuffle_is_its_seed_s_and_takes_keys_along(storage: Storage, tmp_path: Path) -> None:
     await write_pages(storage)
     orders = []
@@ -71,6 +84,13 @@ async def test_a_shuffle_is_its_seed_s_and_takes_keys_along(storage: Storage, tm
     assert sorted(orders[0]) == sorted(orders[2]) == list(range(30))
     assert orders[0] != list(range(30))
     assert not list((tmp_path / "spill").glob("*"))
+
+
+async def test_a_shuffle_without_a_seed_has_seed_0(storage: Storage) -> None:
+    await write_pages(storage)
+    await tools.reshard("pages", "unsaid", shuffle=True, storage=storage, target_storage=storage)
+    await tools.reshard("pages", "said", shuffle=True, seed=0, storage=storage, target_storage=storage)
+    assert await numbers(storage, "unsaid") == await numbers(storage, "said")
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

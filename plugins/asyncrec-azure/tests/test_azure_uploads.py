@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import anyio
 import pytest
 from azure_api import FakeAzure
 from azure_opening import CHUNK, open_quick
-from serving import Fault, nth
+from crc32c import crc32c
+from serving import Fault, nothing, nth
 
 from asyncrec.errors import (
     IntegrityError,
@@ -15,7 +18,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import Storage
+from asyncrec.storage import PartBuffers, Storage
 from asyncrec.testing._checks import content, send_all
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +48,16 @@ async def test_what_is_there_already_is_told_before_the_first_block_is_sent(azur
         with pytest.raises(ObjectExistsError):
             await write(storage, exclusive=True)
     assert azure.log == ["meta"]
+
+
+async def test_a_chunk_of_more_than_a_mebibyte_arrives_as_it_was_sent_and_the_sum_is_of_it(azure: FakeAzure) -> None:
+    """A thread copies it, and goes on with the sum."""
+    data = content((1 << 20) + 5)
+    async with open_quick(azure.endpoint, chunk_size=(1 << 20) + 1) as storage:
+        await write(storage, data)
+    stored = azure.blobs["key"]
+    assert (len(stored.data), crc32c(stored.data)) == (len(data), crc32c(data))
+    assert stored.metadata["asyncrec_crc32c"] == f"{crc32c(data):08x}"
 
 
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "block"])
@@ -100,6 +113,20 @@ async def test_a_block_that_is_refused_fails_the_upload_and_nothing_is_published
             await write(storage)
     assert not azure.blobs
     assert "commit" not in azure.log
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_the_memory_of_a_block_that_failed_is_not_used_again(
+    azure: FakeAzure, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """A connection that is broken off may still send from it."""
+    given: list[bool] = []
+    monkeypatch.setattr(PartBuffers, "give", lambda self, part, *, reusable: given.append(reusable))
+    azure.plan = nth(1, Fault("status", 403), "block") if refused else nothing
+    async with open_quick(azure.endpoint) as storage:
+        with pytest.raises(StoragePermissionError) if refused else nullcontext():
+            await write(storage, LONG[:CHUNK])
+    assert given == [not refused]
 
 
 async def test_as_many_blocks_as_are_allowed_are_on_their_way_and_memory_is_given_back(azure: FakeAzure) -> None:

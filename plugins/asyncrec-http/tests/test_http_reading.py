@@ -110,6 +110,24 @@ async def test_a_server_without_ranges_is_read_through_once_and_told(
     assert [record.message.count("knows no ranges") for record in caplog.records] == [1]
 
 
+async def test_of_answers_that_are_read_through_so_many_are_open_at_once(
+    web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes when there are as many asks for each piece, and when one has ended the next may keep its own."""
+    monkeypatch.setattr("asyncrec_http.server._CONNECTIONS", 2)
+    web.ranges = False
+    web.store("x", DATA)
+    async with open_http(web.url) as storage:
+        async with storage.open_source("x") as kept, storage.open_source("x", end=4) as other:
+            first = await kept.receive(2)
+            assert [await other.receive(2), await other.receive(2)] == [DATA[:2], DATA[2:4]]
+            assert first + await receive_all(kept) == DATA
+        assert web.log == ["HEAD"] * 2 + ["GET"] * 3
+        async with storage.open_source("x", end=4) as other:
+            assert [await other.receive(2), await other.receive(2)] == [DATA[:2], DATA[2:4]]
+    assert web.log == ["HEAD"] * 2 + ["GET"] * 3 + ["HEAD", "GET"]
+
+
 @pytest.mark.parametrize("ranges", [True, False])
 async def test_a_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: bool) -> None:
     web.ranges = ranges

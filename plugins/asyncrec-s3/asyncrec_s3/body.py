@@ -125,4 +125,5 @@ def sign_in_thread(session: Any) -> None:
 
 
 def _choose(signature_version: Any = None, **_: Any) -> str | None:
-    return _NAME if signature_version == "s3v4" else None
+    # A client's is "s3v4"; what the SDK's model says of an operation comes before it, and is "v4" for the same.
+    return _NAME if signature_version in ("v4", "s3v4") else None

@@ -1,0 +1,64 @@
+"""What a store answers is read within limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from asyncrec_azure import transport
+
+from asyncrec.errors import StorageError
+
+pytestmark = pytest.mark.anyio
+
+BLOCK = 10
+
+
+class Endless:
+    """An answer without an end."""
+
+    def __init__(self, status: int) -> None:
+        self.status_code = status
+        self.internal_response = self
+        self.asked = 0
+        self.closed = False
+
+    async def iter_raw(self) -> AsyncIterator[bytes]:
+        while self.asked < 1000:
+            self.asked += 1
+            yield bytes(BLOCK)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """A transport is asyncio's: what is asked for on trio comes over a bridge."""
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_MOST_BYTES", 5 * BLOCK)
+    monkeypatch.setattr(transport, "_ERROR_BYTES", 2 * BLOCK)
+
+
+async def read(answer: Any) -> bytes:
+    async with asyncio.timeout(60) as patience:
+        return await transport._read(answer, patience)
+
+
+async def test_an_error_is_read_as_far_as_it_may_explain_something() -> None:
+    answer = Endless(503)
+    assert await read(answer) == bytes(3 * BLOCK)
+    assert (answer.asked, answer.closed) == (3, True)
+
+
+async def test_what_is_longer_than_anything_that_was_asked_for_is_refused() -> None:
+    answer = Endless(206)
+    with pytest.raises(StorageError, match="longer than 50 bytes, which nobody asked for"):
+        await read(answer)
+    assert (answer.asked, answer.closed) == (6, True)

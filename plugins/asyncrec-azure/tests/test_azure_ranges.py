@@ -1,0 +1,59 @@
+"""A window that is read as several ranges side by side: they are one, and where one fails nobody waits for another."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+from asyncrec_azure.source import AzureSource
+from azure_api import FakeAzure
+from azure_opening import CHUNK, open_quick
+from serving import Fault, nth
+
+from asyncrec.errors import ObjectChangedError, TransientStorageError
+from asyncrec.testing._checks import content, receive_all
+
+pytestmark = pytest.mark.anyio
+
+LONG = content(3 * CHUNK + 5)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec_azure.source._PIECE", CHUNK)
+
+
+async def test_ranges_are_put_together_in_their_order(azure: FakeAzure) -> None:
+    azure.store("key", LONG)
+    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+        assert await receive_all(source, len(LONG)) == LONG
+    assert azure.log.count("read") == 4
+
+
+async def test_where_one_range_fails_nobody_waits_for_another_that_is_not_answered(azure: FakeAzure) -> None:
+    azure.store("key", LONG)
+    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+        first, second = nth(1, Fault("stall"), "read"), nth(2, Fault("status", 404), "read")
+        azure.plan = lambda kind, n: first(kind, n) or second(kind, n)
+        with anyio.fail_after(30), pytest.raises(ObjectChangedError):
+            await source.receive(len(LONG))
+
+
+async def test_a_range_of_which_less_came_is_asked_for_again_also_where_more_came_of_another(
+    azure: FakeAzure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they are as long as they should be."""
+    download, asked = AzureSource._download, 0
+
+    async def unequal(source: AzureSource, start: int, end: int) -> bytes:
+        nonlocal asked
+        asked += 1
+        turn = asked
+        block = await download(source, start, end)
+        return block[:-1] if turn == 1 else block + b"x" if turn == 2 else block
+
+    monkeypatch.setattr(AzureSource, "_download", unequal)
+    azure.store("key", LONG)
+    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+        with pytest.raises(TransientStorageError, match=r"65,53\d bytes came"):
+            await source.receive(len(LONG))
+        assert await receive_all(source, len(LONG)) == LONG

@@ -1,0 +1,32 @@
+"""What a refusal for want of a right says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import botocore.exceptions
+import pytest
+from asyncrec_s3.errors import translate
+
+from asyncrec.errors import StoragePermissionError
+
+LISTING = "without the right to list the bucket this is also what a missing object looks like"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words", "listing"),
+    [
+        (403, "403", "Forbidden", True),
+        (403, "AccessDenied", "", True),
+        (403, "AccessDenied", "Access Denied", False),
+        (401, "401", "Forbidden", False),
+        (401, "401", "", False),
+    ],
+)
+def test_only_a_refusal_without_words_may_mean_that_the_object_is_missing(
+    status: int, code: str, words: str, listing: bool
+) -> None:
+    answer: Any = {"Error": {"Code": code, "Message": words}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = translate(botocore.exceptions.ClientError(answer, "HeadObject"), "head s3://crawl/x")
+    assert type(error) is StoragePermissionError
+    assert (LISTING in str(error)) is listing

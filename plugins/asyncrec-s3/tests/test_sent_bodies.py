@@ -1,0 +1,64 @@
+"""A body is sent in blocks; whoever else is on the loop has a turn after each, however fast the network is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from asyncrec_s3 import body
+from asyncrec_s3.errors import scrub
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """aiohttp is asyncio's."""
+    return "asyncio"
+
+
+async def test_others_have_a_turn_after_each_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "_BLOCK", 4)
+    turns = 0
+    turns_at_blocks: list[int] = []
+    sent = bytearray()
+
+    class Fast:
+        async def write(self, block: memoryview) -> None:
+            sent.extend(block)
+            turns_at_blocks.append(turns)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    writer: Any = Fast()
+    await body._Payload(body.Body(b"some bytes to send")).write(writer)
+    beside.cancel()
+    assert bytes(sent) == b"some bytes to send"
+    assert len(turns_at_blocks) == 5
+    assert turns_at_blocks == sorted(set(turns_at_blocks))
+
+
+async def test_errors_that_have_each_other_for_causes_are_scrubbed_once() -> None:
+    class Counted(Exception):
+        counted = 0
+
+        @property
+        def args(self) -> Any:
+            Counted.counted += 1
+            assert Counted.counted < 10, "it has no end"
+            return ()
+
+        @args.setter
+        def args(self, args: Any) -> None:
+            pass
+
+    one, other = Counted(), Counted()
+    one.__cause__, other.__cause__ = other, one
+    scrub(one)
+    assert Counted.counted == 2

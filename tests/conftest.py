@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,15 @@ settings.load_profile("asyncrec")
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Say how many processes `-n auto` means: half as many again as processors, since tests also wait for servers."""
     return len(os.sched_getaffinity(0)) * 3 // 2 or 1
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected from the garbage collector: all tests are a million objects, and half a second for it.
+
+    Some two hundred times it is asked to look; then, it looks at what the tests made.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["asyncio", "trio"])

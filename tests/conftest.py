@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +32,25 @@ settings.load_profile("asyncrec")
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Say how many processes `-n auto` means: half as many again as processors, since tests also wait for servers."""
     return len(os.sched_getaffinity(0)) * 3 // 2 or 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the locks by which jobs are known to live in a folder of this run alone.
+
+    Who is killed leaves his for a month, and each process that begins a job on a store looks once at all there are.
+    """
+    folder = tempfile.mkdtemp(prefix="asyncrec-tests-")
+    os.environ["XDG_RUNTIME_DIR"] = folder
+    config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected from the garbage collector: all tests are a million objects, and half a second for it.
+
+    Some two hundred times it is asked to look; then, it looks at what the tests made.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import statistics
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -25,7 +26,6 @@ TESTS = {
     for folder in (ROOT / "tests", *sorted(ROOT.glob("plugins/*/tests")))
     for path in sorted(folder.rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in SOURCES.items()}
 
 PUBLIC = ("asyncrec", "asyncrec.datasets", "asyncrec.example", "asyncrec.storage", "asyncrec.tools")
 
@@ -106,8 +106,21 @@ LONG_SIGNATURES = {
 IMITATIONS = ("asyncrec/cli/", "asyncrec/compat/", "plugins/asyncrec-report/asyncrec_report/command.py")
 
 
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    """The sources as trees: not before a test asks, since each process of a run of the tests imports this module."""
+    return [(name, ast.parse(path.read_text("utf-8"))) for name, path in SOURCES.items()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_forgotten() -> Iterator[None]:
+    """When the last test here is done: they are half a million objects, which the collector would look at each time."""
+    yield
+    trees.cache_clear()
+
+
 def classes() -> Iterator[tuple[str, ast.ClassDef]]:
-    for name, tree in TREES.items():
+    for name, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 yield f"{name}: {node.name}", node
@@ -135,7 +148,7 @@ def attributes(node: ast.ClassDef) -> set[str]:
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for name, tree in TREES.items():
+    for name, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{name}: {node.name}", node
@@ -174,7 +187,7 @@ def test_classes_are_small_or_listed() -> None:
 
 def test_functions_that_are_not_public_take_few_parameters_or_are_listed() -> None:
     public = {name for module in PUBLIC for name in import_module(module).__all__}
-    for name, tree in TREES.items():
+    for name, tree in trees():
         if name.startswith("asyncrec/integrations/") and name.endswith("__init__.py"):  # the frameworks are not here
             public |= {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)}
     methods_of_public = {

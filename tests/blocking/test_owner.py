@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,6 @@ import pytest
 from asyncrec import blocking
 from asyncrec.blocking._owner import Handle
 from asyncrec.blocking._portal import current_portal
-
-
-@pytest.fixture(scope="module", autouse=True)
-def collections_are_quick() -> Iterator[None]:
-    """The collector is asked for some sixty times here, and need not look through all that a test run has each time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -261,11 +261,10 @@ def patched() -> Iterator[None]:
     put(tasks.TaskScope, "__init__", make_known_scope)
     asyncrec.storage.register_writer_factory(store.SCHEME, store.factory(lambda: current[-1].bucket))
     gc.collect()
-    gc.freeze()  # each world collects what it leaves: without what was there before, that is quick
+    gc.freeze()  # each world collects what it leaves: without what was there before, that is quick (and stays so)
     try:
         yield
     finally:
-        gc.unfreeze()
         for target, name, value in reversed(undo):
             if value is undo:
                 delattr(target, name)

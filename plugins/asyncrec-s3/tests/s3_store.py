@@ -100,8 +100,13 @@ class Store:
 def running_store(folder: Path) -> Iterator[Store]:
     """The store that ``ASYNCREC_TEST_S3`` names, with its bucket; ``folder`` is for its files."""
     if KIND == "moto":
+        from moto import backends
         from moto.s3 import models
         from moto.server import ThreadedMotoServer
+
+        # It looks each of them up on the disk for each request, which takes as long as the rest of a small one.
+        services = tuple(backends.list_of_moto_modules())
+        backends.list_of_moto_modules = lambda: services
 
         # Not by its environment variable, which counts only where nobody has imported moto before.
         models.S3_UPLOAD_PART_MIN_SIZE = SMALLEST_PART

@@ -196,6 +196,11 @@ class Opened(AbstractContextManager[H, bool]):
             f"{self._what} is opened by a with statement: with {self._what}(...) as it: for each in it: ..."
         )
 
+    def __getitem__(self, index: object) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{self._what} is opened by a with statement: with {self._what}(...) as it: it[{index!r}]"
+        )
+
     def abandon(self) -> None:
         """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
         self._owner.abandon()

@@ -1,4 +1,4 @@
-"""``asyncrec doctor PATH``."""
+"""``asyncrec doctor [PATH]``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from asyncrec.cli._values import parse_options
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A folder, or the URL of a bucket or a prefix in one.")],
+    path: Annotated[
+        str | None, typer.Argument(metavar="PATH", help="A folder, or the URL of a bucket or a prefix in one.")
+    ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -21,8 +23,9 @@ def command(
     """Whether a store does what asyncrec needs of it, with the rights at hand: plugins, rights, conditional writes,
     checksums, latency.
 
-    Objects of up to 8 MiB are written below PATH and deleted again. Exit code 3 when something that is needed fails.
-    A store that keeps two writers of a small object apart, but not of a large one, is told of and is no failure.
+    Without PATH it says what is installed. Objects of up to 8 MiB are written below PATH and deleted again. Exit code 3
+    when something that is needed fails. A store that keeps two writers of a small object apart, but not of a large one,
+    is told of and is no failure.
 
     \b
     Example:
@@ -36,6 +39,8 @@ def command(
         print_json(report.to_json())
     else:
         pairs(report.installed)
+        if path is None:
+            return FINE
         say()
         table(
             ["check", "", "detail"],

@@ -13,6 +13,7 @@ when it is dropped, or Python ends, as TensorFlow's is. Left on an exception, wh
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 from asyncrec.compat import _tensorflow_errors as errors
 from asyncrec.compat._tensorflow_features import (
@@ -91,14 +92,36 @@ def as_text(text: str | bytes | bytearray, encoding: str = "utf-8") -> str:
 
 as_str = as_text
 
-io = SimpleNamespace(
+
+class _Names(SimpleNamespace):
+    """A part of TensorFlow, with what is here of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_absent(name))
+
+
+if not TYPE_CHECKING:  # where a name that is missing is to stay an error
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(_absent(name))
+
+
+def _absent(name: str) -> str:
+    return (
+        f"{name!r} is none of the names of TensorFlow that asyncrec.compat.tensorflow has: it writes and iterates over "
+        "files, and makes Examples. To read them otherwise there are asyncrec.open_dataset and asyncrec.Schema; "
+        "asyncrec.integrations.tensorflow gives a tf.data.Dataset"
+    )
+
+
+io = _Names(
     TFRecordCompressionType=TFRecordCompressionType,
     TFRecordOptions=TFRecordOptions,
     TFRecordWriter=TFRecordWriter,
     tf_record_iterator=tf_record_iterator,
 )
 python_io = io
-train = SimpleNamespace(
+train = _Names(
     BytesList=BytesList,
     Example=Example,
     Feature=Feature,
@@ -110,7 +133,7 @@ train = SimpleNamespace(
     SequenceExample=SequenceExample,
 )
 _texts = {"as_bytes": as_bytes, "as_str": as_text, "as_text": as_text}
-compat = SimpleNamespace(
+compat = _Names(
     **_texts,
-    v1=SimpleNamespace(compat=SimpleNamespace(**_texts), errors=errors, io=io, python_io=io, train=train),
+    v1=_Names(compat=_Names(**_texts), errors=errors, io=io, python_io=io, train=train),
 )

@@ -77,16 +77,20 @@ class DoctorReport:
 
 
 async def doctor(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DoctorReport:
     """Try what asyncrec does on the store of ``path``, a folder or a prefix. What fails is in the report.
 
+    Without a path the report says what is installed, and nothing is tried.
+
     Raises:
         PluginError: no installed backend answers to the path.
     """
+    if path is None:
+        return DoctorReport(path="", installed=_installed())
     report = DoctorReport(path=redact(os.fspath(path)), installed=_installed())
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         prefix = key.rstrip("/")

@@ -21,6 +21,7 @@ from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import merged, snapshot_of
 from asyncrec._shards.ownership.listing import without_unfinished
+from asyncrec._shards.ownership.marks import find_jobs
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._local.storage import local_folder
@@ -171,7 +172,8 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
     folder = await _folder(store, key.rstrip("/") + "/" if key else "", display_path, base, given_up)
     if folder is not None:
         return folder
-    if name:
+    home = local_folder(folder_at(store, key)) if name else None
+    if name and not (home is not None and await in_thread(os.path.isdir, home.folder)):
         found = [info async for info in store.list_objects(key)]
         shards = _plain(
             await _finished(store, key, [info for info in found if is_data(info.key[len(key) - len(name) :])]), base
@@ -180,9 +182,25 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
             return Selection(path=display_path, kind="name", storage=store, base=base, shards=shards)
     if refused is not None:
         raise refused
-    raise ObjectNotFoundError(
-        f"{display_path}: there is no such file, folder or data set; a data set's path is its folder and its name, "
-        "without the shard numbers; what writers that died left of one without shards, `asyncrec info` shows"
+    raise ObjectNotFoundError(f"{display_path}: {await _why_not(store, key)}")
+
+
+async def _why_not(store: Storage, key: str) -> str:
+    """What to say of a path at which nothing is to be read."""
+    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
+    if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
+        return (
+            "no record of this data set is committed yet; 'asyncrec watch' shows how its writers get on, and "
+            "'asyncrec recover' publishes what those that died have left"
+        )
+    home = local_folder(folder_at(store, key))
+    if home is not None and await in_thread(os.path.isdir, home.folder):
+        made = {header.name for _, header in await in_thread(find_job_headers, home)}
+        begun = f"; begun and not committed yet: {', '.join(sorted(made))} ('asyncrec watch')" if made else ""
+        return f"the folder holds no data set and no file of records{begun}"
+    return (
+        "there is no such file, folder or data set; a data set's path is its folder and its name, without the shard "
+        "numbers"
     )
 
 

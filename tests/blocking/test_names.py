@@ -156,6 +156,8 @@ def test_a_data_set_has_slices(tmp_path: Path) -> None:
 def test_what_was_not_entered_says_to_use_a_with(opened: Callable[[], Any]) -> None:
     with pytest.raises(AttributeError, match=r"opened by a with statement: with \w+\(\.\.\.\) as it: it\.get"):
         _ = opened().get
+    with pytest.raises(TypeError, match=r"opened by a with statement: with \w+\(\.\.\.\) as it: it\[0\]"):
+        _ = opened()[0]
     with pytest.raises(TypeError, match="opened by a with statement"):
         iter(opened())
 

@@ -493,6 +493,14 @@ def test_doctor(run: Run, data: Path) -> None:
     assert not list(data.glob(".asyncrec-doctor*"))
 
 
+def test_doctor_without_a_path_says_what_is_installed_and_writes_nothing(run: Run, data: Path) -> None:
+    before = sorted(data.parent.rglob("*"))
+    out = run("doctor").ok()
+    assert "inner loops" in out
+    assert "check" not in out
+    assert sorted(data.parent.rglob("*")) == before
+
+
 def test_doctor_says_what_fails(run: Run, data: Path) -> None:
     run("doctor", "data")
     with no_rights(data):

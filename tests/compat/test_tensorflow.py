@@ -483,3 +483,13 @@ def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
         writer.write(7)  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, ArgumentError)
     assert not isinstance(caught.value, tf.errors.OpError)
+
+
+def test_a_name_that_is_not_here_says_what_there_is_instead() -> None:
+    for missing in (
+        lambda: tf.data,  # type: ignore[attr-defined]
+        lambda: tf.io.parse_single_example,
+        lambda: tf.compat.v1.train.Checkpoint,
+    ):
+        with pytest.raises(AttributeError, match=r"none of the names of TensorFlow.* asyncrec\.open_dataset"):
+            missing()

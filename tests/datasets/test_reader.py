@@ -203,6 +203,11 @@ class TestErrors:
         with pytest.raises(ValueError, match="no split 'train'; there are: none"):
             async with open_split("", "train", storage=MemoryStorage()):
                 pass
+        with pytest.raises(
+            ValueError, match=r"^crawl/pages: .* is a data set in this folder: .*open_split\('crawl', 'pages"
+        ):
+            async with open_split("crawl/pages", "train[:80%]", storage=MemoryStorage()):
+                pass
         storage = MemoryStorage()
         await written(storage, train=5, test=5)
         await storage.put("shard_info.json", b'{"old": {"old-00000-of-00001.tfrecord": 3}}')

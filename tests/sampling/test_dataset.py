@@ -361,5 +361,7 @@ async def test_indices_are_integers_in_one_dimension() -> None:
         for wrong in (np.zeros(2), np.zeros((2, 2), int)):
             with pytest.raises(TypeError, match="one dimension"):
                 await dataset.get_many(wrong)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="is an int, not float"):
             await dataset.get_many([1.5])  # type: ignore[list-item]  # the error is what is tested
+        with pytest.raises(TypeError, match="is an int, not str; get_by_key finds one by its key"):
+            await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested

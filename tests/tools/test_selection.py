@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tool_data import write_pages
 
+import asyncrec
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.integrations.arrow import _plan
 from asyncrec.storage._base import Storage
@@ -79,6 +81,32 @@ async def test_nothing_is_said_to_be_nothing(storage: Storage, path: str) -> Non
     with pytest.raises(ObjectNotFoundError, match=r"data|nothing"):
         async with selected(path, storage=storage):
             pass
+
+
+async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """The first minutes of a crawl: no shard is there, and somebody looks."""
+    await asyncrec.write_records(tmp_path / "crawl.tfrecord", [b"of another"])
+    async with asyncrec.open_sharded_writer(tmp_path / "crawl" / "pages") as writer:
+        await writer.write(b"a page")
+        await writer.flush()
+        with pytest.raises(ObjectNotFoundError, match=r"crawl/pages: no record .* committed yet; 'asyncrec watch'"):
+            async with selected(tmp_path / "crawl" / "pages"):
+                pass
+        with pytest.raises(ObjectNotFoundError, match=r"crawl: the folder holds no data set .* begun .* yet: pages \("):
+            async with selected(tmp_path / "crawl"):
+                pass
+    async with selected(tmp_path / "crawl") as selection:
+        assert [dataset.name for dataset in selection.datasets] == ["pages"]
+
+
+async def test_a_folder_without_records_is_not_the_beginning_of_another_name(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    await asyncrec.write_records(tmp_path / "database.tfrecord", [b"of another"])
+    with pytest.raises(ObjectNotFoundError, match=r"data: the folder holds no data set and no file of records$"):
+        async with selected(tmp_path / "data"):
+            pass
+    async with selected(tmp_path / "datab") as selection:
+        assert selection.kind == "name"
 
 
 async def test_a_store_that_refuses_to_say_is_told_of(storage: Storage) -> None:

@@ -19,7 +19,7 @@ from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_names, load_manifest
 from asyncrec._shards.manifest.splits import Split, parse_split
-from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, DatasetError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
@@ -194,6 +194,11 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     if counts.keys() != set(split.names):
         for name in await _names(folder):
             counts.setdefault(name, 0)
+    if not counts:
+        raise ArgumentValueError(
+            f"{display_path}: there is no split {split.names[0]!r}; there are: none. A split is a data set in this "
+            "folder: of crawl/pages, open_split('crawl', 'pages[:80%]') reads a part"
+        )
     slices = [each for name, start, stop in split.resolve(counts) for each in _cut(shards.get(name, []), start, stop)]
     schema = schemas[0] if schemas else None
     for other in schemas[1:]:

@@ -167,10 +167,13 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 def _by_feature(feature: str) -> ClassesOf:
     def classes_of(records: Sequence[bytes]) -> list[Any]:
         # What the first record has, all must have; else decoding says which does not.
-        first = decode_example(records[0]).get(feature)
-        if first is None or len(first) != 1:
-            there = "missing" if first is None else f"{len(first)} values"
-            raise SchemaError(f"feature {feature!r}: {there}, where a class is one value")
+        there = decode_example(records[0])
+        first = there.get(feature)
+        if first is None:
+            names = ", ".join(sorted(there)[:30]) or "nothing"
+            raise SchemaError(f"feature {feature!r}: missing, where the class is its value; there is {names}")
+        if len(first) != 1:
+            raise SchemaError(f"feature {feature!r}: {len(first)} values, where a class is one value")
         kind: FieldKind = "bytes" if isinstance(first, list) else "int64" if first.dtype == np.int64 else "float32"
         schema = Schema({feature: FixedLen((), kind)}, allow_extra=True)
         found: list[Any] = schema.decode_batch(records)[feature].tolist()

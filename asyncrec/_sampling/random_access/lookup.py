@@ -7,7 +7,6 @@ millisecond at most; plain shards of a local folder in a worker thread, one hop 
 
 from __future__ import annotations
 
-import operator
 import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -21,7 +20,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.local_shards import LocalReads, LocalShards
 from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
-from asyncrec._sampling.random_access.record_numbers import distinct_numbers
+from asyncrec._sampling.random_access.record_numbers import distinct_numbers, number_of
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 
 __all__ = ["RecordLookup"]
@@ -66,7 +65,7 @@ class RecordLookup:
         Args:
             waits: whether this may wait for a disk, as the event loop may not.
         """
-        place = self._place(operator.index(number))
+        place = self._place(number_of(number))
         if place is None:
             return None
         shard, within = place

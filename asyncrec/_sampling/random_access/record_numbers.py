@@ -35,7 +35,7 @@ def numbers_of(
             raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
         wanted = indices.astype(np.int64)
     else:
-        numbers = list(map(operator.index, indices))
+        numbers = list(map(number_of, indices))
         try:
             wanted = np.array(numbers, np.int64)
         except OverflowError:  # what int64 does not hold is outside, too
@@ -44,6 +44,19 @@ def numbers_of(
     if outside.any():
         raise RecordIndexError(f"{path}: there is no record {wanted[outside.argmax()]}; it has {count:,} records")
     return np.where(wanted < 0, wanted + count, wanted)
+
+
+def number_of(index: SupportsIndex) -> int:
+    """One number as it was given.
+
+    Raises:
+        TypeError: it is no whole number.
+    """
+    try:
+        return operator.index(index)
+    except TypeError:
+        kind = type(index).__name__
+        raise ArgumentTypeError(f"a record's number is an int, not {kind}; get_by_key finds one by its key") from None
 
 
 def distinct_numbers(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:

@@ -46,13 +46,19 @@ class GcsSource(RangedSource):
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
         incoming = await self._bucket.download(self._url, what=what, headers={"Range": range_header(start, end)})
         try:
-            if incoming.status == 200:  # the whole object, where it was asked for
-                span = 0, self.info.size
-            else:
-                span = parse_content_range(incoming.headers.get("Content-Range"))[:2]
+            span = self._span(incoming)
             if span != (start, end):
-                raise ValueError(f"the store sent bytes {span[0]:,} to {span[1]:,} instead")
+                raise StorageError(f"{what}: the store sent bytes {span[0]:,} to {span[1]:,} instead")
         except ValueError as error:
             await incoming.aclose()
             raise StorageError(f"{what}: {error}") from None
+        except StorageError:
+            await incoming.aclose()
+            raise
         return incoming
+
+    def _span(self, incoming: Incoming) -> tuple[int, int]:
+        """Which bytes an answer has: by 200 the whole object, where it was asked for."""
+        if incoming.status == 200:
+            return 0, self.info.size
+        return parse_content_range(incoming.headers.get("Content-Range"))[:2]

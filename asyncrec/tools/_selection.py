@@ -20,7 +20,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import merged, snapshot_of
-from asyncrec._shards.ownership.listing import without_unfinished
+from asyncrec._shards.ownership.listing import longer_names, of_no_manifest, without_unfinished
 from asyncrec._shards.ownership.marks import find_jobs
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -174,10 +174,10 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
         return folder
     home = local_folder(folder_at(store, key)) if name else None
     if name and not (home is not None and await in_thread(os.path.isdir, home.folder)):
-        found = [info async for info in store.list_objects(key)]
-        shards = _plain(
-            await _finished(store, key, [info for info in found if is_data(info.key[len(key) - len(name) :])]), base
-        )
+        prefix = key[: len(key) - len(name)]
+        found = {info.key[len(prefix) :]: info async for info in store.list_objects(key)}
+        kept = await of_no_manifest(folder_at(store, prefix), name, [below for below in found if is_data(below)])
+        shards = _plain([found[below] for below in kept], base)
         if shards:
             return Selection(path=display_path, kind="name", storage=store, base=base, shards=shards)
     if refused is not None:
@@ -193,6 +193,9 @@ async def _why_not(store: Storage, key: str) -> str:
             "no record of this data set is committed yet; 'asyncrec watch' shows how its writers get on, and "
             "'asyncrec recover' publishes what those that died have left"
         )
+    if name and (others := await longer_names(folder_at(store, prefix), name)):
+        there = ", ".join(prefix + other for other in others[:10])
+        return f"there is no data set of this name; there is {there}"
     home = local_folder(folder_at(store, key))
     if home is not None and await in_thread(os.path.isdir, home.folder):
         made = {header.name for _, header in await in_thread(find_job_headers, home)}

@@ -196,6 +196,15 @@ async def test_without_a_manifest_shards_are_those_of_the_pattern_in_the_order_o
                 pass
 
 
+async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name() -> None:
+    storage = MemoryStorage()
+    await written(storage)
+    assert await asyncrec.list_shards("page", storage=storage) == []
+    with pytest.raises(ObjectNotFoundError, match="page: there is no data set of this name; there is pages"):
+        async with asyncrec.open_dataset("page", storage=storage):
+            pass
+
+
 async def test_a_manifest_is_a_snapshot_that_stays() -> None:
     storage = MemoryStorage()
     await written(storage)

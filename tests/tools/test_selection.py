@@ -99,6 +99,17 @@ async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_pat
         assert [dataset.name for dataset in selection.datasets] == ["pages"]
 
 
+async def test_the_beginning_of_a_data_sets_name_is_not_its_name(storage: Storage) -> None:
+    """A slip of the pen is told: its shards would be read without schema and keys, and the uncommitted among them."""
+    await fill(storage)
+    with pytest.raises(ObjectNotFoundError, match=r"data/page: there is no data set of this name; .* data/pages$"):
+        async with selected("data/page", storage=storage):
+            pass
+    await storage.put("data/pagebook-00000-of-00001", b"")
+    async with selected("data/page", storage=storage) as selection:
+        assert [shard.key for shard in selection.shards] == ["data/pagebook-00000-of-00001"]
+
+
 async def test_a_folder_without_records_is_not_the_beginning_of_another_name(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     await asyncrec.write_records(tmp_path / "database.tfrecord", [b"of another"])

@@ -12,9 +12,10 @@ from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
-from asyncrec._shards.ownership.listing import list_shards
+from asyncrec._shards.ownership.listing import list_shards, longer_names
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._resuming_source import read_head
 
 __all__ = ["unlisted_entry", "scan_manifest"]
@@ -34,6 +35,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
     """
     keys = await list_shards(name, storage=folder)
     if not keys:
+        if not is_pattern(name) and (others := await longer_names(folder, name)):
+            raise ObjectNotFoundError(f"{path}: there is no data set of this name; there is {', '.join(others[:10])}")
         raise ObjectNotFoundError(
             f"{path}: no shards match, and there is no manifest; a data set's path is its folder and its name, or a "
             "pattern such as 'data/train-*.tfrecord'"

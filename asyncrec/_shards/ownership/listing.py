@@ -9,13 +9,13 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
+from asyncrec._shards.manifest.names import MANIFESTS, is_data, maker_of, stem_of
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern, matching
 
-__all__ = ["list_shards", "without_unfinished"]
+__all__ = ["list_shards", "longer_names", "of_no_manifest", "without_unfinished"]
 
 
 async def list_shards(
@@ -28,8 +28,9 @@ async def list_shards(
 
     If there is a manifest, it decides. Otherwise the storage is searched: ``path`` may contain ``*`` and ``?``, or be
     the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``); in the latter case
-    shards are left out that a writer has published and not yet committed. Names that begin with ``_`` or ``.`` are
-    never shards. With ``storage``, the paths are keys in it.
+    shards are left out that a writer has published and not yet committed, and those of another data set whose name
+    begins so, for its manifest decides what is read of it. Names that begin with ``_`` or ``.`` are never shards. With
+    ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")
@@ -44,13 +45,27 @@ async def list_shards(
             keys = [info.key async for info in matching(folder, name) if is_data(info.key)]
         else:
             keys = [info.key async for info in folder.list_objects(name) if is_data(info.key) and "/" not in info.key]
-            keys = await without_unfinished(folder, name, keys) if name else keys
+            keys = await of_no_manifest(folder, name, keys) if name else keys
     return _joined(parent + slash, keys)
 
 
 def _joined(folder: str, keys: Iterable[str]) -> list[str]:
     """The paths of keys in a folder. Of a million it is a thread's work."""
     return [folder + key for key in keys]
+
+
+async def longer_names(folder: Storage, beginning: str) -> list[str]:
+    """The names of the folder's other data sets that begin so, ascending."""
+    found = {info.key.split("/")[1] async for info in folder.list_objects(MANIFESTS + beginning)}
+    return sorted(found - {beginning})
+
+
+async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
+    """Leave out what a manifest has to say of: shards of a longer name's data set, and those of unfinished jobs."""
+    others = await longer_names(folder, name)
+    return await without_unfinished(
+        folder, name, [key for key in keys if not any(maker_of(other, key) for other in others)]
+    )
 
 
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:

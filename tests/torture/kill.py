@@ -26,7 +26,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,32 @@ def forked(func: Callable[..., None], *arguments: Any) -> tuple[int, int]:
     os._exit(0)
 
 
+def use(plan: Plan, pipe: int) -> None:
+    """Do what the children do, and say which modules that took."""
+    problems: list[str] = []
+    anyio.run(write, plan, lambda level, number: None, backend=plan.loop)
+    anyio.run(look, plan, {"s": set(), "c": set()}, problems, backend=plan.loop)
+    os.write(pipe, "\n".join(sys.modules).encode())
+
+
+def import_what_children_use(plan: Plan) -> None:
+    """Import here and once what each child would import again, half of its time: asyncrec is lazy about its parts.
+
+    A child finds out what that is, since this process must have neither loop nor thread.
+    """
+    for loop in ("asyncio", "trio"):
+        child, pipe = forked(use, replace(plan, loop=loop, target=f"{plan.target}-{loop}"))
+        names = b""
+        while block := os.read(pipe, 1 << 16):
+            names += block
+        os.close(pipe)
+        os.waitpid(child, 0)
+        for name in names.decode().splitlines():
+            if name not in sys.modules:
+                with suppress(ImportError):  # a name that some package gave itself
+                    importlib.import_module(name)
+
+
 def one_round(plan: Plan) -> list[str]:
     """The promises that were broken."""
     promised: dict[str, set[int]] = {"s": set(), "c": set()}
@@ -288,6 +315,8 @@ def tortured(what: str, seed: int, rounds: int, *, target: Callable[[Path], str]
     root = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
     asyncrec.storage.register_writer_factory(stores.PREFIX, stores.FACTORY)
     try:
+        warm = draw(seed, target(root / "warm"), str(root / "warm" / "spool") if spooled else None)
+        import_what_children_use(replace(warm, record_bytes=0, compression=CompressionOptions(type="GZIP")))
         for number in range(rounds):
             folder = root / str(number)
             folder.mkdir()

@@ -1,0 +1,26 @@
+"""A sink is its storage's: once that is closed nothing is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from s3_opening import Open
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_sink_of_a_storage_that_was_closed_says_so_and_asks_nothing(open_storage: Open, proxy: Any) -> None:
+    opening = open_storage()
+    storage = await opening.__aenter__()
+    writing = storage.open_sink("x")
+    sink = await writing.__aenter__()
+    await opening.__aexit__(None, None, None)
+    asked = len(proxy.requests)
+    with pytest.raises(anyio.ClosedResourceError, match="is not open"):
+        await sink.flush([])
+    with pytest.raises(anyio.ClosedResourceError, match="is not open"):
+        await sink.send([b"some bytes"])
+    await writing.__aexit__(KeyError, KeyError(), None)
+    assert len(proxy.requests) == asked

@@ -1,0 +1,22 @@
+"""An ETag that is not the MD5 of what was sent is a wrong answer once, and the store's own way from then on."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from asyncrec_s3.parts import Digest
+from asyncrec_s3.sent import SentParts
+
+from asyncrec.errors import TransientStorageError
+
+
+def test_a_store_with_etags_of_its_own_is_asked_to_repeat_one_part_and_no_more() -> None:
+    sent, digest = SentParts(), Digest(b"some bytes", "md5")
+    assert digest.md5 == hashlib.md5(b"some bytes").hexdigest()
+    other = {"ETag": f'"{hashlib.md5(b"others").hexdigest()}"'}
+    with pytest.raises(TransientStorageError, match="not the MD5"):
+        sent.judge(1, other, digest, "write")
+    for number in (1, 2):
+        sent.judge(number, other, digest, "write")
+    assert not sent.certain

@@ -26,7 +26,8 @@ from places import Failing, Place
 import asyncrec
 from asyncrec.testing._checks import content
 
-pytestmark = pytest.mark.anyio
+# No answer is withheld here, however slow the machine.
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("patient")]
 
 CANARY = "c4n4ry"
 SECRET = f"{CANARY}/{CANARY}+{CANARY}/{CANARY}40characters"

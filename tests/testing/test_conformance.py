@@ -86,9 +86,9 @@ class Toy(Storage):
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         for key in sorted(self.objects, key=str.encode):
-            if key.startswith(prefix) and key.encode() > start_after.encode():
-                await anyio.lowlevel.checkpoint()
+            if key in self.objects and key.startswith(prefix) and key.encode() > start_after.encode():
                 yield self.objects[key][1]
+                await anyio.lowlevel.checkpoint()
 
     async def head(self, key: str) -> ObjectInfo:
         await anyio.lowlevel.checkpoint()
@@ -556,6 +556,18 @@ class ListsOnePage(Toy):
         found = [info async for info in super().list_objects(prefix, start_after=start_after)]
         for info in found[:1_000]:
             yield info
+
+
+@caught_by("test_listing_pages")
+class CountsWhatItListed(Toy):
+    """A page begins behind so many objects, rather than behind a key."""
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        listed = 0
+        while found := [info async for info in super().list_objects(prefix, start_after=start_after)][listed:][:1_000]:
+            for info in found:
+                yield info
+            listed += len(found)
 
 
 @caught_by("test_ranges")

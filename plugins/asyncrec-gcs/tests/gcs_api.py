@@ -154,14 +154,15 @@ class Api(Server):
             (name for b, name in self.objects if b == bucket and name.startswith(prefix)),
             key=lambda name: name.encode(),
         )
-        names = [name for name in names if name.encode() >= offset.encode()]
-        first = int(query.get("pageToken", "0"))
+        # A page's token is the name it ends with, so that what comes and goes before it moves nothing.
+        last = query.get("pageToken", "")
+        names = [name for name in names if name.encode() >= offset.encode() and name.encode() > last.encode()]
         size = min(int(query.get("maxResults", "1000")), self.page_size)
         page: dict[str, Any] = {"kind": "storage#objects"}
-        if items := names[first : first + size]:
+        if items := names[:size]:
             page["items"] = [self._resource(bucket, name, self.objects[bucket, name]) for name in items]
-        if first + size < len(names):
-            page["nextPageToken"] = str(first + size)
+        if size < len(names):
+            page["nextPageToken"] = items[-1]
         return web.json_response(page)
 
     async def _open(self, request: web.BaseRequest, bucket: str, query: dict[str, str]) -> web.Response:

@@ -142,6 +142,23 @@ async def test_a_torn_gzip_member_keeps_what_was_flushed_into_it(tmp_path: Path)
     gzip.decompress(path.read_bytes())
 
 
+async def test_the_end_of_a_torn_member_is_written_whole_where_a_disk_takes_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that is nearly full, or over a network."""
+    path = tmp_path / "events"
+    async with asyncrec.open_writer(path, mode="a", compression="GZIP") as writer:
+        await writer.write(b"flushed")
+        await writer.flush()
+        torn = path.read_bytes()
+    path.write_bytes(torn)
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, position: pwrite(fd, memoryview(data)[:3], position))
+    await append(path, b"next", compression="GZIP")
+    assert await asyncrec.read_records(path) == [b"flushed", b"next"]
+    assert gzip.decompress(path.read_bytes())
+
+
 @pytest.mark.parametrize("torn", range(1, 12))
 async def test_a_member_torn_in_its_first_bytes_costs_no_whole_one_before_it(tmp_path: Path, torn: int) -> None:
     path = tmp_path / "events"

@@ -14,6 +14,8 @@ __all__ = ["Book", "Record", "Run", "identity"]
 
 # A record may have to wait, in calls of a slow disk, for shards of those before it.
 _BEHIND = 60.0
+# And for the bytes of those before it: a call for each chunk, of two waits of 0.1 s at the most.
+_OF_A_CALL = 0.25
 
 _MARK = re.compile(rb"<<(\d+)>>")
 
@@ -89,11 +91,15 @@ class Run:
         seconds = options.get("flush_seconds", 5.0)
         return None if seconds is None else float(seconds)
 
-    def promise_what_is_old(self, now: float) -> None:
-        """The writer goes, and was never asked: but the disk answered all the time, and has what is old enough."""
+    def promise_what_is_old(self, now: float, chunk: int) -> None:
+        """The writer goes, and was never asked: but the disk answered all the time, and has what is old enough.
+
+        ``chunk``: the bytes that a call writes.
+        """
         if self.flush_seconds is not None and self.writer:
+            behind = _BEHIND + sum(len(record.data) for record in self.records) / chunk * _OF_A_CALL
             for record in self.records:
-                if record.state == "taken" and record.taken <= now - self.flush_seconds - _BEHIND:
+                if record.state == "taken" and record.taken <= now - self.flush_seconds - behind:
                     record.spooled = record.spooled or now
 
     @property

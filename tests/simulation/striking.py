@@ -33,7 +33,7 @@ class Striker:
         if not self._world.disks_fail:
             for run in self._world.book.runs:
                 if run.process is process and run.outcome == "running":
-                    run.promise_what_is_old(self._world.loop.now)
+                    run.promise_what_is_old(self._world.loop.now, self._world.settings["chunk"])
         self._note_what_reached_the_disk(process)
 
     def cut_power(self, name: str) -> None:

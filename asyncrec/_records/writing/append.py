@@ -23,7 +23,7 @@ from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._records.torn_end import whole_end, zeros_from
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.storage._base import Buffer, ByteSink, Storage
-from asyncrec.storage._local.disk import Disk, read_at
+from asyncrec.storage._local.disk import Disk, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
@@ -57,11 +57,8 @@ class _AppendSink(ByteSink):
         with mapped_errors("append to", self._name):
             position = self._end
             for buffer in buffers:
-                view = memoryview(buffer).cast("B")
-                while view:
-                    written = os.pwrite(self._fd, view, position)
-                    position += written
-                    view = view[written:]
+                write_at(self._fd, buffer, position)
+                position += memoryview(buffer).nbytes
 
     def sync(self) -> None:
         """Have the disk keep what was written. Blocking."""
@@ -132,6 +129,6 @@ def _cut(fd: int, name: str, compression: str) -> int:
         end, tail = whole_end(fd, size, name, compression)
         if end < size or tail:
             os.ftruncate(fd, end)
-            os.pwrite(fd, tail, end)
+            write_at(fd, tail, end)
             os.fsync(fd)
         return end + len(tail)

@@ -22,7 +22,7 @@ from asyncrec._concurrency.tasks import acquire_in_thread
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import SpoolBacklog
 from asyncrec.storage._base import ByteSink
-from asyncrec.storage._local.disk import open_own
+from asyncrec.storage._local.disk import open_own, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
@@ -89,7 +89,7 @@ def _lock(folder: LocalStorage) -> FileLock:
         lock = FileLock(fd, path)
         try:
             os.ftruncate(fd, 0)
-            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+            write_at(fd, b"%d\n" % os.getpid(), 0)
             # Its name says that the folder is a spool: after a power cut it is there if any header is.
             folder.disk.sync_folder(folder.folder)
         except BaseException:

@@ -17,7 +17,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
-from asyncrec.storage._base import ObjectInfo
+from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import is_in_memory
 
@@ -34,6 +34,7 @@ __all__ = [
     "partial_name",
     "read_at",
     "tells_what_is_cached",
+    "write_at",
 ]
 
 T = TypeVar("T")
@@ -257,6 +258,15 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
         position += len(block)
         size -= len(block)
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+
+def write_at(fd: int, data: Buffer, position: int) -> None:
+    """Write all of ``data`` into a file at ``position``: one call may take less (a full disk, NFS). Blocks."""
+    view = memoryview(data).cast("B")
+    while view:
+        written = os.pwrite(fd, view, position)
+        position += written
+        view = view[written:]
 
 
 def tells_what_is_cached(fd: int, system: Any = None) -> bool:

@@ -71,17 +71,7 @@ def and_removes_no_keys(k: int) -> Fails:
     return lambda number, name, path: number == k or (number > k and name == "unlink" and "/_keys/" in path)
 
 
-@pytest.mark.parametrize(
-    ("anyio_backend", "kind"),
-    [
-        ("asyncio", once),
-        ("trio", once),
-        ("asyncio", for_good),
-        ("trio", for_good),
-        ("asyncio", and_removes_no_index),
-        ("trio", and_removes_no_keys),
-    ],
-)
+@pytest.mark.parametrize("kind", [once, for_good, and_removes_no_index, and_removes_no_keys])
 async def test_whatever_failed_the_same_call_again_converts_each_record_once(
     tmp_path: Path, kind: Callable[[int], Fails]
 ) -> None:
@@ -104,7 +94,7 @@ async def test_whatever_failed_the_same_call_again_converts_each_record_once(
         assert list(folder.rglob("*.partial")) == [], about
 
 
-@pytest.mark.parametrize(("anyio_backend", "kind"), [("trio", and_removes_no_index), ("asyncio", and_removes_no_keys)])
+@pytest.mark.parametrize("kind", [and_removes_no_index, and_removes_no_keys])
 async def test_whatever_failed_the_next_fixed_writer_takes_away_what_was_left(
     tmp_path: Path, kind: Callable[[int], Fails]
 ) -> None:

@@ -174,11 +174,12 @@ class RangedSource(ByteSource):
         if self._answer is not None or (keeps_up and self._slots.left and end - self._position > self.window):
             blocks = await self._read_on(end)
         if not blocks:
-            blocks = await self.fetch(self._position, min(end, self._position + min(max_bytes, self.window)))
+            end = min(end, self._position + min(max_bytes, self.window))
+            blocks = await self.fetch(self._position, end)
         size = sum(map(len, blocks))
         if not 0 < size <= end - self._position:
             raise TransientStorageError(
-                f"{self._what}: reading on at byte {self._position:,} of {end:,}: {size:,} bytes came"
+                f"{self._what}: reading bytes {self._position:,} to {end:,}: {size:,} bytes came"
             )
         self._blocks.extend(block for block in blocks if block)
         self.buffered = size

@@ -15,7 +15,7 @@ from typing import Any
 
 from harness import MIB, Case, Target
 from null_stores import null_store
-from wire import AT_ONCE, OURS, PART, compare, endpoint, job, object_size, ours_receives, ours_sends, source
+from wire import AT_ONCE, OURS, PART, both_ways, compare, endpoint, job, ours_receives, ours_sends, received, source
 
 THEIRS = "gcloud-aio-storage"
 
@@ -49,31 +49,14 @@ async def plain_sends(case: Case, client: Any) -> None:
 
 async def plain_receives(case: Case, client: Any) -> None:
     answer = await client.download_stream("bench", f"give-{case.count * MIB}", timeout=600)
-    size = 0
-    while block := await answer.read(MIB):
-        size += len(block)
-    assert size == case.count * MIB
+    await received(case, answer.read)
 
 
-COUNT = object_size()
-CASES = [
-    Case(
-        "upload",
-        count=COUNT,
-        size=MIB,
-        rounds=7,
-        note="ours in chunks of 8 MiB, with CRC32C; theirs in one request, without",
-        contenders={OURS: job(storage, ours_sends), THEIRS: job(plain, plain_sends)},
-    ),
-    Case(
-        "download",
-        count=COUNT,
-        size=MIB,
-        rounds=7,
-        note="one object, in its order",
-        contenders={OURS: job(storage, ours_receives), THEIRS: job(plain, plain_receives)},
-    ),
-]
+CASES = both_ways(
+    "ours in chunks of 8 MiB, with CRC32C; theirs in one request, without",
+    senders={OURS: job(storage, ours_sends), THEIRS: job(plain, plain_sends)},
+    receivers={OURS: job(storage, ours_receives), THEIRS: job(plain, plain_receives)},
+)
 TARGETS = [Target("upload", OURS, THEIRS, 1.0), Target("download", OURS, THEIRS, 0.95)]
 
 if __name__ == "__main__":

@@ -17,15 +17,16 @@ from wire import (
     AT_ONCE,
     OURS,
     PART,
+    both_ways,
     chunks,
     compare,
     endpoint,
     job,
-    object_size,
     ours_reads,
     ours_receives,
     ours_sends,
     ours_writes,
+    received,
     source,
 )
 
@@ -83,11 +84,8 @@ async def plain_sends(case: Case, client: Any) -> None:
 
 async def plain_receives(case: Case, client: Any) -> None:
     answer = await client.get_object(Bucket="bench", Key=f"give-{case.count * MIB}")
-    size = 0
     async with answer["Body"] as body:
-        while block := await body.read(MIB):
-            size += len(block)
-    assert size == case.count * MIB
+        await received(case, body.read)
 
 
 async def plain_receives_ranges(case: Case, client: Any) -> None:
@@ -146,37 +144,23 @@ async def rust_receives(case: Case, store: Any) -> None:
     assert size == case.count * MIB
 
 
-COUNT = object_size()
-CASES = [
-    Case(
-        "upload",
-        count=COUNT,
-        size=MIB,
-        rounds=7,
-        note="parts of 8 MiB, 4 at a time; MD5 or CRC32C of each where said",
-        contenders={
-            "asyncrec": job(storage, ours_sends),
-            "aiobotocore": job(plain, plain_sends),
-            "aiobotocore, no checksums": job(bare, plain_sends),
-            "obstore": job(rust, rust_sends),
-            "asyncrec, records of 64 KiB": job(storage, ours_writes),
-        },
-    ),
-    Case(
-        "download",
-        count=COUNT,
-        size=MIB,
-        rounds=7,
-        note="one object, in its order",
-        contenders={
-            "asyncrec": job(storage, ours_receives),
-            "aiobotocore": job(plain, plain_receives),
-            "aiobotocore, ranges of 8 MiB": job(plain, plain_receives_ranges),
-            "obstore": job(rust, rust_receives),
-            "asyncrec, records of 64 KiB, checked": job(storage, ours_reads),
-        },
-    ),
-]
+CASES = both_ways(
+    "parts of 8 MiB, 4 at a time; MD5 or CRC32C of each where said",
+    senders={
+        "asyncrec": job(storage, ours_sends),
+        "aiobotocore": job(plain, plain_sends),
+        "aiobotocore, no checksums": job(bare, plain_sends),
+        "obstore": job(rust, rust_sends),
+        "asyncrec, records of 64 KiB": job(storage, ours_writes),
+    },
+    receivers={
+        "asyncrec": job(storage, ours_receives),
+        "aiobotocore": job(plain, plain_receives),
+        "aiobotocore, ranges of 8 MiB": job(plain, plain_receives_ranges),
+        "obstore": job(rust, rust_receives),
+        "asyncrec, records of 64 KiB, checked": job(storage, ours_reads),
+    },
+)
 TARGETS = [
     Target("upload", OURS, "aiobotocore", 1.0),
     Target("upload", OURS, "aiobotocore, no checksums", 1.0),

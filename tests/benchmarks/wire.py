@@ -58,9 +58,10 @@ class Stopwatch:
 
 
 Work = Callable[[Case, Any], Awaitable[None]]
+Contender = Callable[[Case], Job]
 
 
-def job(opened: Callable[[], AbstractAsyncContextManager[Any]], work: Work) -> Callable[[Case], Job]:
+def job(opened: Callable[[], AbstractAsyncContextManager[Any]], work: Work) -> Contender:
     """A contender: its client is opened and used once, then the work is timed, on an event loop of the round's own."""
 
     def maker(case: Case) -> Job:
@@ -99,11 +100,8 @@ async def ours_writes(case: Case, storage: Any) -> None:
 async def ours_receives(case: Case, storage: Any) -> None:
     from asyncrec.storage._chunk_writer import ResumingSource
 
-    size = 0
     async with ResumingSource(storage, f"give-{case.count * MIB}") as given:
-        while block := await given.receive(MIB):
-            size += len(block)
-    assert size == case.count * MIB
+        await received(case, given.receive)
 
 
 async def ours_reads(case: Case, storage: Any) -> None:
@@ -116,14 +114,29 @@ async def ours_reads(case: Case, storage: Any) -> None:
     assert found == case.count * TILE // 16
 
 
+async def received(case: Case, read: Callable[[int], Awaitable[bytes]]) -> None:
+    """Read a MiB at most at a time until there is no more, and check how much it was."""
+    size = 0
+    while block := await read(MIB):
+        size += len(block)
+    assert size == case.count * MIB
+
+
 def chunks(total: int) -> Iterator[int]:
     for start in range(0, total, PART):
         yield min(PART, total - start)
 
 
-def object_size() -> int:
-    """Give the MiB of an object: as a process that makes the cases anew finds them in its environment."""
-    return int(os.environ.get(SIZE, "512"))
+def both_ways(note: str, *, senders: dict[str, Contender], receivers: dict[str, Contender]) -> list[Case]:
+    """The two cases: one object up, by ``senders``, of which ``note`` says how; and one down, in its order.
+
+    Its MiB are in the environment of the processes, each of which makes the cases anew.
+    """
+    count = int(os.environ.get(SIZE, "512"))
+    return [
+        Case("upload", count=count, size=MIB, rounds=7, note=note, contenders=senders),
+        Case("download", count=count, size=MIB, rounds=7, note="one object, in its order", contenders=receivers),
+    ]
 
 
 def table(case: Case, results: list[Result]) -> str:

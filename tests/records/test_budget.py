@@ -146,6 +146,19 @@ def test_reserving_most_of_the_limit_is_refused_with_what_to_do() -> None:
     assert budget.bound == 100
 
 
+def test_an_object_is_not_refused_for_what_others_hold_for_a_while() -> None:
+    """An upload's chunk, the keys of a large object: it goes by itself, and whoever wants to write waits for it."""
+    budget = ByteBudget(100)
+    budget.account(1_000, chunk=True)
+    budget.reserve(70)
+    assert (budget.reserved, budget.bound) == (1_070, -970)
+    with pytest.raises(ValueError, match="80 of them"):
+        budget.reserve(10)
+    budget.unreserve(70)
+    budget.reserve(75)
+    assert budget.reserved == 1_075
+
+
 def test_a_limit_that_holds_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="holds nothing"):
         ByteBudget(0)

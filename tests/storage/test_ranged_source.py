@@ -209,8 +209,10 @@ async def test_what_came_of_an_answer_that_broke_off_is_given_out() -> None:
         assert await source.receive(1_000) == DATA[999:1_999]
 
 
-@pytest.mark.parametrize("short", [1_000, -90_001])
-async def test_an_answer_of_nothing_or_of_too_much_is_transient_and_the_position_stays(short: int) -> None:
+@pytest.mark.parametrize("short", [1_000, -1, -90_001])
+async def test_an_answer_of_nothing_or_of_more_than_was_asked_for_is_transient_and_the_position_stays(
+    short: int,
+) -> None:
     async with Source(end=10_000, short=short) as source:
         with pytest.raises(TransientStorageError, match="bytes came"):
             await source.receive(1_000)

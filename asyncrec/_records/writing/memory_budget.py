@@ -58,6 +58,7 @@ class ByteBudget:
         self.used = 0
         self.under_way = 0
         self.reserved = 0
+        self._set_aside = 0  # of what is reserved, the chunks of objects that are open
         self.bound = limit
         self.seconds_waited = 0.0
         self._send: list[Callable[[], None]] = []
@@ -72,17 +73,24 @@ class ByteBudget:
         self._send.append(send)
 
     def reserve(self, size: int) -> None:
-        """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open.
+        """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open; see `unreserve`.
 
         Raises:
-            ValueError: more than three quarters of the limit would be set aside, so that records could not flow.
+            ValueError: more than three quarters of the limit would be set aside so, and records could not flow. What is
+                only noted by `account` does not count: it goes by itself.
         """
-        _refuse_reserved(self.reserved + size, self._limit_with(self.reserved + size))
+        self._refuse_beyond(self._set_aside + size)
+        self._set_aside += size
         self.account(size, chunk=True)
+
+    def unreserve(self, size: int) -> None:
+        """Set no longer aside what `reserve` has."""
+        self._set_aside -= size
+        self.account(-size)
 
     def refuse_beyond(self, objects: int) -> None:
         """Raise what `reserve` would in the end, if each of so many objects reserved what the first one has."""
-        _refuse_reserved(self.reserved * objects, self._limit_with(self.reserved * objects))
+        self._refuse_beyond(self._set_aside * objects)
 
     def account(self, change: int, *, chunk: bool = False) -> None:
         """Note that so many bytes more, or less, are held beside the records. They are there already.
@@ -177,6 +185,14 @@ class ByteBudget:
     def _limit_with(self, reserved: int) -> int:
         return max(self.limit, min(self._most, 4 * reserved))
 
+    def _refuse_beyond(self, set_aside: int) -> None:
+        limit = self._limit_with(set_aside)
+        if 4 * set_aside > 3 * limit:
+            raise ArgumentValueError(
+                f"a memory_limit of {limit:,} bytes is too small: {set_aside:,} of them would be taken by the "
+                "chunks of the open shards; raise memory_limit, or open fewer shards at once"
+            )
+
     def _fits(self, size: int) -> bool:
         if self.paused and not self._released:
             return False
@@ -195,11 +211,3 @@ class ByteBudget:
     def _set_bound(self) -> None:
         blocked = self._waiting or self._yield_due or self._released or self.paused
         self.bound = -1 if blocked else self.limit - self.reserved
-
-
-def _refuse_reserved(reserved: int, limit: int) -> None:
-    if 4 * reserved > 3 * limit:
-        raise ArgumentValueError(
-            f"a memory_limit of {limit:,} bytes is too small: {reserved:,} of them would be taken by the "
-            "chunks of the open shards; raise memory_limit, or open fewer shards at once"
-        )

@@ -100,7 +100,7 @@ class ShardPublisher:
             await self._failed(shard, error)
             raise
         finally:
-            self._budget.account(-reserved)
+            self._budget.unreserve(reserved)
 
     def entry_of(self, shard: Shard, first: float, last: float) -> ShardEntry:
         """Describe a published shard for the manifest; ``first`` and ``last`` are times of the event loop's clock."""

@@ -80,7 +80,7 @@ class Bucket:
             ObjectChangedError: it is not there, or not in this range, any more.
             StorageError: of the kind that the status means.
         """
-        incoming = await self._client.send("GET", url, what=what, headers=headers, media=True)
+        incoming = await self._client.download(url, what=what, headers=headers)
         if incoming.status in (200, 206):
             return incoming
         try:

@@ -78,36 +78,31 @@ class Client:
         what: str,
         headers: Mapping[str, str] | None = None,
         data: Buffer | None = None,
-        media: bool = False,
     ) -> Answer:
         """Send one request and read the whole answer, whatever its status.
 
         Args:
             what: the object and the operation, for errors.
             data: the body; it must not change until this returns.
-            media: the answer is an object's content: it is taken as it is stored, never decompressed on the way.
 
         Raises:
             TransientStorageError: the connection failed, or nothing moved for 60 s.
             StoragePermissionError: there are no credentials, or they do not give a token.
         """
-        incoming = await self.send(method, url, what=what, headers=headers, data=data, media=media)
+        incoming = await self._answered(method, url, what, headers, data, media=False)
         try:
             return Answer(incoming.status, incoming.headers, await incoming.read())
         finally:
             await incoming.aclose()
 
-    async def send(
-        self,
-        method: str,
-        url: str,
-        *,
-        what: str,
-        headers: Mapping[str, str] | None = None,
-        data: Buffer | None = None,
-        media: bool = False,
+    async def download(self, url: str, *, what: str, headers: Mapping[str, str]) -> Incoming:
+        """Ask for an object's content as it is stored; the answer that begins, whatever its status, is the caller's to
+        close. It raises what `request` does."""
+        return await self._answered("GET", url, what, headers, None, media=True)
+
+    async def _answered(
+        self, method: str, url: str, what: str, headers: Mapping[str, str] | None, data: Buffer | None, *, media: bool
     ) -> Incoming:
-        """Send one request, and give the answer that begins, for the caller to close. The rest is as for `request`."""
         response = await self._send(method, url, what, headers, data, media)
         if response.status == 401 and not isinstance(self.gcloud.token, _Given):
             # Withdrawn before its time was up: a new one, once.

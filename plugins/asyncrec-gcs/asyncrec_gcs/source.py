@@ -35,7 +35,7 @@ class GcsSource(RangedSource):
     async def fetch(self, start: int, end: int) -> list[bytes]:
         incoming = await self.stream(start, end)
         try:
-            blocks = await incoming.receive(end - start)
+            blocks = await incoming.receive(end - start + 1)  # to its end, which gives the connection back
         finally:
             await incoming.aclose()
         if (size := sum(map(len, blocks))) != end - start:
@@ -46,19 +46,18 @@ class GcsSource(RangedSource):
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
         incoming = await self._bucket.download(self._url, what=what, headers={"Range": range_header(start, end)})
         try:
-            span = self._span(incoming)
-            if span != (start, end):
-                raise StorageError(f"{what}: the store sent bytes {span[0]:,} to {span[1]:,} instead")
-        except ValueError as error:
-            await incoming.aclose()
-            raise StorageError(f"{what}: {error}") from None
+            self._check_span(incoming, start, end, what)
         except StorageError:
             await incoming.aclose()
             raise
         return incoming
 
-    def _span(self, incoming: Incoming) -> tuple[int, int]:
-        """Which bytes an answer has: by 200 the whole object, where it was asked for."""
-        if incoming.status == 200:
-            return 0, self.info.size
-        return parse_content_range(incoming.headers.get("Content-Range"))[:2]
+    def _check_span(self, incoming: Incoming, start: int, end: int, what: str) -> None:
+        """Check which bytes an answer has: by 200 the whole object, where it was asked for."""
+        try:
+            whole = incoming.status == 200
+            span = (0, self.info.size) if whole else parse_content_range(incoming.headers.get("Content-Range"))[:2]
+        except ValueError as error:
+            raise StorageError(f"{what}: {error}") from None
+        if span != (start, end):
+            raise StorageError(f"{what}: the store sent bytes {span[0]:,} to {span[1]:,} instead")

@@ -29,8 +29,6 @@ __all__ = ["LongAnswer", "RangedSource", "StreamSlots"]
 _OF_AN_ANSWER = 512 << 10
 # Seconds without a call after which a reader is no longer one that keeps up.
 _REST = 2.0
-
-
 # Blocks that are smaller are put together, to about so many bytes; a larger one is handed on as it is, for its copy
 # would cost more than what it saves.
 _SMALL = 64 << 10

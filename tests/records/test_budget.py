@@ -142,7 +142,7 @@ def test_reserving_most_of_the_limit_is_refused_with_what_to_do() -> None:
     assert budget.bound == 30
     with pytest.raises(ValueError, match="raise memory_limit, or open fewer shards"):
         budget.reserve(10)
-    budget.account(-70)
+    budget.unreserve(70)
     assert budget.bound == 100
 
 

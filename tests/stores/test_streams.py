@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from contextlib import AsyncExitStack
 
 import pytest
 from asyncrec_gcs.source import GcsSource
 from asyncrec_s3.source import S3Source
 from places import Place
+from s3_proxy import Proxy
 
 from asyncrec.errors import ObjectChangedError
 from asyncrec.storage._resuming_source import ResumingSource
@@ -33,6 +35,27 @@ async def test_all_behind_the_first_window_is_one_answer(place: Place, monkeypat
         async with storage.open_source("key", start=10, end=len(DATA) - 10) as source:
             assert await receive_all(source, 1 << 20) == DATA[10:-10]
         assert place.requests == 3, "what it is, a window of it, and the rest"
+
+
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
+async def test_a_quarter_of_the_connections_may_be_held_by_sources_that_wait(
+    place: Place, s3_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others go on with ranges, or whoever came first would hold them all."""
+    window = 64 << 10
+    narrow(monkeypatch, window)
+    async with place.open(max_connections=8) as storage, AsyncExitStack() as stack:
+        await storage.put("key", DATA)
+        place.calm()
+        for _ in range(3):
+            source = await stack.enter_async_context(storage.open_source("key"))
+            await source.receive(window)
+            while source.buffered:
+                await source.receive(window)
+            await source.receive(window)
+        asked = [request.headers["Range"] for request in s3_proxy.requests if "Range" in request.headers]
+    rest = f"bytes={window}-{len(DATA) - 1}"
+    assert asked == ["bytes=0-65535", rest, "bytes=0-65535", rest, "bytes=0-65535", f"bytes={window}-{2 * window - 1}"]
 
 
 async def test_a_stream_is_a_source_as_the_kit_wants_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -36,6 +37,9 @@ class Download:
         self._size = self._missing = size
         self._what = what
         self._patience = patience
+        # httpx's is iterated here: the SDK, which would, leaves that of a body that is given up to the collector.
+        raw: Any = getattr(body, "raw_stream", None)
+        self._chunks: AsyncGenerator[bytes] | None = raw.aiter_raw() if hasattr(raw, "aiter_raw") else None
 
     async def receive(self, size: int) -> Sequence[bytes]:
         """Receive blocks of ``size`` bytes together, or up to 256 KiB more; fewer where the body ends or breaks off.
@@ -53,7 +57,7 @@ class Download:
             with Limited(self._what, "same", self._patience, size):
                 # To the very end, which gives the connection back; so the last read finds nothing.
                 while came < wanted or not self._missing:
-                    block = await self._body.read(_BLOCK)
+                    block = await self._next()
                     if not block:
                         break
                     if len(block) > self._missing:
@@ -71,5 +75,16 @@ class Download:
         return blocks
 
     async def aclose(self) -> None:
+        """Give the connection back where all came, and close it where not: shielded, within two seconds."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._body.aclose()
+            # httpx's generators are five deep, and not all close the one within: they end by reading what is closed.
+            with suppress(Exception):
+                while self._chunks is not None and await self._next():
+                    pass
+
+    async def _next(self) -> bytes:
+        if self._chunks is not None:
+            return await anext(self._chunks, b"")
+        block: bytes = await self._body.read(_BLOCK)
+        return block

@@ -32,9 +32,11 @@ class Kit(StorageConformance):
     @asynccontextmanager
     async def open_storage(self) -> AsyncIterator[Storage]:
         storage = MemoryStorage("kit")
-        yield storage
-        for key in [info.key async for info in storage.list_objects()]:
-            await storage.delete(key)
+        try:
+            yield storage
+        finally:
+            for key in [info.key async for info in storage.list_objects()]:
+                await storage.delete(key)
 
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
         return None if self.url is None else (self.url, {"chunk_size": 1_000})

@@ -14,7 +14,8 @@ from asyncrec.testing._storage.hooks import StorageHooks, keys_of
 
 __all__ = ["SchemeCases", "UrlCases"]
 
-_KEY = "by-url/records.tfrecord"
+_READ = "by-url/read.tfrecord"
+_WRITTEN = "by-url/written.tfrecord"
 _RECORDS = [b"one", b"", content(5_000)]
 
 
@@ -41,8 +42,8 @@ class SchemeCases(StorageHooks):
             if given is None:
                 return
             url, options = given
-            await self.raw_put(storage, _KEY, _encoded())
-            assert await read_records(join(url, _KEY), storage_options=dict(options)) == _RECORDS
+            await self.raw_put(storage, _READ, _encoded())
+            assert await read_records(join(url, _READ), storage_options=dict(options)) == _RECORDS
 
 
 class UrlCases(SchemeCases):
@@ -55,11 +56,11 @@ class UrlCases(SchemeCases):
             if given is None:
                 return
             url, options = given
-            await write_records(join(url, _KEY), _RECORDS, storage_options=dict(options))
-            assert await self.raw_get(storage, _KEY) == _encoded(), f"{redact(url)} does not lead to this storage"
-            assert await read_records(join(url, _KEY), storage_options=dict(options)) == _RECORDS
+            await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))
+            assert await self.raw_get(storage, _WRITTEN) == _encoded(), f"{redact(url)} does not lead to this storage"
+            assert await read_records(join(url, _WRITTEN), storage_options=dict(options)) == _RECORDS
             async with open_storage(url, **options) as opened:
-                assert await keys_of(opened, "by-url/") == [_KEY]
+                assert await keys_of(opened, "by-url/") == [_WRITTEN]
             assert not await self.raw_unfinished(storage)
 
 

@@ -7,32 +7,34 @@ from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import list_some
 
-__all__ = ["not_found"]
+__all__ = ["is_dataset", "not_found"]
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
     """Make the error for a file that was not found, where a data set is called so: it names the call that reads that.
 
-    A store is asked for a page of a listing, for two where there is no manifest. `None` where nothing is called so, or
-    the store does not say.
+    `None` where nothing is called so, or the store does not say.
     """
-    try:
-        if not await _is_dataset(storage, key):
-            return None
-    except StorageError:
+    if not await is_dataset(storage, key):
         return None
-    told = ObjectNotFoundError(
-        f"{error}; {key.rpartition('/')[2]!r} is a data set, and open_dataset({path!r}) reads it"
-    )
+    name = key.rpartition("/")[2]
+    told = ObjectNotFoundError(f"{error}; {name!r} is a data set, and open_dataset({path!r}) reads it")
     told.errno = error.errno
     return told
 
 
-async def _is_dataset(storage: Storage, key: str) -> bool:
+async def is_dataset(storage: Storage, key: str) -> bool:
+    """Whether a data set is called so, as far as the store says. For those who have an error to explain.
+
+    It asks for a page of a listing, and where there is no manifest for one more.
+    """
     folder, slash, name = key.rpartition("/")
     if not name:
         return False
-    for beginning in (manifest_prefix(name), first_fixed_shard(name)):
-        if await list_some(storage, folder + slash + beginning, ""):
-            return True
+    try:
+        for beginning in (manifest_prefix(name), first_fixed_shard(name)):
+            if await list_some(storage, folder + slash + beginning, ""):
+                return True
+    except StorageError:
+        pass
     return False

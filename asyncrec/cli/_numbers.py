@@ -26,6 +26,8 @@ def number_refused(error: BaseException | None) -> str | None:
             return f"{given[:3]}... is too long for a number"
         case "int_parsing" | "int_from_float" | "int_type":
             return f"{given[:_SHOWN]!r} is no whole number"
+        case _ if given.strip().lower().lstrip("+-") == "nan":
+            return f"{given!r} is no number"
         case "float_parsing" | "float_type":
             return f"{given[:_SHOWN]!r} is no number"
         case "greater_than_equal":

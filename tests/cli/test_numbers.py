@@ -79,7 +79,7 @@ def test_every_command_is_looked_through() -> None:
 
 
 @pytest.mark.parametrize(("command", "flag", "kind"), NUMBERS, ids=IDS)
-@pytest.mark.parametrize("value", ["x", "1.5.2", ""])
+@pytest.mark.parametrize("value", ["x", "1.5.2", "", "nan"])
 def test_what_is_no_number_is_said_to_be_none(
     run: Run, data: Path, command: str, flag: str, kind: type, value: str
 ) -> None:

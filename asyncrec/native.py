@@ -17,7 +17,5 @@ CRC32C: str = "package"
 whichever was found at run time; or by the ``"package"`` crc32c where asyncrec is pure Python."""
 
 if native is not None:
-    FUNCTIONS = tuple(
-        sorted(name for name in dir(native) if not name.startswith("_") and not name.startswith("crc32c_"))
-    )
+    FUNCTIONS = tuple(sorted(name for name in dir(native) if not name.startswith(("_", "crc32c_", "crc64nvme_"))))
     CRC32C = native.crc32c_path()

@@ -8,6 +8,8 @@ static PyMethodDef methods[] = {
     {"crc32c", FAST(py_crc32c), "crc32c(data, value=0) -> the CRC-32C of data, carried on from value"},
     {"crc32c_by_tables", FAST(py_crc32c_by_tables), "crc32c, without the processor's instruction: for tests"},
     {"crc32c_path", py_crc32c_path, METH_NOARGS, "crc32c_path() -> how: 'sse4.2', 'armv8' or 'tables'"},
+    {"crc64nvme", py_crc64nvme, METH_O, "crc64nvme(data) -> the CRC-64/NVME of data"},
+    {"crc64nvme_by_tables", py_crc64nvme_by_tables, METH_O, "crc64nvme, without the processor's instruction: for tests"},
     {"cut_frames", FAST(py_cut_frames),
      "cut_frames(data, position, max_record_bytes, verify, records) -> where the first frame begins that is not whole\n"
      "and good in data; those before it are appended to records"},
@@ -41,6 +43,7 @@ static int execute(PyObject *module)
 {
     (void)module;
     prepare_crc32c();
+    prepare_crc64();
     return 0;
 }
 

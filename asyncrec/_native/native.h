@@ -73,8 +73,9 @@ static inline uint8_t *put_varint(uint8_t *at, uint64_t value)
     return at;
 }
 
-/* Tables of crc32c.c, made once before anything is called. */
+/* Tables of crc32c.c and crc64.c, made once before anything is called. */
 void prepare_crc32c(void);
+void prepare_crc64(void);
 /* The CRC-32C of data behind data whose CRC is value; 0 to begin with. */
 uint32_t crc32c_of(uint32_t value, const void *data, size_t size);
 
@@ -83,6 +84,8 @@ PyObject *py_crc32c(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_crc32c_path(PyObject *module, PyObject *nothing);
 PyObject *py_crc32c_by_tables(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_encode_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_crc64nvme(PyObject *module, PyObject *data);
+PyObject *py_crc64nvme_by_tables(PyObject *module, PyObject *data);
 PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_measure_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_encode_example(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -16,6 +16,7 @@
     SharedClients, trusting                           one client for many storages; the authorities that it trusts
     Redacting                                         a filter of what other people's clients log
     parse_retry_after, parse_content_range            headers of HTTP
+    crc64nvme                                         a checksum of the body of a request
     TaskScope, in_thread, sheltered                   tasks and threads with an owner, and what outlives a cancellation
 
 They are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
@@ -37,6 +38,7 @@ _shelter          what a cancellation must not cut short, on asyncio
 _sliced_body      the body of a request
 _redacting        what clients log, without secrets
 _http             headers; _authorities: whom TLS trusts
+_crc64            a checksum
 _bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
 
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._base import Storage as Storage
     from asyncrec.storage._base import UnfinishedUploads as UnfinishedUploads
     from asyncrec.storage._bridge import BridgedStorage as BridgedStorage
+    from asyncrec.storage._crc64 import crc64nvme as crc64nvme
     from asyncrec.storage._factory import StorageFactory as StorageFactory
     from asyncrec.storage._files import directory_check as directory_check
     from asyncrec.storage._files import make_valid_tf_name as make_valid_tf_name
@@ -106,6 +109,7 @@ __getattr__, __dir__, __all__ = lazy(
             "UnfinishedUploads",
         ),
         "asyncrec.storage._bridge": ("BridgedStorage",),
+        "asyncrec.storage._crc64": ("crc64nvme",),
         "asyncrec.storage._factory": ("StorageFactory",),
         "asyncrec.storage._files": ("directory_check", "make_valid_tf_name"),
         "asyncrec.storage._memory": ("MemoryStorage",),

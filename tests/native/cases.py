@@ -74,6 +74,18 @@ def crc32c(random: Random) -> None:
     assert native.crc32c(bytes(data), value) == expected
 
 
+def crc64nvme(random: Random) -> None:
+    data = memoryview(some_bytes(random, 900))[random.randrange(9) :]
+    register = (1 << 64) - 1
+    for byte in data:
+        register ^= byte
+        for _ in range(8):
+            register = register >> 1 ^ (0x9A6C9329AC4BC9B5 if register & 1 else 0)
+    expected = register ^ (1 << 64) - 1
+    assert native.crc64nvme(data) == expected
+    assert native.crc64nvme_by_tables(data) == expected
+
+
 def frames_encoded(random: Random) -> None:
     records = [some_bytes(random) for _ in range(random.choice((0, 1, 2, 31, 32, 33, 60)))]
     assert list(map(bytes, encode_frames(records))) == list(map(bytes, encode_frames_in_python(records)))

@@ -22,6 +22,7 @@ Subject = Callable[[Random], None]
 
 SUBJECTS: dict[str, str] = {
     "crc32c": "crc32c",
+    "crc64nvme": "crc64nvme",
     "encode_frames": "frames_encoded",
     "cut_frames": "frames_cut",
     "measure_frames": "frames_measured",

@@ -20,6 +20,7 @@ from asyncrec.storage import (
     PartSlots,
     RetryPolicy,
     TaskScope,
+    crc64nvme,
     retrying,
 )
 
@@ -50,6 +51,7 @@ class Container:
     Attributes:
         slots: one for each block that is copied and on its way: what bounds the memory of all sinks together.
         tasks: those that send blocks.
+        has_crc64: whether asyncrec can make a CRC-64, and no answer has said that the store knows none.
     """
 
     def __init__(self, client: Client, options: Options, tasks: TaskScope, policy: RetryPolicy = DEFAULT) -> None:
@@ -61,6 +63,7 @@ class Container:
         # For copies and checksums; own ones, so that a user's blocking work cannot starve uploads.
         self.threads = anyio.CapacityLimiter(options.max_concurrency)
         self.tasks = tasks
+        self.has_crc64 = crc64nvme(b"") is not None
         self.sdk = client.container(options.container)
         self._secrets = client.secrets
 

@@ -26,7 +26,7 @@ from asyncrec.errors import (
 )
 from asyncrec.storage import parse_retry_after, redact
 
-__all__ = ["BlocksGoneError", "Condition", "translate"]
+__all__ = ["BlocksGoneError", "Condition", "HeaderUnknownError", "translate"]
 
 Condition = Literal["", "none", "same"]
 """What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
@@ -41,6 +41,8 @@ _TRANSIENT = {
     "Crc64Mismatch",
     "ContainerBeingDeleted",
 }
+# Azurite's, with a 500, unless it was started with --loose; and that of the service.
+_UNKNOWN_HEADER = {"FeatureNotSupported", "UnsupportedHeader"}
 _PERMISSION = {"PublicAccessNotPermitted", "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled"}
 _ADVICE = {
     "BlobImmutableDueToPolicy": "a policy of the container keeps it as it is",
@@ -54,6 +56,10 @@ _SECRETS = re.compile(r"(?i)(sig=|bearer |sharedkey |eyJ)[^\s&\"'<>,;]+")
 
 class BlocksGoneError(StorageError):
     """The blocks are no more: another writer has published the object since, and the store dropped ours."""
+
+
+class HeaderUnknownError(StorageError):
+    """The store does not know a header of the request: it is an emulator or a gateway."""
 
 
 def translate(error: Exception, what: str, *, condition: Condition = "", secrets: Iterable[str] = ()) -> StorageError:
@@ -89,6 +95,8 @@ def _of_answer(error: HttpResponseError, what: str, condition: Condition, secret
     text += "" if not words or words.startswith("Operation returned") else f": {words}"
     if advice := _ADVICE.get(code):
         text += f"; {advice}"
+    if code in _UNKNOWN_HEADER:
+        return HeaderUnknownError(text)
     if code in _TRANSIENT or status in _TRANSIENT_STATUS:
         return TransientStorageError(text, retry_after=parse_retry_after(response.headers.get("Retry-After")))
     if code == "InvalidBlockList":

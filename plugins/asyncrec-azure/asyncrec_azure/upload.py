@@ -9,20 +9,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from azure.core import MatchConditions
 from azure.storage.blob import BlobBlock
 
-from asyncrec.storage import Buffer, PartTasks, SlicedBody, in_thread
+from asyncrec.storage import Buffer, PartTasks, SlicedBody, crc64nvme, in_thread
 
 from .container import Container
-from .errors import Condition
+from .errors import Condition, HeaderUnknownError
 
 __all__ = ["MOST_BLOCKS", "Upload"]
+
+T = TypeVar("T")
 
 # https://learn.microsoft.com/azure/storage/blobs/scalability-targets
 MOST_BLOCKS = 50_000
@@ -79,22 +81,20 @@ class Upload:
 
     async def put(self, data: Buffer, metadata: Mapping[str, str]) -> Mapping[str, Any]:
         """Publish an object that was not sent in blocks, in one request."""
-        what = f"{self._shown}: writing"
-        md5 = await _md5(data)
         body = bytes(data)
 
-        async def request() -> Mapping[str, Any]:
+        async def request(checksum: dict[str, str]) -> Mapping[str, Any]:
             answer: Mapping[str, Any] = await self.blob.upload_blob(
                 body,
                 length=len(body),
                 metadata=dict(metadata),
-                headers={"Content-MD5": md5},
+                headers=checksum,
                 # With a condition of its own the SDK adds none.
                 **(self._conditions or {"overwrite": True}),
             )
             return answer
 
-        return await self._container.repeat(request, what, condition=self.condition)
+        return await self._send(request, body, f"{self._shown}: writing", condition=self.condition)
 
     async def commit(self, metadata: Mapping[str, str]) -> Mapping[str, Any]:
         """Publish the blocks. Repeated after a lost answer it does no harm: committed blocks are found again."""
@@ -111,30 +111,57 @@ class Upload:
         """Name a block. Azure wants names of one length for all blocks of an object, whoever sends them."""
         return f"{self.id}-{number:05}"
 
+    async def _send(
+        self,
+        request: Callable[[dict[str, str]], Awaitable[T]],
+        data: Buffer,
+        what: str,
+        *,
+        condition: Condition = "",
+    ) -> T:
+        """Send what carries ``data`` with its checksum: a CRC-64, or an MD5 where none can be made, or compared."""
+        container = self._container
+        if container.has_crc64:
+            headers = await _header(_crc64, data, container.threads)
+            try:
+                return await container.repeat(partial(request, headers), what, condition=condition)
+            except HeaderUnknownError:
+                container.has_crc64 = False
+        headers = await _header(_md5, data, container.threads)
+        return await container.repeat(partial(request, headers), what, condition=condition)
+
     async def _stage(self, number: int, part: memoryview) -> None:
         reusable = False
         try:
-            md5 = await _md5(part, self._container.threads)
 
-            async def request() -> object:
+            async def request(checksum: dict[str, str]) -> object:
                 body: Any = SlicedBody(part)
-                return await self.blob.stage_block(
-                    self._block(number), body, length=len(part), headers={"Content-MD5": md5}
-                )
+                return await self.blob.stage_block(self._block(number), body, length=len(part), headers=checksum)
 
-            await self._container.repeat(request, f"{self._shown}: writing block {number:,}")
+            await self._send(request, part, f"{self._shown}: writing block {number:,}")
             reusable = True
             self._staged += 1
         finally:
             self._container.buffers.give(part, reusable=reusable)
 
 
-async def _md5(data: Buffer, limiter: anyio.CapacityLimiter | None = None) -> str:
-    """Hash what a request carries, which the store compares before it takes it."""
+async def _header(
+    checksum: Callable[[Buffer], dict[str, str]], data: Buffer, limiter: anyio.CapacityLimiter
+) -> dict[str, str]:
+    """The header with the checksum of what a request carries, which the store compares before it takes it.
+
+    Not by the SDK's ``validate_content``: it computes on the loop, and a CRC-64 without letting go of the GIL.
+    """
     if memoryview(data).nbytes <= _HASH_ON_LOOP:
-        return _digest(data)
-    return await in_thread(_digest, data, limiter=limiter)
+        return checksum(data)
+    return await in_thread(checksum, data, limiter=limiter)
 
 
-def _digest(data: Buffer) -> str:
-    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+def _crc64(data: Buffer) -> dict[str, str]:
+    crc = crc64nvme(data)
+    assert crc is not None, "the container has asked whether there is one"
+    return {"x-ms-content-crc64": base64.b64encode(crc.to_bytes(8, "little")).decode()}
+
+
+def _md5(data: Buffer) -> dict[str, str]:
+    return {"Content-MD5": base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()}

@@ -1,7 +1,7 @@
 """Azure's Blob service over a dictionary: blobs, and blocks that are not committed, stricter than the real one.
 
-Stricter where that catches mistakes: a block has to have the MD5 that is said of it, and to say one; a list may name
-only blocks that are there; names of blocks have one length; whoever does not sign is refused.
+Stricter where that catches mistakes: a block has to have the checksum that is said of it, and to say one; a list may
+name only blocks that are there; names of blocks have one length; whoever does not sign is refused.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree as Xml
 
 from aiohttp import web
+
+from asyncrec.storage import crc64nvme
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
@@ -59,6 +61,7 @@ class FakeAzure(Server):
         signature: the ``sig`` that every address has; `None`: none is asked for.
         page_size: how many blobs a page of a listing has at the most.
         knows_start: whether a listing can begin in the middle.
+        knows_crc64: whether a body may come with one in place of an MD5.
     """
 
     def reset(self) -> None:
@@ -69,6 +72,7 @@ class FakeAzure(Server):
         self.signature: str | None = None
         self.page_size = 5_000
         self.knows_start = True
+        self.knows_crc64 = True
         self._version = 0x8DC000000000000
 
     @property
@@ -134,11 +138,7 @@ class FakeAzure(Server):
         if int(request.headers["Content-Length"]) != len(body):
             raise Refusal(400, "InvalidHeaderValue: the length is wrong")
         if kind != "commit":
-            md5 = request.headers.get("Content-MD5")
-            if md5 is None:
-                raise Refusal(400, "MissingRequiredHeader: no MD5")
-            if md5 != base64.b64encode(hashlib.md5(body).digest()).decode():
-                raise Refusal(400, "Md5Mismatch: The MD5 value specified in the request did not match.")
+            self._compare(request, body)
         if kind == "block":
             others = {len(each) for each in self.staged.get(name, {})}
             if others and others != {len(query["blockid"])}:
@@ -164,6 +164,17 @@ class FakeAzure(Server):
         if how == "corrupt":
             body = body[:-1]
         return web.Response(status=201, headers=self.store(name, body, metadata, blocks).headers)
+
+    def _compare(self, request: web.BaseRequest, body: bytes) -> None:
+        md5, crc = request.headers.get("Content-MD5"), request.headers.get("x-ms-content-crc64")
+        if crc is not None and not self.knows_crc64:
+            raise Refusal(500, "FeatureNotSupported: x-ms-content-crc64 header or parameter is not supported")
+        if (md5 is None) == (crc is None):
+            raise Refusal(400, "MissingRequiredHeader: an MD5 or a CRC64, and not both")
+        if md5 is not None and md5 != base64.b64encode(hashlib.md5(body).digest()).decode():
+            raise Refusal(400, "Md5Mismatch: The MD5 value specified in the request did not match.")
+        if crc is not None and crc != base64.b64encode((crc64nvme(body) or 0).to_bytes(8, "little")).decode():
+            raise Refusal(400, "Crc64Mismatch: The CRC64 value specified in the request did not match.")
 
     def _read(self, request: web.BaseRequest, blob: Blob) -> web.Response:
         span = request.headers.get("x-ms-range") or request.headers.get("Range")

@@ -60,12 +60,30 @@ async def test_a_chunk_of_more_than_a_mebibyte_arrives_as_it_was_sent_and_the_su
     assert stored.metadata["asyncrec_crc32c"] == f"{crc32c(data):08x}"
 
 
+@pytest.mark.parametrize("in_c", [True, False], ids=["CRC64", "MD5"])
 @pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "block"])
-async def test_a_body_that_was_damaged_on_its_way_is_sent_again(azure: FakeAzure, data: bytes) -> None:
+async def test_a_body_that_was_damaged_on_its_way_is_sent_again(
+    azure: FakeAzure, data: bytes, in_c: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store compares a CRC-64, or where asyncrec has no C an MD5."""
+    if not in_c:
+        monkeypatch.setattr("asyncrec_azure.container.crc64nvme", lambda data: None)
     azure.plan = nth(1, Fault("damage"))
     async with open_quick(azure.endpoint) as storage:
         await write(storage, data)
     assert azure.blobs["key"].data == data
+
+
+@pytest.mark.parametrize("data", [b"short", LONG], ids=["put", "block"])
+async def test_a_store_that_does_not_know_the_crc64_is_sent_an_md5_from_then_on(azure: FakeAzure, data: bytes) -> None:
+    """Azurite is one, and answers so."""
+    azure.knows_crc64 = False
+    async with open_quick(azure.endpoint) as storage:
+        await write(storage, data)
+        assert azure.blobs["key"].data == data
+        azure.log.clear()
+        await write(storage, data)
+    assert azure.log.count("put") + azure.log.count("block") == (1 if data == b"short" else 4)
 
 
 async def test_what_the_store_put_together_wrongly_is_deleted_and_told(azure: FakeAzure) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import anyio
 import pytest
+from trio._core._thread_cache import ThreadCache
 
 from asyncrec._concurrency.ending import LastExecutor, is_refused_by_the_end
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
@@ -17,6 +18,12 @@ from asyncrec.storage._retry import retrying
 
 # Python's own words.
 NO_THREAD = RuntimeError("can't create new thread at interpreter shutdown")
+
+
+@pytest.fixture(autouse=True)
+def no_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """trio keeps threads for ten seconds: one that an earlier test began would be taken where none can be started."""
+    monkeypatch.setattr("trio._core._thread_cache.THREAD_CACHE", ThreadCache())
 
 
 @pytest.fixture

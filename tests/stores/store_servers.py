@@ -27,7 +27,7 @@ def s3_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="session")
 def s3_proxy(s3_store: Store) -> Iterator[Proxy]:
-    with running_proxy(s3_store.endpoint) as proxy:
+    with running_proxy(s3_store) as proxy:
         yield proxy
 
 

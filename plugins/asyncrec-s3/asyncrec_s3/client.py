@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,8 +22,6 @@ import anyio.to_thread
 import botocore
 import sniffio
 from aiobotocore.config import AioConfig
-from aiobotocore.httpsession import AIOHTTPSession
-from aiobotocore.httpxsession import HttpxSession
 from botocore.handlers import add_expect_header
 
 from asyncrec.errors import StorageError
@@ -34,6 +33,7 @@ from .dates import parse_date
 from .errors import translate
 from .known import Known
 from .redaction import quieten, remember
+from .tls import AsyncioSession, TrioSession
 
 if TYPE_CHECKING:
     from .options import ClientOptions
@@ -113,6 +113,11 @@ async def _open(key: _Key) -> Connection:
 _CLIENTS = SharedClients("asyncrec_s3_clients", _open, _close)
 
 
+@cache
+def _user_agent() -> str:
+    return f"asyncrec-s3/{version('asyncrec-s3')} aiobotocore/{version('aiobotocore')}"
+
+
 def _check_authorities(options: ClientOptions, session: Any) -> None:
     """Check that the bundle that is named can be used: else every request would fail, hours of back-off later, unnamed.
 
@@ -141,13 +146,13 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     if options.addressing_style != "auto":
         s3["addressing_style"] = options.addressing_style
     config = AioConfig(
-        http_session_cls=AIOHTTPSession if backend == "asyncio" else HttpxSession,
+        http_session_cls=AsyncioSession if backend == "asyncio" else TrioSession,
         signature_version=botocore.UNSIGNED if options.anonymous else None,
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,
         max_pool_connections=options.max_connections,
         # Given, it is sent as it is: the SDK puts its own together from sixteen parts, twice for each request.
-        user_agent=f"asyncrec-s3/{version('asyncrec-s3')} aiobotocore/{version('aiobotocore')}",
+        user_agent=_user_agent(),
         retries={"mode": "standard", "total_max_attempts": 1},
         s3=s3,
         # Our own checksums go with every body; those the SDK would add by default break stores that do not know them.

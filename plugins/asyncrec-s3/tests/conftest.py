@@ -46,7 +46,7 @@ def prefix(store: Store, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def _proxy(store: Store) -> Iterator[Proxy]:
-    with running_proxy(store.endpoint) as proxy:
+    with running_proxy(store) as proxy:
         yield proxy
 
 

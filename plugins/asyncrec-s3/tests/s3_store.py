@@ -24,6 +24,7 @@ from typing import Any
 
 import botocore.config
 import botocore.session
+from wsgi_calls import Application
 
 ACCESS_KEY, SECRET_KEY = "AKIATESTONLYTESTONLY", "test-only-secret-test-only-secret"
 # Those of credentials that expire: of each turn another, with the same secret.
@@ -41,11 +42,14 @@ IMPATIENT = 0.3 if KIND == "moto" else 3.0
 
 @dataclass
 class Store:
-    """An S3 store, and a way to it that does not go through the plugin."""
+    """An S3 store, and a way to it that does not go through the plugin.
+
+    ``app`` is moto itself, where that is the store: what its server calls for each request.
+    """
 
     endpoint: str
     bucket: str = "asyncrec-test"
-    is_moto: bool = False
+    app: Application | None = None
     access_key: str = ACCESS_KEY
     secret_key: str = SECRET_KEY
     client: Any = field(init=False)
@@ -58,7 +62,17 @@ class Store:
         )
         self.client = session.create_client("s3", endpoint_url=self.endpoint, region_name="us-east-1", config=config)
 
+    @property
+    def _moto(self) -> Any:
+        """The bucket as moto has it."""
+        from moto.core import DEFAULT_ACCOUNT_ID
+        from moto.s3.models import s3_backends
+
+        return s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[self.bucket]
+
     def unfinished(self, prefix: str = "") -> list[str]:
+        if self.app is not None:
+            return [each.key_name for each in [*self._moto.multiparts.values()] if each.key_name.startswith(prefix)]
         answer = self.client.list_multipart_uploads(Bucket=self.bucket, Prefix=prefix)
         return [upload["Key"] for upload in answer.get("Uploads", [])]
 
@@ -67,6 +81,9 @@ class Store:
         return [entry["Key"] for page in pages for entry in page.get("Contents", [])]
 
     def get(self, key: str) -> bytes | None:
+        if self.app is not None:
+            found = self._moto.keys.get(key)
+            return None if found is None else bytes(found.value)
         try:
             return bytes(self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         except self.client.exceptions.NoSuchKey:
@@ -74,20 +91,16 @@ class Store:
 
     def everything(self, prefix: str = "") -> dict[str, bytes]:
         """Whatever is visible under the prefix, by its key."""
-        if not self.is_moto:
+        if self.app is None:
             return {key: data for key in self.keys(prefix) if (data := self.get(key)) is not None}
-        from moto.core import DEFAULT_ACCOUNT_ID
-        from moto.s3.models import s3_backends
-
-        found = s3_backends[DEFAULT_ACCOUNT_ID]["aws"].buckets[self.bucket].keys.items()
-        return {key: bytes(version.value) for key, version in found if key.startswith(prefix)}
+        return {key: bytes(version.value) for key, version in self._moto.keys.items() if key.startswith(prefix)}
 
     def put(self, key: str, data: bytes) -> None:
         self.client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def put_many(self, keys: Collection[str]) -> None:
         """An object of one byte for each, as fast as the store allows."""
-        if not self.is_moto:
+        if self.app is None:
             with ThreadPoolExecutor(16) as pool:
                 list(pool.map(lambda key: self.put(key, b"x"), keys))
             return
@@ -103,12 +116,16 @@ def running_store(folder: Path) -> Iterator[Store]:
     """The store that ``ASYNCREC_TEST_S3`` names, with its bucket; ``folder`` is for its files."""
     if KIND == "moto":
         from moto import backends
+        from moto.core import errors
         from moto.s3 import models
-        from moto.server import ThreadedMotoServer
+        from moto.server import DomainDispatcherApplication, ThreadedMotoServer, create_backend_app
 
         # It looks each of them up on the disk for each request, which takes as long as the rest of a small one.
         services = tuple(backends.list_of_moto_modules())
         backends.list_of_moto_modules = lambda: services
+        # It makes one for each error that it answers with, whose cache of what S3 calls its errors is always empty.
+        lookups = errors.ErrorLookupFactory()
+        errors.ErrorLookupFactory = lambda: lookups
 
         # Not by its environment variable, which counts only where nobody has imported moto before.
         models.S3_UPLOAD_PART_MIN_SIZE = SMALLEST_PART
@@ -116,7 +133,7 @@ def running_store(folder: Path) -> Iterator[Store]:
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
         server.start()
         host, port = server.get_host_and_port()
-        store = Store(f"http://{host}:{port}", is_moto=True)
+        store = Store(f"http://{host}:{port}", app=DomainDispatcherApplication(create_backend_app))
         store.client.create_bucket(Bucket=store.bucket)
         yield store
         store.client.close()

@@ -9,7 +9,7 @@ import pytest
 from asyncrec_report import profile as profile_module
 from asyncrec_report.profile import Profile
 from asyncrec_report.texts import sniff, sniff_all
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import asyncrec
@@ -53,6 +53,7 @@ def summary(value: Any) -> Any:
     return repr(value) if state is None or isinstance(value, FixedLen) else summary(state)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(ROWS.map(asyncrec.encode_example) | RECORDS), max_size=3), st.booleans())
 def test_a_profile_is_the_same_as_if_each_record_had_been_decoded_by_itself(
     batches: list[list[bytes]], by_schema: bool

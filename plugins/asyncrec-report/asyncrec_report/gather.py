@@ -142,7 +142,7 @@ class _Counting:
     async def take(self, part: Part, block: Block) -> None:
         profile = self._findings.profile
         number = self._number(part.place, block.first, len(block.records))
-        await in_thread(profile.add, block.records, number)
+        await in_thread(profile.add, block.records, number, block.columns)
         self._progress(profile.records, self.total)
 
     def end(self, part: Part, read: PartRead) -> bool:

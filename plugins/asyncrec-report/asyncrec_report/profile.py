@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from asyncrec import FixedLen, Schema, decode_sequence_example
 from asyncrec.errors import DecodeError
-from asyncrec.example import Tensor, decode_columns
+from asyncrec.example import Tensor
 
 from .numbers import Numbers
 from .strings import PictureRoom, Strings
@@ -25,6 +25,8 @@ __all__ = ["Feature", "Profile"]
 
 # What `asyncrec.decode_sequence_example` makes of a feature: float32, int64, or bytes.
 Values: TypeAlias = "npt.NDArray[Any] | list[bytes]"
+# What `asyncrec.example.decode_columns` makes of records.
+Columns: TypeAlias = "Mapping[str, tuple[Any, Values, npt.NDArray[np.int64]]]"
 # What to write below the image in the record of this number.
 LabelOf: TypeAlias = Callable[[int], str]
 
@@ -121,9 +123,10 @@ class Feature:
         present = counts[has]
         self.records += len(present)
         some = int(np.count_nonzero(present))
-        for kind, times in (("nothing", len(present) - some), (_kind_of(flat), some)):
-            if times:
-                self.kinds[kind] += times
+        times = {_kind_of(flat): some, "nothing": len(present) - some}
+        for kind in times if len(present) and present[0] else reversed(times):  # as they come
+            if times[kind]:
+                self.kinds[kind] += times[kind]
         if self.is_list:  # in other records
             self.steps.add(np.ones(len(present), np.int64))
         if not isinstance(flat, list):
@@ -131,7 +134,7 @@ class Feature:
         elif self.raw_dtype is None:
             numbers = np.empty(0)
             if flat:
-                self.strings.add(flat, np.repeat(np.flatnonzero(has) + first, present).tolist(), label_of)
+                self.strings.add(flat, np.repeat(np.flatnonzero(has) + first, present), label_of)
         else:
             arrays = _raw_numbers(flat, self.raw_dtype)
             ends = np.concatenate(([0], np.cumsum([len(array) for array in arrays], dtype=np.int64)))
@@ -193,16 +196,16 @@ class Profile:
         """Records that are Examples, or SequenceExamples."""
         return self.records - self.others
 
-    def add(self, records: Sequence[bytes], first: int | None = None) -> None:
+    def add(self, records: Sequence[bytes], first: int | None = None, columns: Columns | None = None) -> None:
         """Count these. It takes as long as they are large: for a worker thread.
 
+        ``columns`` are those of `asyncrec.example.decode_columns`; without them, each record is decoded by itself.
         ``first`` is the number of the first of them among all records; unless told they follow those counted before.
         Below 0 it is nobody's number, and is not shown.
         """
         first = self.records if first is None else first
         self.records += len(records)
         self.sizes.add(np.fromiter(map(len, records), np.int64, len(records)))
-        columns = decode_columns(records)
         if columns is None or any(len(name) > _NAME_CHARACTERS for name in columns):
             self._add_one_by_one(records, first)
             return

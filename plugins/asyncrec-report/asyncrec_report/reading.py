@@ -17,10 +17,12 @@ import anyio
 
 from asyncrec import Damage, ObjectNotFoundError, RecordIndex
 from asyncrec.errors import FormatError
-from asyncrec.storage import TaskScope
+from asyncrec.example import decode_columns
+from asyncrec.storage import TaskScope, in_thread
 from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
 
 from .findings import Fault
+from .profile import Columns
 
 __all__ = ["MOST_FAULTS", "Block", "Part", "PartRead", "read_parts"]
 
@@ -55,10 +57,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Records that follow each other, and the number of the first in its shard; `None` behind damage."""
+    """Records that follow each other.
+
+    Attributes:
+        first: the number of the first of them in its shard; `None` behind damage.
+        columns: what they hold, if they are Examples that can be decoded together.
+    """
 
     records: list[bytes]
     first: int | None
+    columns: Columns | None
 
 
 @dataclass(slots=True)
@@ -202,27 +210,31 @@ async def _read(
                     records = batch if most is None else batch[: most - collected.taken]
                     if part.room is not None:
                         records = _within(records, part.room - collected.size) or records[: not collected.taken]
-                    for block in collected.add(records, known=not reader.damage):
-                        await give(block)
+                    for some in collected.add(records, known=not reader.damage):
+                        await give(await _block(*some))
                     if len(records) < len(batch) or collected.taken == most:
                         read.ended = False
                         break
-                for block in collected.rest():
-                    await give(block)
+                for some in collected.rest():
+                    await give(await _block(*some))
             finally:
                 read.read += collected.taken
                 read.payload += collected.size
                 _note(read, path, reader.damage)
     except FormatError as error:  # salvage gives up, too
-        for block in collected.rest():
-            await give(block)
+        for some in collected.rest():
+            await give(await _block(*some))
         message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
         read.faults.append(Fault(path, message))
     except ObjectNotFoundError:
-        for block in collected.rest():
-            await give(block)
+        for some in collected.rest():
+            await give(await _block(*some))
         read.missing = True
         read.faults.append(Fault(path, "is not there"))
+
+
+async def _block(records: list[bytes], first: int | None) -> Block:
+    return Block(records, first, await in_thread(decode_columns, records))
 
 
 class _Collected:
@@ -239,8 +251,11 @@ class _Collected:
         self._records: list[bytes] = []
         self._room = _BLOCK_BYTES
 
-    def add(self, records: Sequence[bytes], *, known: bool) -> Iterable[Block]:
-        """Yield the blocks that are full. ``known``: so many records stand before these as were added."""
+    def add(self, records: Sequence[bytes], *, known: bool) -> Iterable[tuple[list[bytes], int | None]]:
+        """Yield blocks that are full, each with the number of its first record.
+
+        ``known``: that is the number of those that were added before.
+        """
         if known != self._known:
             yield from self.rest()
             self._known = known
@@ -252,10 +267,10 @@ class _Collected:
             if self._room <= 0 or len(self._records) == _BLOCK_RECORDS:
                 yield from self.rest()
 
-    def rest(self) -> Iterable[Block]:
+    def rest(self) -> Iterable[tuple[list[bytes], int | None]]:
         """Yield what was added and not yielded yet."""
         if self._records:
-            yield Block(self._records, self._first + self.taken - len(self._records) if self._known else None)
+            yield self._records, self._first + self.taken - len(self._records) if self._known else None
             self._records, self._room = [], _BLOCK_BYTES
 
 

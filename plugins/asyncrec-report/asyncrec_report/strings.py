@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,10 @@ IMAGES = 24
 _IMAGE_BYTES = 256 << 10
 # Decoded, what a browser holds of 24 of them is then 1.6 GB at most; photographs have some 12 million pixels.
 _IMAGE_PIXELS = 1 << 24
+
+
+# The number of the record of each value.
+Numbered: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class Strings:
         self._images = self._candidates = 0
         self._random, self._random_picture = np.random.default_rng(0), np.random.default_rng(0)
 
-    def add(self, values: Sequence[bytes], records: Sequence[int], label_of: Callable[[int], str]) -> None:
+    def add(self, values: Sequence[bytes], records: Numbered, label_of: Callable[[int], str]) -> None:
         """``records[i]`` is the record of ``values[i]``; ``label_of`` says what to write below its image."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         self.lengths.add(lengths)
@@ -87,7 +92,7 @@ class Strings:
                 self.values.update(values)
                 if len(self.values) > _DISTINCT:
                     self.values = None
-        kinds = sniff_all(values)
+        kinds = sniff_all(values, lengths)
         if len(kinds) < len(values):
             self.kinds["text"] += len(values) - len(kinds)
         self.kinds.update(kinds.values())
@@ -95,7 +100,7 @@ class Strings:
         self._draw_examples(values, records, np.delete(np.arange(len(values)), without))
         for place in without:
             if kinds[place] in _IMAGES:
-                self._picture(values[place], records[place], label_of)
+                self._picture(values[place], int(records[place]), label_of)
 
     @property
     def count(self) -> int:
@@ -106,7 +111,7 @@ class Strings:
         """Of most of them."""
         return next((kind for kind, _ in self.kinds.most_common() if kind != "empty"), "empty")
 
-    def _draw_examples(self, values: Sequence[bytes], records: Sequence[int], places: npt.NDArray[np.int64]) -> None:
+    def _draw_examples(self, values: Sequence[bytes], records: Numbered, places: npt.NDArray[np.int64]) -> None:
         """Keep some of the values at these places, each of all that there were as likely as any other."""
         begun = 0
         while begun < len(places) and len(self.examples) < _EXAMPLES:
@@ -119,11 +124,11 @@ class Strings:
         for after in np.flatnonzero(drawn < _EXAMPLES).tolist():
             self._example(values, records, int(places[begun + after]), int(drawn[after]))
 
-    def _example(self, values: Sequence[bytes], records: Sequence[int], place: int, slot: int) -> None:
+    def _example(self, values: Sequence[bytes], records: Numbered, place: int, slot: int) -> None:
         value = values[place]
         head = value[:_EXAMPLE_BYTES]
         if all(head != other for _, other, _ in self.examples):
-            self.examples[slot : slot + 1] = [(records[place], head, len(value))]
+            self.examples[slot : slot + 1] = [(int(records[place]), head, len(value))]
 
     def _picture(self, value: bytes, record: int, label_of: Callable[[int], str]) -> None:
         image = image_of(value[: 1 << 16])

@@ -67,14 +67,14 @@ def sniff(value: bytes) -> str:
     return "JSON" if ends in ("{}", "[]") else "text"
 
 
-def sniff_all(values: Sequence[bytes]) -> dict[int, str]:
+def sniff_all(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> dict[int, str]:
     """What `sniff` says of each that is not just text, by its place among them, in order. The others are.
 
-    Ordinary text is found in all of them at once, in a twentieth of the time.
+    ``lengths`` are those of the values. Ordinary text is found in all of them at once, in a twentieth of the time.
     """
     kinds: dict[int, str] = {}
     known: dict[bytes, str] = {}
-    for place in np.flatnonzero(~_plain(values)).tolist():
+    for place in np.flatnonzero(~_plain(values, lengths)).tolist():
         value = values[place]
         kind = known.get(value) if len(value) <= _REMEMBERED else None
         if kind is None:
@@ -86,10 +86,10 @@ def sniff_all(values: Sequence[bytes]) -> dict[int, str]:
     return kinds
 
 
-def _plain(values: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+def _plain(values: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Those that are text in ASCII and begin as nothing else does. Of what is not told here `sniff` says what it is."""
-    heads = [value[:LOOKED_AT] for value in values]
-    sizes = np.fromiter(map(len, heads), np.int64, len(heads))
+    heads = values if lengths.max(initial=0) <= LOOKED_AT else [value[:LOOKED_AT] for value in values]
+    sizes = np.minimum(lengths, LOOKED_AT)
     ends = np.cumsum(sizes)
     starts = ends - sizes
     data = np.frombuffer(b"".join([*heads, bytes(8)]), np.uint8)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from asyncrec_report import profile as profile_module
 from asyncrec_report.profile import Profile
 from asyncrec_report.texts import sniff, sniff_all
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 
 import asyncrec
 from asyncrec import FixedLen, Schema
+from asyncrec.example import decode_columns
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (4).to_bytes(4, "big") * 2 + b"..."
 
@@ -61,11 +60,8 @@ def test_a_profile_is_the_same_as_if_each_record_had_been_decoded_by_itself(
     schema = Schema({"raw": FixedLen((1,), "int32", raw=True)}) if by_schema else None
     together, alone = Profile(schema), Profile(schema)
     for records in batches:
-        together.add(records, 7)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(profile_module, "decode_columns", lambda records: None)
-        for records in batches:
-            alone.add(records, 7)
+        together.add(records, 7, decode_columns(records))
+        alone.add(records, 7)
     assert summary(together) == summary(alone)
 
 
@@ -73,7 +69,7 @@ def test_a_profile_is_the_same_as_if_each_record_had_been_decoded_by_itself(
 def test_kinds_that_are_told_of_many_values_are_those_of_each(values: list[bytes]) -> None:
     values += [value[:size] + bytes(3) for value in values[:3] for size in (4095, 4096, 4097)]
     values += [b"x" * 4096 + b"\0", b"x" * 4095 + b"\0", b"x" * 4095 + "é".encode(), b"....ftyp", b"RIFF....WAVE"]
-    found = sniff_all(values)
+    found = sniff_all(values, np.array([len(value) for value in values]))
     assert list(found) == sorted(found)
     assert [found.get(place, "text") for place in range(len(values))] == [sniff(value) for value in values]
     assert "text" not in found.values()

@@ -11,7 +11,7 @@
 
 #include "native.h"
 
-enum { NONE, BYTES, FLOAT, INT64 };
+enum { NONE, BYTES, FLOAT, INT64, JOINED }; /* JOINED is BYTES, given one after the other in place of a list */
 enum status { FITS, END, ODD, NEW_LAYOUT, NO_ROOM, NO_MEMORY };
 
 /* Names that nobody wants are known, too, since they are part of a layout; and layouts. Beyond these Python is asked. */
@@ -24,7 +24,7 @@ struct bytes {
 };
 
 struct column {
-    int kind;
+    int kind, joined;
     PyObject *counts_object, *numbers_object; /* bytearrays, of int64, and of int64 or float32 */
     int64_t *counts;                          /* -1 where a row has none */
     uint8_t *numbers;
@@ -396,13 +396,49 @@ static PyObject *list_of(const struct bytes *texts, size_t count)
     return list;
 }
 
+static void join(const struct bytes *texts, size_t count, uint8_t *to, uint8_t *offsets)
+{
+    uint64_t at = 0;
+    for (size_t n = 0; n < count; at += texts[n++].size) {
+        offsets = put64(offsets, at);
+        to = put_bytes(to, texts[n].at, texts[n].size);
+    }
+    put64(offsets, at);
+}
+
+/* The texts one after the other, and where each begins and the last one ends. */
+static PyObject *joined_of(const struct bytes *texts, size_t count)
+{
+    size_t total = 0;
+    for (size_t n = 0; n < count; n++)
+        total += texts[n].size;
+    PyObject *contents = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)total);
+    PyObject *offsets = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(8 * (count + 1)));
+    PyObject *pair = contents && offsets ? PyTuple_Pack(2, contents, offsets) : NULL;
+    if (pair) {
+        uint8_t *to = (uint8_t *)PyByteArray_AsString(contents), *begins = (uint8_t *)PyByteArray_AsString(offsets);
+        if (total < WORTH_LETTING_GO)
+            join(texts, count, to, begins);
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            join(texts, count, to, begins);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    Py_XDECREF(contents);
+    Py_XDECREF(offsets);
+    return pair;
+}
+
 static PyObject *results_of(struct batch *batch)
 {
     PyObject *results = PyList_New(0);
     for (size_t n = 0; results && n < batch->wanted; n++) {
         struct column *column = &batch->columns[n];
         PyObject *flat = NULL, *pair = NULL;
-        if (column->kind == BYTES)
+        if (column->joined)
+            flat = joined_of(column->texts, column->used);
+        else if (column->kind == BYTES)
             flat = list_of(column->texts, column->used);
         else if (!PyByteArray_Resize(column->numbers_object, (Py_ssize_t)column->used))
             flat = Py_NewRef(column->numbers_object);
@@ -457,13 +493,14 @@ static int use_names(struct batch *batch, PyObject *names, const char *kinds)
     }
     for (size_t n = 0; n < batch->wanted; n++) {
         PyObject *name = PyTuple_GetItem(names, (Py_ssize_t)n);
-        if (!name || !PyBytes_Check(name) || kinds[n] < BYTES || kinds[n] > INT64 ||
+        if (!name || !PyBytes_Check(name) || kinds[n] < BYTES || kinds[n] > JOINED ||
             name_of(batch, (const uint8_t *)PyBytes_AsString(name), (size_t)PyBytes_Size(name), most) != (int)n) {
             PyErr_SetString(PyExc_TypeError, "names are bytes, each of another name, with a kind for each");
             return -1;
         }
         struct column *column = &batch->columns[n];
-        column->kind = kinds[n];
+        column->joined = kinds[n] == JOINED;
+        column->kind = column->joined ? BYTES : kinds[n];
         column->counts_object = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(batch->count * 8));
         column->numbers_object = PyByteArray_FromStringAndSize(NULL, 0);
         if (!column->counts_object || !column->numbers_object)

@@ -20,8 +20,10 @@ static PyMethodDef methods[] = {
      "encode_index(start, lengths, member) -> the lines of an index; member is -1 where there is none"},
     {"example_columns", FAST(py_example_columns),
      "example_columns(records, names, kinds, ask) -> for each name its values, as a bytearray of int64 or float32 or a\n"
-     "list of bytes, and a bytearray of int64: how many each record has, -1 where it has none. ask(row, odd) is called\n"
-     "for one row of each layout, and raises if that is refused; and for an odd row, to return it in the usual form"},
+     "list of bytes, and a bytearray of int64: how many each record has, -1 where it has none. Of the kind 4, bytes\n"
+     "joined, the values are a bytearray of all and a bytearray of int64: where each begins, and the last one ends.\n"
+     "ask(row, odd) is called for one row of each layout, and raises if that is refused; and for an odd row, to return\n"
+     "it in the usual form"},
     {"fitting", FAST(py_fitting),
      "fitting(records, begin, most_bytes, longest) -> where those end that fit, and the bytes of their frames"},
     {"join_digests", py_join_digests, METH_O,

@@ -12,8 +12,8 @@ The result is the same as if each had been parsed alone: by NumPy in about a ten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ from asyncrec.example._scan import PADDING, Scan, fit
 from asyncrec.example._varints import int64_values, varint
 from asyncrec.example._wire import BYTES, FLOAT, NONE, Raw, byte_strings, parse_example
 
-__all__ = ["Column", "column_of", "read_columns"]
+__all__ = ["Column", "JoinedBytes", "column_of", "read_columns"]
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
@@ -34,14 +34,35 @@ Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
 _BLOCK_BYTES = 4 << 20  # records joined at a time: what is copied stays in cache, and memory is bounded
 _FEW = 24  # records: below this parsing each is faster than NumPy's fixed cost of some 250 us
 _MOST_IN_C = 1000  # features wanted, as in columns.c
+_JOINED = 4  # in columns.c: BYTES, to be given as JoinedBytes
 _MISSES = 4  # layouts that fitted only a few records, after which the rest of a block is parsed one by one
+
+
+class JoinedBytes(NamedTuple):
+    """``n`` values of bytes without an object for each: ``contents[offsets[i]:offsets[i + 1]]``.
+
+    ``offsets`` is int64 of shape (n + 1,), from 0 to the length of ``contents``.
+    """
+
+    contents: bytes | bytearray
+    offsets: Ints
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> JoinedBytes:
+        offsets = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
+        return cls(b"".join(values), offsets)
+
+    def to_list(self) -> list[bytes]:
+        view = memoryview(self.contents)
+        return [bytes(view[start:stop]) for start, stop in pairwise(self.offsets.tolist())]
 
 
 class Column(NamedTuple):
     """One feature of ``n`` records: their values one after the other, and how many each record has.
 
-    ``flat`` is an int64 or float32 array, writable, or a list of bytes. ``counts`` is int64 of shape (n,): -1 where a
-    record does not have the feature, or has it without a kind.
+    ``flat`` is an int64 or float32 array, writable, or a list of bytes, or `JoinedBytes`. ``counts`` is int64 of shape
+    (n,): -1 where a record does not have the feature, or has it without a kind.
     """
 
     kind: int
@@ -49,8 +70,12 @@ class Column(NamedTuple):
     counts: Ints
 
 
-def read_columns(records: Sequence[bytes], wanted: Mapping[str, int], check: Check) -> dict[str, Column]:
+def read_columns(
+    records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
+) -> dict[str, Column]:
     """The features named in ``wanted``, with the kind each must have, of serialised Examples.
+
+    Those named in ``joined``, of the kind BYTES, have `JoinedBytes` in place of a list.
 
     ``check(features, row)`` is called with what a record of each layout holds. It raises where a feature is missing, or
     not of the kind wanted, or one too many; where it does not, every record of that layout is taken.
@@ -58,16 +83,19 @@ def read_columns(records: Sequence[bytes], wanted: Mapping[str, int], check: Che
     Raises DecodeError naming the record, counted from 0, when one is not an Example; and what ``check`` raises.
     """
     if native is not None and len(wanted) <= _MOST_IN_C:
-        return _read_in_c(records, wanted, check)
-    return read_columns_in_python(records, wanted, check)
+        return _read_in_c(records, wanted, check, joined)
+    return read_columns_in_python(records, wanted, check, joined)
 
 
-def read_columns_in_python(records: Sequence[bytes], wanted: Mapping[str, int], check: Check) -> dict[str, Column]:
+def read_columns_in_python(
+    records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
+) -> dict[str, Column]:
     """`read_columns` where there is no compiler."""
     parts = [_block(records, rows, wanted, check) for rows in _blocks(records)]
-    if len(parts) == 1:
-        return parts[0]
-    return {name: _joined(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
+    columns = {name: _concatenated(kind, [part[name] for part in parts]) for name, kind in wanted.items()}
+    for name in joined:
+        columns[name] = columns[name]._replace(flat=JoinedBytes.of(columns[name].flat))
+    return columns
 
 
 def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
@@ -83,7 +111,9 @@ def column_of(kind: int, raws: Sequence[Raw | None]) -> Column:
     return Column(kind, flat, _spread(counts, present))
 
 
-def _read_in_c(records: Sequence[bytes], wanted: Mapping[str, int], check: Check) -> dict[str, Column]:
+def _read_in_c(
+    records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str]
+) -> dict[str, Column]:
     rewritten = -1
 
     def ask(row: int, odd: bool) -> bytes | None:
@@ -97,10 +127,15 @@ def _read_in_c(records: Sequence[bytes], wanted: Mapping[str, int], check: Check
         return _rewritten(features, wanted)
 
     names = tuple(name.encode("utf-8", "surrogatepass") for name in wanted)
-    found = native.example_columns(records, names, bytes(wanted.values()), ask)
+    kinds = bytes(_JOINED if name in joined else kind for name, kind in wanted.items())
+    found = native.example_columns(records, names, kinds, ask)
     columns = {}
     for (name, kind), (flat, counts) in zip(wanted.items(), found, strict=True):
-        values = flat if kind == BYTES else np.frombuffer(flat, np.float32 if kind == FLOAT else np.int64)  # type: ignore[arg-type]  # a list comes with BYTES only
+        values: Any = flat
+        if isinstance(flat, tuple):
+            values = JoinedBytes(flat[0], np.frombuffer(flat[1], np.int64))
+        elif isinstance(flat, bytearray):
+            values = np.frombuffer(flat, np.float32 if kind == FLOAT else np.int64)
         columns[name] = Column(kind, values, np.frombuffer(counts, np.int64))
     return columns
 
@@ -128,7 +163,9 @@ def _blocks(records: Sequence[bytes]) -> list[range]:
     return blocks or [range(0)]
 
 
-def _joined(kind: int, columns: Sequence[Column]) -> Column:
+def _concatenated(kind: int, columns: Sequence[Column]) -> Column:
+    if len(columns) == 1:
+        return columns[0]
     flats = [column.flat for column in columns]
     flat = list(chain.from_iterable(flats)) if kind == BYTES else np.concatenate(flats)
     return Column(kind, flat, np.concatenate([column.counts for column in columns]))

@@ -15,7 +15,7 @@ without an object per record (see ``columns``); SequenceExamples are parsed one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, NoReturn
 
@@ -113,13 +113,14 @@ class Schema:
         """
         return self._batch(records)
 
-    def stored_columns(self, records: SequenceOf[bytes]) -> dict[str, Column]:
+    def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
         """The features of many Examples as they are stored: for each one all values, and how many each record has.
 
-        For who makes arrays of another kind of them, such as Arrow's. Not of SequenceExamples. Raises as ``decode``,
-        but for what only the making of an array finds out.
+        For who makes arrays of another kind of them, such as Arrow's: bytes and text of those named in ``joined`` have
+        no object each, but are one after the other. Not of SequenceExamples. Raises as ``decode``, but for what only
+        the making of an array finds out.
         """
-        return read_columns(records, self._kinds, self._check)
+        return read_columns(records, self._kinds, self._check, joined)
 
     @classmethod
     def infer(cls, records: Iterable[bytes]) -> Schema:

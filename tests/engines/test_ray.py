@@ -290,11 +290,12 @@ def test_a_driver_that_is_killed_is_run_again_with_its_id(tmp_path: Path) -> Non
     assert ids(tmp_path / "d") == list(range(ROWS))
 
 
-def test_a_thousand_tasks(tmp_path: Path) -> None:
-    rows = ray.data.range(2000, override_num_blocks=1000)
+@pytest.mark.timeout(1800)
+def test_ten_thousand_tasks(tmp_path: Path) -> None:
+    rows = ray.data.range(20_000, override_num_blocks=10_000)
     report = write_asyncrec(rows, tmp_path / "d")
-    assert report.rows == 2000
-    assert ids(tmp_path / "d") == list(range(2000))
+    assert report.rows == 20_000
+    assert ids(tmp_path / "d") == list(range(20_000))
     check_clean(tmp_path / "d")
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example import _columns as columns
 from asyncrec.example._codec import encode_example, feature_bytes
-from asyncrec.example._columns import Column, column_of, read_columns
+from asyncrec.example._columns import Column, JoinedBytes, column_of, read_columns
 from asyncrec.example._features import Example, Features
 from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw, parse_example
 
@@ -28,7 +28,12 @@ def accept(features: Mapping[str, Raw], row: int) -> None:
 
 
 def plain(column: Column) -> tuple[int, list[Any], list[int]]:
-    flat = column.flat if isinstance(column.flat, list) else column.flat.tolist()
+    if isinstance(column.flat, JoinedBytes):
+        flat = column.flat.to_list()
+        assert b"".join(flat) == bytes(column.flat.contents)
+        assert len(column.flat.offsets) == len(flat) + 1
+    else:
+        flat = column.flat if isinstance(column.flat, list) else column.flat.tolist()
     return column.kind, flat, column.counts.tolist()
 
 
@@ -79,8 +84,11 @@ def test_records_of_any_layouts_read_as_they_do_one_by_one(rows: list[Any], seed
     records = [encode_example(row) for row in rows for _ in range(1 + repeat)]
     records = [reordered(record, rng.randrange(3)) for record in records]
     rng.shuffle(records)
-    read = read_columns(records, KINDS, accept)
-    assert {name: plain(column) for name, column in read.items()} == one_by_one(records, KINDS)
+    expected = one_by_one(records, KINDS)
+    for joined in ((), ("url",), ("url", "tags")):
+        read = read_columns(records, KINDS, accept, joined)
+        assert {name: plain(column) for name, column in read.items()} == expected
+        assert {name for name, column in read.items() if isinstance(column.flat, JoinedBytes)} == {*joined}
 
 
 ODD = [
@@ -100,8 +108,9 @@ def test_odd_forms_among_plain_records_are_read_all_the_same(odd: Callable[[byte
     records = [encode_example({"label": i, "url": "x" * i, "emb": np.arange(i, dtype=np.float32)}) for i in range(60)]
     mixed = [odd(record) if (i % 7 == 0 or common) else record for i, record in enumerate(records)]
     wanted = KINDS | {"l": INT64}
-    read = read_columns(mixed, wanted, accept)
-    assert {name: plain(column) for name, column in read.items()} == one_by_one(mixed, wanted)
+    for joined in ((), ("url", "tags")):
+        read = read_columns(mixed, wanted, accept, joined)
+        assert {name: plain(column) for name, column in read.items()} == one_by_one(mixed, wanted)
 
 
 def test_many_layouts_in_one_batch_are_read_all_the_same() -> None:

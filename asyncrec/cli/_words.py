@@ -17,6 +17,7 @@ _REMEDIES = (
         "'asyncrec repair' writes the whole ones to a new file",
     ),
     ("; verify=False returns it as it is", ""),
+    ("; name the encoding with encoding=...", ", which a table is to be"),
     ("; mode='replace' would replace it", "; choose another name"),
     (", or begin anew with mode='replace'", ""),
     (", or register one with register_writer_factory", ""),
@@ -46,6 +47,7 @@ _SAME = (
     "parallelism",
 )
 _ASSIGNED = re.compile(r"(?<![\w-])(\w{1,40})=(?=['\"\w])")
+_RATIOS = re.compile(r"\bratios=(?:\[([^\]]{0,200})\]|(?=[\w.-]))")
 _NAME = re.compile(r"(?<![\w-])(\w{1,40})\b=?")
 _BESIDE = re.compile(r" \((\w+)\)")
 # What Python says of an option that a backend does not take.
@@ -58,6 +60,7 @@ def in_options(message: str) -> str:
     message = _BESIDE.sub(lambda match: "" if match[1] in _OPTIONS else match[0], message)  # behind the option itself
     for said, instead in _REMEDIES:
         message = message.replace(said, instead)
+    message = _RATIOS.sub(lambda match: "--ratios " + (match[1] or "").replace(" ", ""), message)
     message = _ASSIGNED.sub(lambda match: f"{_option(match[1])} " if match[1] in _SAME else match[0], message)
     return _NAME.sub(lambda match: _option(match[1]) if _is_named(match[1]) else match[0], message)
 

@@ -33,6 +33,7 @@ from asyncrec.storage._foreign import ForeignFactory, ForeignStorage
 from asyncrec.storage._url import join, redact, scheme_of, split_path
 
 __all__ = [
+    "factory_among",
     "foreign_factory",
     "installed_schemes",
     "is_local",
@@ -194,7 +195,7 @@ async def _opening(
             )
         return ForeignStorage(root, factory)
     if factory is None:
-        factory, root = await _find(root, scheme_of(path), path)
+        factory, root = await _find(_backends, root, scheme_of(path), path)
     backend = anyio.get_cancelled_exc_class().__module__.partition(".")[0]
     if backend not in factory.backends:
         raise UnsupportedBackendError(_unsupported(factory, backend, redact(os.fspath(path))))
@@ -216,28 +217,38 @@ def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) 
     return True
 
 
-async def _find(root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
-    if scheme not in _backends.built_in and not _backends.loaded:
+async def factory_among(backends: Backends, url: str) -> StorageFactory:
+    """Give the one backend among these that answers to a URL; what was registered by hand is none of them.
+
+    Raises:
+        UnknownSchemeError, AmbiguousSchemeError: as `open_storage`.
+    """
+    factory, _ = await _find(backends, url, scheme_of(url), url)
+    return factory
+
+
+async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[StorageFactory, str]:
+    if scheme not in backends.built_in and not backends.loaded:
         # Reading the metadata of what is installed, and importing it: tens of milliseconds, once.
-        await in_thread(_backends.load)
+        await in_thread(backends.load)
     shown = redact(os.fspath(path))
-    factories = _backends.by_scheme.get(scheme, [])
+    factories = backends.by_scheme.get(scheme, [])
     is_url = os.fspath(path)[len(scheme) :].startswith("://") or scheme == "file"
     if scheme and not is_url:
         if factories:
             raise ArgumentValueError(
                 f"{shown}: write {scheme}:// for the backend {factories[0].name!r}, or ./{shown} for a local file"
             )
-        factories = _backends.by_scheme[""]  # the name of a local file
+        factories = backends.by_scheme[""]  # the name of a local file
     if scheme_of(root) and not is_url:
         root = f"./{root}"  # the backend gets only the root, and must not take it for a URL
     if not factories:
         base, _, driver = scheme.rpartition("+")
-        factories = [factory for factory in _backends.by_scheme.get(base, []) if factory.name == driver]
+        factories = [factory for factory in backends.by_scheme.get(base, []) if factory.name == driver]
         if factories:
             root = base + root[len(scheme) :]
     if not factories:
-        raise _unknown(scheme, shown)
+        raise _unknown(backends, scheme, shown)
     if len(factories) > 1:
         names = [factory.name for factory in factories]
         raise AmbiguousSchemeError(
@@ -247,7 +258,7 @@ async def _find(root: str, scheme: str, path: str | os.PathLike[str]) -> tuple[S
     return factories[0], root
 
 
-def _unknown(scheme: str, shown: str) -> UnknownSchemeError:
+def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     package = _PACKAGES.get(scheme)
     if package:
         remedy = f"pip install {package}"
@@ -255,14 +266,14 @@ def _unknown(scheme: str, shown: str) -> UnknownSchemeError:
         remedy = "install the plugin that brings it, or register one with register_writer_factory"
     else:
         remedy = "no plugin for it is known; a backend can be registered with register_writer_factory"
-    message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(_backends.schemes)}"
-    if _backends.plugins.disabled:
-        message += f". {DISABLE} leaves out: {', '.join(_backends.plugins.disabled)}"
-    for name, broken in _backends.plugins.broken.items():
+    message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(backends.schemes)}"
+    if backends.plugins.disabled:
+        message += f". {DISABLE} leaves out: {', '.join(backends.plugins.disabled)}"
+    for name, broken in backends.plugins.broken.items():
         message += f". The plugin {name!r} could not be loaded: {type(broken).__name__}: {broken}"
     error = UnknownSchemeError(message)
     # The one that most likely brings it, by its name; else the first.
-    error.__cause__ = _backends.plugins.broken.get(scheme) or next(iter(_backends.plugins.broken.values()), None)
+    error.__cause__ = backends.plugins.broken.get(scheme) or next(iter(backends.plugins.broken.values()), None)
     return error
 
 

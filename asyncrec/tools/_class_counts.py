@@ -13,6 +13,7 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DecodeError, FormatError, ObjectNotFoundError
 from asyncrec.example._codec import decode_example
 from asyncrec.storage._base import Storage
+from asyncrec.tools._conditions import features_of, unknown_feature
 
 __all__ = ["ClassCounts"]
 
@@ -36,7 +37,14 @@ class ClassCounts:
         self._seen: set[str] = set()
 
     async def count(self, folder: Storage, manifest: Manifest) -> None:
-        """Look at the newest shards that are new."""
+        """Look at the newest shards that are new.
+
+        Raises:
+            ValueError: the data set's schema has no such feature.
+        """
+        known = features_of(manifest.schema)
+        if known is not None and self._feature not in known:
+            raise unknown_feature(self._feature, known, manifest.path)
         new = await in_thread(self._new, manifest)
         for entry in new[:_SHARDS]:
             try:

@@ -11,7 +11,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
 from asyncrec._datasets.from_csv.partition import weights_of
 from asyncrec._framing.compression import Compression
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
@@ -53,8 +53,9 @@ async def from_csv(
         seed: of the order.
 
     Raises:
-        DatasetError: a row with other than the header's number of cells, a column that is not there, no row for a
-            split, or a file of another encoding.
+        DatasetError: a row with other than the header's number of cells, no row for a split, or a file of another
+            encoding.
+        ValueError: ``label`` or one of ``files`` is no column; or ``ratios`` that cannot be.
         ObjectNotFoundError: a file that a row names is not there. Nothing is changed.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
@@ -90,7 +91,7 @@ class _Table:
             raise DatasetError(f"{path}: the first row names the columns, each by a name of its own: {self._columns}")
         for name in (*files, *([label] if label is not None else [])):
             if name not in self._columns:
-                raise DatasetError(f"{path}: there is no column {name!r}; there are {', '.join(self._columns)}")
+                raise ArgumentValueError(f"{path}: there is no column {name!r}; there are {', '.join(self._columns)}")
         kinds = dict.fromkeys(self._columns, "int64")
         values: set[str] = set()
         for number in range(1, len(self._rows)):

@@ -11,7 +11,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.partition import weights_of
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.names import is_data
-from asyncrec.errors import DatasetError
+from asyncrec.errors import DatasetError, ObjectNotFoundError
 from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
@@ -44,7 +44,8 @@ async def from_folder(
     share of each label.
 
     Raises:
-        DatasetError: there is no file in a folder, or none for a split.
+        ObjectNotFoundError: there is no such folder.
+        DatasetError: there is no file in a folder in it, or none for a split.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(
@@ -54,6 +55,8 @@ async def from_folder(
         prefix = f"{key.rstrip('/')}/" if key else ""
         names = [info.key[len(prefix) :] async for info in store.list_objects(prefix)]
         files = await in_thread(_Files, prefix, names)
+        if not names:
+            raise ObjectNotFoundError(f"{report.source}: there is no such folder, or nothing in it")
         if not files.strata:
             raise DatasetError(f"{report.source}: no files in folders; a folder's name is the label of what is in it")
         await write_splits(files, store, options, report, progress)

@@ -22,7 +22,7 @@ from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT
 from asyncrec._framing.compression import parse_compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.writing.ordered_writer import Batch, Limits, write_ordered
+from asyncrec._shards.writing.ordered_writer import Batch, Limits, check_num_shards, write_ordered
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
@@ -127,12 +127,13 @@ async def reshard(
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
     memory_limit = byte_count(memory_limit, "memory_limit")
     for option, value in {
-        "num_shards": num_shards,
         "max_shard_bytes": max_shard_bytes,
         "max_shard_records": max_shard_records,
     }.items():
         if value is not None and value < 1:
             raise ArgumentValueError(f"{option} is {value}; it is at least 1")
+    if num_shards is not None:
+        check_num_shards(num_shards)
     report = ReshardReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     begun = time.monotonic()
     sorts = shuffle or group_by is not None

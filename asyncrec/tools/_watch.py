@@ -64,6 +64,7 @@ class Watch:
 
         Raises:
             StorageError, ManifestError.
+            ValueError: the data set has a schema, and no feature ``by`` is in it.
         """
         # The jobs first: one that ends meanwhile is in the manifest then, and not missed.
         found = await self._jobs()
@@ -178,6 +179,7 @@ async def watch(
 
     Raises:
         ObjectNotFoundError: there is neither a data set nor a job that makes one.
+        ValueError: the data set has a schema, and no feature ``by`` is in it.
     """
     async with open_watch(path, by=by, storage=storage, storage_options=storage_options) as watched:
         report = await watched.look()

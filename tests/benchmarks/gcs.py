@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 from harness import MIB, Case, Target
 from null_stores import null_store
-from wire import AT_ONCE, OURS, PART, both_ways, compare, endpoint, job, ours_receives, ours_sends, received, source
+from wire import AT_ONCE, OURS, PART, both_ways, compare, endpoint, job, ours_receives, ours_sends, received, whole
 
 THEIRS = "gcloud-aio-storage"
 
@@ -35,11 +35,6 @@ async def plain() -> Any:
 
     async with aiohttp.ClientSession() as session:
         yield Storage(session=session, api_root=endpoint())  # type: ignore[arg-type]  # of aiohttp, as it wants
-
-
-@cache
-def whole(size: int) -> bytes:
-    return bytes(source()) * (size // PART)
 
 
 async def plain_sends(case: Case, client: Any) -> None:

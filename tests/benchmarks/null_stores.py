@@ -1,6 +1,6 @@
-"""S3 and GCS that do no work, in a process of their own: `null_s3` with listings, GCS's resumable uploads, and a rate.
+"""Stores that do no work, each in a process of its own: `null_s3` with listings, GCS, Azure; and a rate.
 
-    python tests/benchmarks/null_stores.py s3|gcs TILE RATE
+    python tests/benchmarks/null_stores.py s3|gcs|azure TILE RATE
 
 prints its port. RATE is bytes a second that all uploads together get, 0 for as fast as they come. Checksums are echoed,
 not computed; nothing is listed; what was put cannot be read back, but ``give-N`` can (see `null_s3`).
@@ -123,10 +123,46 @@ class _Gcs(_S3):
         self._reply(status, ["Content-Type: application/json"], json.dumps(value).encode())
 
 
+class _Azure(_S3):
+    """Blobs put in one piece or of blocks, their properties, ranges, and listings of nothing."""
+
+    def _answer(self, head: str) -> None:
+        request, *lines = head.split("\r\n")
+        method, target, _ = request.split(" ")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        size = int(headers.get("content-length", 0))
+        url = urlsplit(target)
+        what = parse_qs(url.query).get("comp", [""])[0]
+        key = unquote(url.path).lstrip("/").partition("/")[2]
+        if method == "PUT":
+            self._discard(size)
+            self._take(what, key, size, headers)
+        elif method == "DELETE":
+            self.store.objects.pop(key, None)
+            self._reply(202, [])
+        elif what == "list":
+            self._reply(200, ["Content-Type: application/xml"], _xml("EnumerationResults", Blobs="", NextMarker=""))
+        elif self.store.find(key) is None:
+            self._reply(404, ["x-ms-error-code: BlobNotFound"])
+        else:
+            self._give(method, key, headers.get("x-ms-range") or headers.get("range", ""))
+
+    def _take(self, what: str, key: str, size: int, headers: dict[str, str]) -> None:
+        if what == "block":
+            self.store.uploads.setdefault(key, _Object()).size += size
+            self._reply(201, [])
+            return
+        if what == "blocklist":
+            size = self.store.uploads.pop(key).size
+        kept = [f"{name}: {value}" for name, value in headers.items() if name.startswith("x-ms-meta-")]
+        self.store.objects[key] = _Object(size, ["x-ms-blob-type: BlockBlob", *kept])
+        self._reply(201, ['ETag: "of-no-content"', f"Last-Modified: {self.store.date}"])
+
+
 def serve(kind: str, tile: Path, rate: int) -> None:
     """Until standard input ends, which it also does when the benchmark is killed."""
     store = _Store(tile)
-    handler: type[_S3] = {"s3": _S3, "gcs": _Gcs}[kind]
+    handler: type[_S3] = {"s3": _S3, "gcs": _Gcs, "azure": _Azure}[kind]
     handler.wire = _Wire(rate)
     listening = socket.create_server(("127.0.0.1", 0), backlog=128)
     if rate:

@@ -1,10 +1,10 @@
-"""``make bench-stores``: memory, connections and the event loop while whole data sets go to S3 and GCS.
+"""``make bench-stores``: memory, connections and the event loop while data sets go to S3, GCS and Azure and come back.
 
 The stores do no work and are processes of their own (`null_stores`); each figure is of a fresh process. Memory is the
 growth of the resident set over what it was with the client open and used once: at most ``memory_limit`` + 32 MiB, the
 same for 64 MiB and for 2 GiB, and with a store that takes 1 MB/s. The loop is looked at by `Heartbeat`, while the
-client is opened, and apart from that while records are written at full speed; on asyncio also by the processor time
-that its thread spends in one step, which a busy machine does not add to.
+client is opened, and apart from that while records are written and then read at full speed; on asyncio also by the
+processor time that its thread spends in one step, which a busy machine does not add to.
 
     make bench-stores
     make bench-stores ARGS=--quick     256 MiB instead of 2 GiB, 8 MiB at 1 MB/s: a first look
@@ -35,14 +35,17 @@ from harness import MIB, _reset_peak, _status
 from heartbeat import Heartbeat, idle_figures
 from null_stores import null_store
 
+import asyncrec.blocking
+
 MEMORY_LIMIT = 32 * MIB  # less than the smaller size, so that both reach it
 BESIDE = 32 * MIB
 SHARD = 24 * MIB  # so that the smaller size, too, is some shards: while one is published, records for the next come in
 SLOW_LIMIT = 16 * MIB  # with the slow store: reached within a minute
 SLOW_RATE = 1_000_000
-HELD_MAX, OPENING_MAX = 0.020, 0.050
+HELD_P99, HELD_MAX, OPENING_MAX = 0.005, 0.020, 0.050
+RECORD = 65_520  # with its frame 64 KiB, so that the tile holds whole records
 SOURCES = 1_000
-KINDS = ("s3", "gcs")
+KINDS = ("s3", "gcs", "azure")
 LOOPS = ("asyncio", "trio")
 Figures = dict[str, float]
 
@@ -53,7 +56,12 @@ def storage(kind: str, endpoint: str, **options: Any) -> AbstractAsyncContextMan
     if kind == "s3":
         os.environ.update(AWS_ACCESS_KEY_ID="AKIABENCHMARK", AWS_SECRET_ACCESS_KEY="of-a-store-that-checks-nothing")
         return asyncrec.open_storage("s3://bench", endpoint_url=endpoint, region="us-east-1", **options)
-    return asyncrec.open_storage("gs://bench", endpoint=endpoint, anonymous=True, **options)
+    if kind == "gcs":
+        return asyncrec.open_storage("gs://bench", endpoint=endpoint, anonymous=True, **options)
+    # No secret: the store asks for none, and the SDK signs only with a key.
+    return asyncrec.open_storage(
+        "az://bench", endpoint=endpoint, account="bench", account_key="bm90aGluZw==", **options
+    )
 
 
 def _records(size: int = 4096) -> list[bytes]:
@@ -69,6 +77,16 @@ async def _write(storage: Any, total: int, records: list[bytes], memory_limit: i
     ) as writer:
         for _ in range(max(1, total // (4 * MIB))):
             await writer.write_many(records)
+
+
+async def _read(storage: Any, total: int) -> None:
+    import asyncrec
+
+    found = 0
+    async with asyncrec.open_reader(f"give-{total}", storage=storage) as reader:
+        async for records in reader.batches():
+            found += len(records)
+    assert found == total // (RECORD + 16)
 
 
 class Steps:
@@ -109,13 +127,13 @@ async def memory(kind: str, endpoint: str, total: int, limit: int) -> Figures:
 
 
 async def held(kind: str, endpoint: str, total: int, limit: int) -> Figures:
-    """While a client is opened for the first time, once more after it was closed, and while records are written."""
+    """While a client is opened for the first time, once more after it was closed; while records go up, and down."""
     import asyncrec
 
     for name in ("open_storage", "open_sharded_writer"):
         getattr(asyncrec, name)  # resolved on first use: importing asyncrec is not what is measured
     figures: Figures = {}
-    records = _records(65_520)
+    records = _records(RECORD)
     for name in ("first", "again"):
         async with Heartbeat() as heartbeat:
             begun = time.perf_counter()
@@ -127,12 +145,18 @@ async def held(kind: str, endpoint: str, total: int, limit: int) -> Figures:
                     figures[f"{name}_step"] = steps.longest
     async with storage(kind, endpoint) as store:
         await _write(store, 16 * MIB, records, limit)  # the first requests: connections are made, modules imported
-        async with Heartbeat() as heartbeat:
-            begun = time.perf_counter()
-            with Steps() as steps:
-                await _write(store, total, records, limit)
-            figures |= {"seconds": time.perf_counter() - begun, "step": steps.longest}
-    return figures | heartbeat.figures()
+        await _read(store, 16 * MIB)
+        for what, work in (
+            ("writing", partial(_write, store, total, records, limit)),
+            ("reading", partial(_read, store, total)),
+        ):
+            async with Heartbeat() as heartbeat:
+                begun = time.perf_counter()
+                with Steps() as steps:
+                    await work()
+                figures |= {f"{what}_seconds": time.perf_counter() - begun, f"{what}_step": steps.longest}
+            figures |= {f"{what}_{name}": value for name, value in heartbeat.figures().items()}
+    return figures
 
 
 async def idle(kind: str, endpoint: str, total: int, limit: int) -> Figures:
@@ -193,7 +217,7 @@ def main() -> int:
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         tile = Path(folder) / "tile"
-        tile.write_bytes(os.urandom(4 * MIB))
+        asyncrec.blocking.write_records(str(tile), _records(RECORD))
         for kind in KINDS:
             with null_store(kind, tile) as endpoint:
                 for loop in LOOPS:
@@ -223,10 +247,11 @@ def _held(report: Report, found: Figures) -> None:
         seconds, worst = found[f"{name}_seconds"], found[f"{name}_max"]
         text = f"{what} took {seconds * 1e3:.0f} ms and held the loop for {worst * 1e3:.1f} ms at worst"
         report.say(worst <= OPENING_MAX, f"{text} (limit {OPENING_MAX * 1e3:.0f}){_of_cpu(found[f'{name}_step'])}")
-    worst = found["held_max"]
-    text = f"writing held the loop for {found['held_p99'] * 1e3:.1f} ms at p99, {worst * 1e3:.1f} at worst"
-    text += f" (limit {HELD_MAX * 1e3:.0f}){_of_cpu(found['step'])}, for {found['seconds']:.1f} s"
-    report.say(worst <= HELD_MAX, text)
+    for what in ("writing", "reading"):
+        p99, worst, seconds = (found[f"{what}_{name}"] for name in ("held_p99", "held_max", "seconds"))
+        text = f"{what} held the loop for {p99 * 1e3:.1f} ms at p99, {worst * 1e3:.1f} at worst (limits "
+        text += f"{HELD_P99 * 1e3:.0f}, {HELD_MAX * 1e3:.0f}){_of_cpu(found[f'{what}_step'])}, for {seconds:.1f} s"
+        report.say(worst <= HELD_MAX and p99 <= HELD_P99, text)
 
 
 def _of_cpu(step: float) -> str:

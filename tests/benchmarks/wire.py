@@ -1,4 +1,4 @@
-"""Contenders that send one object to a store that does no work, and receive it: what `s3` and `gcs` share.
+"""Contenders that send one object to a store that does no work, and receive it: what the benchmarks of stores share.
 
 The store is a process of its own, each contender another; they take turns, round by round, so that the ratios hold on a
 machine that is not quite idle. Both the time by the clock and the processor time of the client's process (its threads
@@ -42,6 +42,12 @@ def endpoint() -> str:
 def source() -> memoryview:
     """What uploads send: bytes that somebody else owns, so that whoever sends later has to copy them."""
     return memoryview(os.urandom(PART))
+
+
+@cache
+def whole(size: int) -> bytes:
+    """An object for those who take it in one piece."""
+    return b"".join(source()[:part] for part in chunks(size))
 
 
 class Stopwatch:

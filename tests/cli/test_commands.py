@@ -82,8 +82,7 @@ def test_every_command_has_help(run: Run, command: str) -> None:
 @pytest.mark.parametrize("command", READING)
 def test_a_missing_path_is_named_with_exit_code_3(run: Run, command: str, data: Path) -> None:
     result = run(command, *[each.replace("PATH", "data/nowhere/nothing") for each in READING[command]])
-    # from-folder finds an empty folder: what it would read is not as it should be.
-    assert result.code == (1 if command == "from-folder" else 3), result
+    assert result.code == 3, result
     assert "data/nowhere/nothing" in result.err
     assert not Path("out").exists() or not list(Path("out").rglob("*.tfrecord"))
 
@@ -169,7 +168,10 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["cat", "data/pages", "--record", "3", "--key", "x"], "one record"),
         (["cat", "data/pages", "--where", "label"], "FEATURE=VALUE"),
         (["cat", "data/pages", "--record", "99"], "no record 99"),
-        (["cat", "data/pages", "--key", "nobody"], "nobody"),
+        (["cat", "data/pages", "--key", "nobody"], "data/pages: no record has the key 'nobody'"),
+        (["watch", "data/pages", "--once", "--by", "nosuch"], "no feature 'nosuch'; there are emb, label, tags, text"),
+        (["from-csv", "data/table.csv", "out", "--label", "nosuch"], "there is no column 'nosuch'; there are"),
+        (["from-csv", "data/table.csv", "out", "--file", "nosuch"], "there is no column 'nosuch'; there are"),
         (["head", "data/pages", "--format", "xml"], "xml"),
         (["verify", "data/pages", "--adopt", "--delete"], "exclude"),
         (["verify", "data/pages", "--older-than", "soon"], "soon"),
@@ -203,10 +205,12 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["from-csv", "data/table.csv", "-"], "does not write to standard output"),
         (["from-folder", "data", "-"], "does not write to standard output"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),
-        (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "sum"),
+        (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios 0.5,0.6 sum to 1.1; they sum to 1"),
+        (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: one ratio between 0 and 1"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
+    (data / "table.csv").write_text("kind,n\na,1\n")
     result = run(*argv)
     assert result.code == 2, result
     assert said in result.err
@@ -602,7 +606,7 @@ def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert "16" in run("from-folder", "pictures", "two").ok()
     assert json.loads(run("info", "two/eval", "--json").ok())["datasets"][0]["metadata"]["labels"] == ["cat", "dog"]
     wrong = run("from-csv", "table.csv", "three", "--label", "species")
-    assert wrong.code == 1
+    assert wrong.code == 2
     assert "species" in wrong.err
 
 

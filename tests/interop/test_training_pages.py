@@ -31,6 +31,7 @@ def test_train_with_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(names["labels"]) > 10
     for labels in names["labels"]:
         assert sorted(Counter(labels.tolist()).values()) == [8, 8]
+    assert sorted(Counter(names["label"].tolist()).values()) == [8, 8]  # the last of those that never end
     assert tuple(names["batch"]["emb"].shape) == (64, 8)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import tomllib
 from pathlib import Path
 
@@ -39,6 +40,16 @@ def test_a_distribution_has_the_cores_version_and_addresses_and_needs_no_older_c
 def test_what_a_distribution_is_found_by_is_words(path: Path) -> None:
     for word in project(path).get("keywords", ()):  # type: ignore[attr-defined]  # a list
         assert str(word).replace(" ", "").isalnum(), word
+
+
+def test_readme_says_of_every_extra_what_it_is_for() -> None:
+    """In one table, each in a row that says something, and none that is not there."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    _, _, after = readme.partition("| extra | what for |\n|---|---|\n")
+    rows = [line.strip("| ").split(" | ") for line in after.partition("\n\n")[0].splitlines()]
+    named = [extra for extras, _ in rows for extra in re.findall(r"`(\w+)`", extras)]
+    assert sorted(named) == sorted(project(PROJECTS[0])["optional-dependencies"])  # type: ignore[call-overload]  # a table
+    assert all(len(purpose.split()) > 1 for _, purpose in rows)
 
 
 @pytest.mark.parametrize("path", PROJECTS[1:], ids=lambda path: path.parent.name)

@@ -10,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -214,6 +215,28 @@ async def test_no_shard_matches_is_told_and_underscores_are_never_shards() -> No
     assert await batches_of(sampler_of(storage, num_repeat=1)) == [[b"x"]]
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"data: no shard matches shard_suffix='\*\.rec'; 2 other"):
         await batches_of(sampler_of(storage, shard_suffix="*.rec"))
+
+
+@pytest.mark.parametrize("folder", ["crawl", "a/crawl", ""])
+async def test_the_path_of_a_data_set_is_told_from_a_folder(folder: str, tmp_path: Path) -> None:
+    path = tmp_path / folder / "pages"
+    async with asyncrec.open_sharded_writer(path) as writer:
+        await writer.write_many([b"1:1", b"2:2"])
+    said = (
+        f"'pages' is a data set, .* give '{path.parent}' and shard_suffix='pages-\\*.tfrecord'; .* ClassBalancedSampler"
+    )
+    with pytest.raises(asyncrec.ObjectNotFoundError, match=said):
+        await batches_of(asyncrec.InterleaveSampler(path, bytes))
+    as_told = asyncrec.InterleaveSampler(path.parent, bytes, shard_suffix="pages-*.tfrecord", num_repeat=1)
+    assert await batches_of(as_told) == [[b"1:1", b"2:2"]]
+
+
+async def test_the_path_of_a_data_set_in_a_store_is_told_from_a_folder() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("crawl/pages", storage=storage) as writer:
+        await writer.write(b"1:1")
+    with pytest.raises(asyncrec.ObjectNotFoundError, match="give 'crawl' and shard_suffix"):
+        await batches_of(asyncrec.InterleaveSampler("crawl/pages", bytes, storage=storage))
 
 
 @pytest.mark.parametrize("prefetch_size", [0, 2])

@@ -7,11 +7,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.testing._storage.reading import ReadingCases
+from asyncrec.testing._storage.urls import SchemeCases
 
 __all__ = ["ReadingKit"]
 
 
-class ReadingKit(ReadingCases):
+class ReadingKit(ReadingCases, SchemeCases):
     """Derive from it; say how to open the storage, and how to put an object where it reads from."""
 
     def open_reading(self) -> AbstractAsyncContextManager[Storage]:

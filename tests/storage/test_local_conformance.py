@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,9 @@ class TestLocalStorage(StorageConformance):
     @asynccontextmanager
     async def open_storage(self) -> AsyncIterator[Storage]:
         yield LocalStorage(self.folder, chunk_size=64 << 10)
+
+    def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
+        return f"file://{self.folder}", {"chunk_size": 64 << 10}
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         path = self.folder / key

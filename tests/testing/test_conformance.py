@@ -738,7 +738,8 @@ async def test_a_broken_storage_is_caught_by_the_case_for_its_fault(mutant: type
 
 
 def test_every_case_catches_a_mutant() -> None:
-    assert set(MUTANTS.values()) == set(CASES)
+    by_url = {name for name in CASES if name.startswith("test_records_") or "scheme" in name}  # test_kit_by_url.py's
+    assert set(MUTANTS.values()) == set(CASES) - by_url
 
 
 # Replaced cases ------------------------------------------------------------------------------------------------------

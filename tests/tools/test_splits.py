@@ -13,7 +13,7 @@ from tool_data import names
 import asyncrec
 from asyncrec import encode_example, tools
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
-from asyncrec.errors import DatasetError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, DatasetError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _splits
 
@@ -118,7 +118,6 @@ async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
     [
         ("a,b\n1\n2,3", {}, "1 cells for 2 columns"),
         ("a,a\n1,2", {}, "a name of its own"),
-        ("a\n1\n2", {"label": "kind"}, "no column 'kind'"),
         ("a\n1", {}, "none is left for 'eval'"),
         ('a\n"1', {}, "line 2"),
     ],
@@ -130,6 +129,20 @@ async def test_what_is_wrong_with_a_table_is_said(
     with pytest.raises(DatasetError, match=said):
         await tools.from_csv("x.csv", "out", storage=storage, target_storage=storage, **options)  # type: ignore[arg-type]  # as listed
     assert await names(storage, "out") == []
+
+
+@pytest.mark.parametrize("options", [{"label": "kind"}, {"files": ["kind"]}])
+async def test_a_column_that_is_not_there_is_the_callers_mistake(storage: Storage, options: dict[str, Any]) -> None:
+    await storage.put("x.csv", b"a\n1\n2")
+    with pytest.raises(ArgumentValueError, match="no column 'kind'; there are a"):
+        await tools.from_csv("x.csv", "out", storage=storage, target_storage=storage, **options)
+    assert await names(storage, "out") == []
+
+
+async def test_a_folder_that_is_not_there_is_said_to_be_missing(storage: Storage) -> None:
+    await storage.put("in", b"a file of that name is none")
+    with pytest.raises(ObjectNotFoundError, match="in: there is no such folder, or nothing in it"):
+        await tools.from_folder("in", "out", storage=storage, target_storage=storage)
 
 
 async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:

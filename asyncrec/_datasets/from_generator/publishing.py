@@ -19,7 +19,7 @@ from asyncrec._datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, 
 from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.manifest.splits import parse_split
-from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, write_ordered
+from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, check_num_shards, write_ordered
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
@@ -37,7 +37,7 @@ class SplitTarget:
     """One split of a folder. The arguments are those of `asyncrec.DatasetWriter`.
 
     Raises:
-        ValueError: ``split`` is no name of one, or ``num_shards`` is less than 1.
+        ValueError: ``split`` is no name of one, or ``num_shards`` is less than 1 or far too large.
     """
 
     path: str | os.PathLike[str]
@@ -52,8 +52,8 @@ class SplitTarget:
         parts = parse_split(self.split).parts
         if len(parts) != 1 or str(parts[0]) != self.split or self.split != parts[0].name:
             raise ArgumentValueError(f"{self.split!r} is no name of a split: letters, digits, '_', '-' and '.'")
-        if self.num_shards is not None and self.num_shards < 1:
-            raise ArgumentValueError(f"num_shards is {self.num_shards}; it is at least 1")
+        if self.num_shards is not None:
+            check_num_shards(self.num_shards)
         parse_compression(self.compression)
 
     def __str__(self) -> str:

@@ -18,10 +18,11 @@ from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.examples import Examples
+from asyncrec._records.reading.not_a_file import not_found
 from asyncrec._records.reading.object_records import ObjectRecords, open_object
 from asyncrec._records.reading.options import CHUNK_SIZE, INFLATE_BYTES, OnCorrupt, ReadOptions
 from asyncrec._records.record_size import framed_size
-from asyncrec.errors import ArgumentValueError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located
@@ -203,7 +204,7 @@ async def open_reader(
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: on opening.
+        ObjectNotFoundError, StoragePermissionError: on opening. Where a data set is called so, the message says it.
         ObjectChangedError: the object was replaced while it was being read.
         CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, while reading, with path,
             record and offset. Every record before it was returned; of a compressed file, all but those that were
@@ -222,7 +223,14 @@ async def open_reader(
         position = Position(start_offset, 0, 0)
         shown, remote = redact(str(path)), store.read_ahead > 0
         async with AsyncExitStack() as stack:
-            yield await _begin(stack, source, kind, options, position, path=shown, remote=remote)
+            try:
+                reader = await _begin(stack, source, kind, options, position, path=shown, remote=remote)
+            except ObjectNotFoundError as error:
+                told = await not_found(error, store, key, path=shown)
+                if told is None:
+                    raise
+                raise told from error
+            yield reader
 
 
 async def open_reader_at(

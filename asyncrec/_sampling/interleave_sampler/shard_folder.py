@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from asyncrec._records.reading.not_a_file import is_dataset
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
 from asyncrec._shards.manifest.names import is_data
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._registry import located_folder
+from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact
 
 __all__ = ["ShardFolder"]
@@ -70,8 +71,22 @@ class ShardFolder:
             else:
                 others += 1
         if not found:
+            await self._refuse_dataset()
             raise ObjectNotFoundError(
                 f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; {others} other objects are "
                 "there, and names that begin with '_' or '.' are never shards"
             )
         return found
+
+    async def _refuse_dataset(self) -> None:
+        """Say so where the path is no folder but a data set's."""
+        path = self.path.rstrip("/")
+        async with located(path, storage=self.storage, storage_options=self.storage_options) as (store, key):
+            if not await is_dataset(store, key):
+                return
+        name = key.rpartition("/")[2]
+        folder = redact(path)[: -len(name) - 1] or "."
+        raise ObjectNotFoundError(
+            f"{self.display_path}: {name!r} is a data set, and shards are read from a folder: give {folder!r} and "
+            f"shard_suffix='{name}-*.tfrecord'; or open_dataset and ClassBalancedSampler, which take a data set"
+        )

@@ -85,7 +85,7 @@ class Dataset:
         self._files = ShardFiles(folder, manifest.shards, cache)
         self._indexes = Indexes(folder, self._files)
         self.lookup = RecordLookup(self._files, self._indexes, self._starts)
-        self.keys = KeyIndex(folder, manifest.shards, self._starts)
+        self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
 
     def __len__(self) -> int:

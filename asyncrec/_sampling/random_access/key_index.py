@@ -20,11 +20,18 @@ from asyncrec.storage._base import Storage
 
 __all__ = ["KeyIndex"]
 
+# Of a key, so much is shown.
+_LONGEST = 200
+
 
 class KeyIndex:
-    """Finds the number of a record by its key. The keys are read when it is first asked."""
+    """Finds the number of a record by its key. The keys are read when it is first asked.
 
-    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: NDArray[np.int64]) -> None:
+    ``path`` is the data set's, for messages.
+    """
+
+    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: NDArray[np.int64], path: str) -> None:
+        self._path = path
         self._folder = folder
         self._shards = shards
         self._starts = starts
@@ -55,13 +62,14 @@ class KeyIndex:
         digests, numbers = self._columns
         if not len(digests):
             raise RecordKeyError(
-                f"{key!r}: no record of this data set was written with a key (writer.write(..., key=))"
+                f"{self._path}: there is no record with the key {_shown(key)}, nor with any other: none was written "
+                "with a key (writer.write(..., key=))"
             )
         # S16 compares without trailing zeros on both sides alike.
         wanted = np.frombuffer(digest_of(key), dtype="S16")[0]
         at = int(np.searchsorted(digests, wanted))
         if at == len(digests) or digests[at] != wanted:
-            raise RecordKeyError(f"{key!r}: no record has this key")
+            raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
         return int(numbers[at])
 
     async def _read(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
@@ -97,3 +105,7 @@ class KeyIndex:
         digests, numbers = digests[keyed], numbers[keyed]
         order = np.argsort(digests, kind="stable")  # stable: of equal ones the first stays the first
         return digests[order], numbers[order]
+
+
+def _shown(key: str | bytes) -> str:
+    return repr(key) if len(key) <= _LONGEST else f"{key[:_LONGEST]!r}..."

@@ -34,15 +34,16 @@ def numbers_of(
         if indices.dtype.kind not in "iu" or indices.ndim != 1:
             raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
         wanted = indices.astype(np.int64)
+        given: Any = indices
     else:
-        numbers = list(map(number_of, indices))
+        numbers = given = list(map(number_of, indices))
         try:
             wanted = np.array(numbers, np.int64)
         except OverflowError:  # what int64 does not hold is outside, too
             wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
     outside = (wanted < -count) | (wanted >= count)
     if outside.any():
-        raise RecordIndexError(f"{path}: there is no record {wanted[outside.argmax()]}; it has {count:,} records")
+        raise RecordIndexError(f"{path}: there is no record {given[outside.argmax()]}; it has {count:,} records")
     return np.where(wanted < 0, wanted + count, wanted)
 
 

@@ -29,6 +29,7 @@ import re
 import secrets
 import time
 
+from asyncrec._records.dataset_names import MANIFESTS, manifest_prefix
 from asyncrec.errors import ArgumentValueError
 
 __all__ = [
@@ -63,8 +64,6 @@ __all__ = [
     "with_maker",
 ]
 
-# Below it, a folder for each data set.
-MANIFESTS = "_manifest/"
 CLOSED = "-closed"
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
@@ -102,11 +101,6 @@ def with_maker(name: str, shard: str, maker: str) -> str:
     if shard.startswith(f"{name}-{maker}-"):
         return shard
     return f"{name}-{maker}{shard[len(name) :]}"
-
-
-def manifest_prefix(name: str) -> str:
-    """Return the folder of a data set's segments."""
-    return f"{MANIFESTS}{name}/"
 
 
 def segment_key(name: str, writer: str, sequence: int) -> str:

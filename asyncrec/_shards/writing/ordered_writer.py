@@ -19,6 +19,7 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.journal.header import MOST_SHARDS
 from asyncrec._shards.manifest.names import new_writer_id
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.framed_batch import FramedBatch
@@ -33,6 +34,7 @@ __all__ = [
     "KeyedBatch",
     "Limits",
     "Supply",
+    "check_num_shards",
     "shard_boundaries",
     "write_ordered",
     "write_shard",
@@ -82,14 +84,21 @@ class Limits:
     max_records: int | None = None
 
 
+def check_num_shards(num_shards: int) -> None:
+    """Refuse what cannot be the number of a fixed data set's shards, with a ValueError."""
+    if num_shards < 1:
+        raise ArgumentValueError(f"num_shards is {num_shards}; it is at least 1")
+    if num_shards > MOST_SHARDS:
+        raise ArgumentValueError(f"num_shards is {num_shards:,}; a fixed data set has at most {MOST_SHARDS:,}")
+
+
 def shard_boundaries(records: int, num_shards: int) -> list[int]:
     """``num_shards + 1`` positions: shard i holds the records ``[boundaries[i], boundaries[i + 1])``.
 
     They lie at ``round(records * (i / num_shards))``, halves to the even one, as datum and TFDS compute it, in floats;
     beyond what floats count, in whole numbers.
     """
-    if num_shards < 1:
-        raise ArgumentValueError(f"num_shards is {num_shards}; it is at least 1")
+    check_num_shards(num_shards)
     if records < _EXACT:
         return [round(records * (i / num_shards)) for i in range(num_shards + 1)]
     return [(2 * records * i + num_shards) // (2 * num_shards) for i in range(num_shards + 1)]

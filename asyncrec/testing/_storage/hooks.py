@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,13 @@ class StorageHooks(Kit):
         """Lose the answer to one request that publishes an object, after its effect, while the context is entered.
 
         `None`: the tests of this store cannot do that.
+        """
+        return None
+
+    def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
+        """Give a URL that leads to the objects of this open storage, and the options to open it with.
+
+        `None`: the storage is no plugin's, and has no URL; nothing is tried that begins with one.
         """
         return None
 

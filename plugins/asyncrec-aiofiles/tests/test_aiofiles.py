@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -41,6 +42,9 @@ class TestFileStorage(StorageConformance):
     async def open_storage(self) -> AsyncIterator[Storage]:
         async with open_files(self.url(), chunk_size=10_000) as storage:
             yield storage
+
+    def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
+        return self.url(), {"chunk_size": 10_000}
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         (self.folder / key).parent.mkdir(parents=True, exist_ok=True)

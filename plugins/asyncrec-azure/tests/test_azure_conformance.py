@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any
 
 import pytest
 from asyncrec_azure.plugin import open_azure
@@ -50,8 +51,12 @@ class TestAzureStorage(AzureCases):
         self.azure = azure
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
-        url = f"az://crawl/{self.prefix}"
-        return open_azure(url, endpoint=self.azure.endpoint, account_key=KEY, chunk_size=CHUNK)
+        url, options = self.by_url(None)
+        return open_azure(url, **options)
+
+    def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
+        options = {"endpoint": self.azure.endpoint, "account_key": KEY, "chunk_size": CHUNK}
+        return f"az://crawl/{self.prefix}", options
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         self.azure.store(self.prefix + key, data)

@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,7 +63,11 @@ class AzuriteCases(AzureCases):
             self.sdk.delete_container()
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
-        return open_azure("az://kit", endpoint=self.endpoint, account_key=KEY, chunk_size=CHUNK)
+        url, options = self.by_url(None)
+        return open_azure(url, **options)
+
+    def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
+        return "az://kit", {"endpoint": self.endpoint, "account_key": KEY, "chunk_size": CHUNK}
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         self.sdk.upload_blob(key, data, overwrite=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -49,7 +49,7 @@ class Versioned(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        return "/" + path.removeprefix("kit://").strip("/")
+        return "/" + path.removeprefix("kit://").removeprefix("jlab://").strip("/")
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         if self.faults:
@@ -66,7 +66,8 @@ class Versioned(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
 @pytest.fixture(autouse=True)
 def filesystem() -> Iterator[Versioned]:
-    fsspec.register_implementation("kit", Versioned, clobber=True)
+    for protocol in ("kit", "jlab"):  # the second is a scheme that the plugin answers to
+        fsspec.register_implementation(protocol, Versioned, clobber=True)
     found = Versioned()
     yield found
     found.store.clear()
@@ -83,6 +84,9 @@ class TestReading(ReadingKit):
 
     def open_reading(self) -> AbstractAsyncContextManager[Storage]:
         return open_filesystem("kit://folder")
+
+    def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
+        return "jlab://folder", {}
 
     def store(self, key: str, data: bytes) -> None:
         self.filesystem.pipe_file(f"folder/{key}", data)

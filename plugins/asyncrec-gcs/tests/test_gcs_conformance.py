@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any
 
 import pytest
 from asyncrec_gcs.plugin import open_gcs
@@ -19,7 +20,11 @@ class TestGcsStorage(StorageConformance):
         self.gcs = gcs
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
-        return open_gcs("gs://bucket", chunk_size=UNIT)
+        url, options = self.by_url(None)
+        return open_gcs(url, **options)
+
+    def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
+        return "gs://bucket", {"chunk_size": UNIT}
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         self.gcs.put(key, data)
@@ -53,8 +58,8 @@ class TestSparseGcsStorage(TestGcsStorage):
 
 
 class TestGcsStorageBelowAPrefix(TestGcsStorage):
-    def open_storage(self) -> AbstractAsyncContextManager[Storage]:
-        return open_gcs("gs://bucket/some/folder/", chunk_size=UNIT)
+    def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
+        return "gs://bucket/some/folder/", {"chunk_size": UNIT}
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         self.gcs.put(f"some/folder/{key}", data)

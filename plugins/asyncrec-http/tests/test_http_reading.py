@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
 
 import anyio
 import pytest
@@ -31,7 +33,10 @@ class TestReading(ReadingKit):
         self.web = web
 
     def open_reading(self) -> AbstractAsyncContextManager[Storage]:
-        return open_http(self.web.url)
+        return open_http(self.by_url(None)[0])
+
+    def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
+        return self.web.url, {}
 
     def store(self, key: str, data: bytes) -> None:
         self.web.store(key, data)
@@ -51,8 +56,8 @@ class TestReadingThrough(TestReading):
         self.web = web
         web.ranges = web.heads = False
 
-    def open_reading(self) -> AbstractAsyncContextManager[Storage]:
-        return open_http(f"{self.web.url}/some/folder")
+    def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
+        return f"{self.web.url}/some/folder", {}
 
     def store(self, key: str, data: bytes) -> None:
         super().store(f"some/folder/{key}", data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
@@ -29,8 +29,14 @@ class _S3(StorageConformance):
     async def open_storage(self) -> AsyncIterator[Storage]:
         self.opened += 1
         root = f"s3://{self.store.bucket}/{self.prefix}/{self.opened}"
-        async with open_s3(root, endpoint_url=self.proxy.endpoint, chunk_size=5 << 20) as storage:
+        async with open_s3(root, **self.options()) as storage:
             yield storage
+
+    def options(self) -> Mapping[str, Any]:
+        return {"endpoint_url": self.proxy.endpoint, "chunk_size": 5 << 20}
+
+    def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
+        return f"s3://{self.store.bucket}/{self.prefix}/{self.opened}", self.options()
 
     def _key(self, storage: Storage, key: str) -> str:
         return f"{storage.root.removeprefix(f's3://{self.store.bucket}/')}/{key}"

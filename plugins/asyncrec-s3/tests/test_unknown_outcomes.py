@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from asyncrec_s3.bucket import Bucket
 from s3_opening import Open
+from s3_store import CHUNK
 
 from asyncrec.errors import TransientStorageError
 
@@ -19,3 +24,39 @@ async def test_the_error_is_that_of_the_put_and_its_note_has_that_of_the_look(op
             await storage.put("x", b"some bytes")
     (note,) = [each for each in caught.value.__notes__ if "whether it was published is unknown" in each]
     assert "403" in note
+
+
+async def test_what_a_lost_answer_began_is_removed_though_a_stale_listing_still_has_our_own_upload(
+    open_impatient: Open,
+    proxy: Any,
+    whole: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Ours has ended by then; to ask for its parts would be an error, and the end of the search for the other."""
+    begun: list[str] = []
+    call, uploads = Bucket.call, Bucket.uploads
+
+    async def noting(self: Bucket, verb: str, *args: Any, **params: Any) -> dict[str, Any]:
+        answer = await call(self, verb, *args, **params)
+        if verb == "create_multipart_upload":
+            begun.append(answer["UploadId"])
+        return answer
+
+    async def stale(self: Bucket, prefix: str) -> AsyncIterator[dict[str, Any]]:
+        yield {"Key": prefix, "UploadId": begun[-1]}
+        async for entry in uploads(self, prefix):
+            yield entry
+
+    monkeypatch.setattr(Bucket, "call", noting)
+    monkeypatch.setattr(Bucket, "uploads", stale)
+    proxy.plan = lambda request: (
+        "500-after" if (request.operation, request.nth) == ("CreateMultipartUpload", 0) else None
+    )
+    data = os.urandom(CHUNK + 10)
+    with caplog.at_level(logging.WARNING, "asyncrec"):
+        async with open_impatient() as storage:
+            await storage.put("x", data)
+    assert [request.operation for request in proxy.requests].count("AbortMultipartUpload") == 1
+    assert [record.getMessage() for record in caplog.records if "may be left" in record.getMessage()] == []
+    await whole("x", data)

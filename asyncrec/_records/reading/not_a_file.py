@@ -1,0 +1,40 @@
+"""What is said where there is no file: a data set's path is its folder and its name, and no file is called so."""
+
+from __future__ import annotations
+
+from asyncrec._records.dataset_names import first_fixed_shard, manifest_prefix
+from asyncrec.errors import ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._listing import list_some
+
+__all__ = ["is_dataset", "not_found"]
+
+
+async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
+    """Make the error for a file that was not found, where a data set is called so: it names the call that reads that.
+
+    `None` where nothing is called so, or the store does not say.
+    """
+    if not await is_dataset(storage, key):
+        return None
+    name = key.rpartition("/")[2]
+    told = ObjectNotFoundError(f"{error}; {name!r} is a data set, and open_dataset({path!r}) reads it")
+    told.errno = error.errno
+    return told
+
+
+async def is_dataset(storage: Storage, key: str) -> bool:
+    """Whether a data set is called so, as far as the store says. For those who have an error to explain.
+
+    It asks for a page of a listing, and where there is no manifest for one more.
+    """
+    folder, slash, name = key.rpartition("/")
+    if not name:
+        return False
+    try:
+        for beginning in (manifest_prefix(name), first_fixed_shard(name)):
+            if await list_some(storage, folder + slash + beginning, ""):
+                return True
+    except StorageError:
+        pass
+    return False

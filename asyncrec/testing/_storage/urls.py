@@ -1,0 +1,68 @@
+"""These cases go the way of a program: from a URL by the plugin's entry point to its storage, and to records in it."""
+
+from __future__ import annotations
+
+from asyncrec._framing.frames import encode_frames
+from asyncrec._records.reading.reader import read_records
+from asyncrec._records.writing.writer import write_records
+from asyncrec.plugins._manager import Plugins
+from asyncrec.storage._backends import Backends
+from asyncrec.storage._registry import factory_among, open_storage, registered_for
+from asyncrec.storage._url import join, redact
+from asyncrec.testing._checks import content
+from asyncrec.testing._storage.hooks import StorageHooks, keys_of
+
+__all__ = ["SchemeCases", "UrlCases"]
+
+_READ = "by-url/read.tfrecord"
+_WRITTEN = "by-url/written.tfrecord"
+_RECORDS = [b"one", b"", content(5_000)]
+
+
+class SchemeCases(StorageHooks):
+    """The cases for every plugin, those among them that only read."""
+
+    async def test_found_by_its_scheme(self) -> None:
+        """An entry point of what is installed brings the scheme of the URL, and one plugin alone does."""
+        async with self.open_storage() as storage:
+            given = self.by_url(storage)
+        if given is None:
+            return
+        url, _ = given
+        assert registered_for(url) is None, (
+            f"{redact(url)}: register_writer_factory was called for it, which a program that only installs the plugin "
+            "does not call; name an entry point of the group 'asyncrec'"
+        )
+        await factory_among(Backends(Plugins()), url)
+
+    async def test_records_read_by_url(self) -> None:
+        """`asyncrec.read_records` finds by the URL what is in the storage, and lists it there."""
+        async with self.open_storage() as storage:
+            given = self.by_url(storage)
+            if given is None:
+                return
+            url, options = given
+            await self.raw_put(storage, _READ, _encoded())
+            assert await read_records(join(url, _READ), storage_options=dict(options)) == _RECORDS
+
+
+class UrlCases(SchemeCases):
+    """And for those that write."""
+
+    async def test_records_written_by_url(self) -> None:
+        """`asyncrec.write_records` puts by the URL, where the storage has it, what is then listed and read there."""
+        async with self.open_storage() as storage:
+            given = self.by_url(storage)
+            if given is None:
+                return
+            url, options = given
+            await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))
+            assert await self.raw_get(storage, _WRITTEN) == _encoded(), f"{redact(url)} does not lead to this storage"
+            assert await read_records(join(url, _WRITTEN), storage_options=dict(options)) == _RECORDS
+            async with open_storage(url, **options) as opened:
+                assert await keys_of(opened, "by-url/") == [_WRITTEN]
+            assert not await self.raw_unfinished(storage)
+
+
+def _encoded() -> bytes:
+    return b"".join(encode_frames(_RECORDS))

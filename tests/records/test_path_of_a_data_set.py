@@ -1,0 +1,101 @@
+"""`asyncrec.open_reader` is given a data set's path, which is no file's: the error says so, and which call reads it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import blocking
+from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
+from asyncrec.storage import ObjectInfo
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+INSTEAD = r"; 'pages' is a data set, and open_dataset\('.*pages'\) reads it$"
+
+
+class ListedStorage(MemoryStorage):
+    """Notes what it is asked to list."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.refuses = refuses
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        self.asked.append(prefix)
+        if self.refuses:
+            raise StoragePermissionError("listing is not allowed")
+        async for info in super().list_objects(prefix, start_after=start_after):
+            yield info
+
+
+async def begin(storage: MemoryStorage, name: str) -> None:
+    async with asyncrec.open_sharded_writer(name, storage=storage) as writer:
+        await writer.write(b"a page")
+
+
+async def test_a_local_data_set_is_named_with_the_call_that_reads_it(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "crawl" / "pages") as writer:
+        await writer.write(b"a page")
+    path = tmp_path / "crawl" / "pages"
+    with pytest.raises(ObjectNotFoundError, match=f"{path}.*{INSTEAD}") as caught:
+        await asyncrec.read_records(path)
+    assert caught.value.errno == errno.ENOENT
+    with pytest.raises(FileNotFoundError, match=INSTEAD):
+        async with asyncrec.open_reader(str(path)):
+            pass
+
+
+def test_so_it_is_without_async(tmp_path: Path) -> None:
+    with blocking.open_sharded_writer(tmp_path / "pages") as writer:
+        writer.write(b"a page")
+    with pytest.raises(ObjectNotFoundError, match=INSTEAD):
+        blocking.read_records(tmp_path / "pages")
+    with pytest.raises(ObjectNotFoundError, match=INSTEAD), blocking.open_reader(tmp_path / "pages"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["pages", "2026/crawl/pages"])
+async def test_so_it_is_in_a_store(name: str) -> None:
+    storage = ListedStorage()
+    await begin(storage, name)
+    storage.asked.clear()
+    with pytest.raises(ObjectNotFoundError, match=INSTEAD):
+        await asyncrec.read_records(name, storage=storage)
+    assert len(storage.asked) == 1, "one page is listed where there is a manifest"
+
+
+async def test_shards_in_no_manifest_are_a_data_set_too(tmp_path: Path) -> None:
+    await asyncrec.write_records(tmp_path / "pages-00000-of-00001.tfrecord", [b"as TensorFlow names them"])
+    with pytest.raises(ObjectNotFoundError, match=INSTEAD):
+        await asyncrec.read_records(tmp_path / "pages")
+    async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+        assert await dataset.get(0) == b"as TensorFlow names them"
+
+
+@pytest.mark.parametrize("other", ["pages-old", "page", "pages2", "sub/pages"])
+async def test_a_data_set_of_another_name_is_not_meant(other: str) -> None:
+    storage = MemoryStorage()
+    await begin(storage, other)
+    with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+        await asyncrec.read_records("pages", storage=storage)
+
+
+async def test_a_file_of_that_name_is_read_and_nothing_is_listed() -> None:
+    storage = ListedStorage()
+    await begin(storage, "pages")
+    await asyncrec.write_records("pages", [b"a file"], storage=storage)
+    storage.asked.clear()
+    assert await asyncrec.read_records("pages", storage=storage) == [b"a file"]
+    assert storage.asked == []
+
+
+async def test_a_store_that_does_not_list_leaves_the_error_as_it_was() -> None:
+    with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+        await asyncrec.read_records("pages", storage=ListedStorage(refuses=True))

@@ -1,0 +1,135 @@
+"""The storage kit goes by the URL that a plugin's tests give: what leads nowhere, or elsewhere, is caught."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+import anyio
+import pytest
+
+from asyncrec.errors import AmbiguousSchemeError, UnknownSchemeError
+from asyncrec.plugins import hookimpl
+from asyncrec.plugins._manager import DISABLE, Plugins
+from asyncrec.storage import MemoryStorage, Storage, StorageFactory
+from asyncrec.storage import _registry as registry
+from asyncrec.storage._backends import Backends
+from asyncrec.testing import StorageConformance
+
+pytestmark = pytest.mark.anyio
+
+CASES = ("test_found_by_its_scheme", "test_records_read_by_url", "test_records_written_by_url")
+
+
+class Kit(StorageConformance):
+    __test__ = False
+    url: str | None = "toy://kit"
+
+    @asynccontextmanager
+    async def open_storage(self) -> AsyncIterator[Storage]:
+        storage = MemoryStorage("kit")
+        try:
+            yield storage
+        finally:
+            for key in [info.key async for info in storage.list_objects()]:
+                await storage.delete(key)
+
+    def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
+        return None if self.url is None else (self.url, {"chunk_size": 1_000})
+
+    async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
+        await storage.put(key, data)
+
+    async def raw_get(self, storage: Storage, key: str) -> bytes | None:
+        found = [info.key async for info in storage.list_objects(key)]
+        return await storage.get(key) if key in found else None
+
+    async def raw_unfinished(self, storage: Storage) -> Collection[str]:
+        return []
+
+
+class Installed:
+    """Plugins that are installed, each with what answers to its scheme ``toy``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries: list[EntryPoint] = []
+        self._patch = monkeypatch
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: self.entries)
+        monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
+        monkeypatch.setattr(registry, "registered", {})
+        monkeypatch.delenv(DISABLE, raising=False)
+
+    def add(self, name: str, *, leads_to: str = "kit") -> StorageFactory:
+        @asynccontextmanager
+        async def open_toy(url: str, *, chunk_size: int) -> AsyncIterator[Storage]:
+            yield MemoryStorage(leads_to, chunk_size=chunk_size)
+
+        factory = StorageFactory(name, ("toy",), open_toy)
+        self.add_hook(name, lambda: [factory])
+        return factory
+
+    def add_hook(self, name: str, hook: Any) -> None:
+        module = ModuleType(name)
+        module.asyncrec_storage_factories = hookimpl(hook)  # type: ignore[attr-defined]  # as in a plugin's source
+        self._patch.setitem(sys.modules, name, module)
+        self.entries.append(EntryPoint(name, name, "asyncrec"))
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Installed:
+    return Installed(monkeypatch)
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_plugin_that_is_installed_passes(installed: Installed, case: str) -> None:
+    installed.add("toy_plugin")
+    await getattr(Kit(), case)()
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_nothing_is_asked_of_a_storage_without_a_url(installed: Installed, case: str) -> None:
+    kit = Kit()
+    kit.url = None
+    await getattr(kit, case)()
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_a_plugin_without_an_entry_point_is_caught(installed: Installed, case: str) -> None:
+    with pytest.raises(UnknownSchemeError, match="no backend answers to 'toy'"):
+        await getattr(Kit(), case)()
+
+
+async def test_one_that_is_only_registered_by_hand_is_caught(installed: Installed) -> None:
+    registry.register_writer_factory("toy", installed.add("toy_plugin"))
+    installed.entries.clear()
+    await Kit().test_records_written_by_url()  # this process knows it
+    with pytest.raises(AssertionError, match="register_writer_factory was called for it"):
+        await Kit().test_found_by_its_scheme()
+
+
+async def test_a_plugin_that_cannot_be_used_is_caught_with_its_reason(installed: Installed) -> None:
+    def broken() -> Iterable[StorageFactory]:
+        raise ImportError("no module named 'client'")
+
+    installed.add_hook("toy_plugin", broken)
+    with pytest.raises(UnknownSchemeError, match="no module named 'client'"):
+        await Kit().test_found_by_its_scheme()
+
+
+async def test_two_plugins_for_one_scheme_are_caught(installed: Installed) -> None:
+    installed.add("toy_plugin")
+    installed.add("another")
+    with pytest.raises(AmbiguousSchemeError, match="toy_plugin, another"):
+        await Kit().test_found_by_its_scheme()
+
+
+async def test_a_url_that_leads_elsewhere_is_caught(installed: Installed) -> None:
+    installed.add("toy_plugin", leads_to=f"elsewhere on {anyio.get_current_task().id}")
+    with pytest.raises(FileNotFoundError):
+        await Kit().test_records_read_by_url()
+    with pytest.raises(AssertionError, match="does not lead to this storage"):
+        await Kit().test_records_written_by_url()

@@ -26,7 +26,8 @@ Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of
 What a plugin's command is written with is exported here, and imported when it is first used: ``asyncrec --help``
 answers in a fraction of the time that typer, NumPy and anyio take to load.
 
-    Path, Source, Target, Json, Debug, StorageOptions, SourceOptions, TargetOptions    the parameters commands share
+    Path, Source, Target, Jobs, Json, Debug,
+    StorageOptions, SourceOptions, TargetOptions   the parameters commands share
     parse_options, parse_size, parse_duration      their text as values
     run_async                                      runs an async function
     say, print_json, pairs, human_bytes            what prints; nothing of a record reaches the terminal raw
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from asyncrec.cli._exits import STORAGE as STORAGE
     from asyncrec.cli._exits import USAGE as USAGE
     from asyncrec.cli._options import Debug as Debug
+    from asyncrec.cli._options import Jobs as Jobs
     from asyncrec.cli._options import Json as Json
     from asyncrec.cli._options import Path as Path
     from asyncrec.cli._options import Source as Source
@@ -77,6 +79,7 @@ __getattr__, __dir__, _names = lazy(
         "asyncrec.cli._exits": ("DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE"),
         "asyncrec.cli._options": (
             "Debug",
+            "Jobs",
             "Json",
             "Path",
             "Source",

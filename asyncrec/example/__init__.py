@@ -7,6 +7,7 @@ _declared                          examples are made of the attributes of a clas
 _wire, _varints                    the format is read
 _values                            what a Python value becomes
 _columns, _scan                    many records are read at once
+_found                             the same, where nobody says what they hold
 _entries, _kinds, _compound, _dtypes    what a schema is made of
 _infer                             a schema is found
 _fields                            what a class declares
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from asyncrec.example._features import float_list_feature as float_list_feature
     from asyncrec.example._features import int64_feature as int64_feature
     from asyncrec.example._features import int64_list_feature as int64_list_feature
+    from asyncrec.example._found import decode_columns as decode_columns
     from asyncrec.example._schema import FixedLen as FixedLen
     from asyncrec.example._schema import Ragged as Ragged
     from asyncrec.example._schema import Schema as Schema
@@ -66,6 +68,7 @@ __getattr__, __dir__, __all__ = lazy(
             "int64_feature",
             "int64_list_feature",
         ),
+        "asyncrec.example._found": ("decode_columns",),
         "asyncrec.example._schema": (
             "FixedLen",
             "Ragged",

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from asyncrec.tools._index import index as index
     from asyncrec.tools._info import InfoReport as InfoReport
     from asyncrec.tools._info import info as info
+    from asyncrec.tools._jobs import at_once as at_once
+    from asyncrec.tools._jobs import check_jobs as check_jobs
     from asyncrec.tools._keyed_records import WriteReport as WriteReport
     from asyncrec.tools._ls import Listed as Listed
     from asyncrec.tools._ls import LsReport as LsReport
@@ -100,6 +102,7 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._head": ("FoundRecord", "RecordStream", "open_records"),
         "asyncrec.tools._info": ("InfoReport", "info"),
         "asyncrec.tools._index": ("IndexReport", "index"),
+        "asyncrec.tools._jobs": ("at_once", "check_jobs"),
         "asyncrec.tools._recover": ("RecoverReport", "recover"),
         "asyncrec.tools._repair": ("RepairReport", "repair"),
         "asyncrec.tools._reshard": ("ReshardReport", "reshard"),

@@ -11,6 +11,7 @@ from asyncrec.cli import (
     FINE,
     Bar,
     Debug,
+    Jobs,
     Json,
     Path,
     SourceOptions,
@@ -43,6 +44,7 @@ def command(
         str | None,
         typer.Option(metavar="NAME", help="The feature that tells the class; otherwise 'label' and its like."),
     ] = None,
+    jobs: Jobs = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -66,6 +68,7 @@ def command(
             path,
             sample=None if everything else sample or SAMPLE,
             class_feature=class_feature,
+            jobs=jobs,
             progress=bar,
             storage_options=options,
         )

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import groupby
 
-from asyncrec import Damage, ObjectNotFoundError, RecordIndex, Schema
-from asyncrec.errors import FormatError, SchemaError
+from asyncrec import Schema
+from asyncrec.errors import SchemaError
 from asyncrec.storage import in_thread
-from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
+from asyncrec.tools import SelectedShard, Selection, at_once
 
 from .findings import Fault, Findings, ShardFindings
 from .profile import Profile
+from .reading import MOST_FAULTS, Block, Part, PartRead, read_parts
 from .sampling import Stretch, plan
 
 __all__ = ["SAMPLE_BYTES", "gather"]
 
 # Of records, in a sample: what is read and counted in some seconds.
 SAMPLE_BYTES = 256 << 20
-# An index of this many bytes is read whole to find where a record is; it has a million lines and more.
-_INDEX_BYTES = 32 << 20
-_LINE_BYTES = 30
 # Shards whose beginnings are read where nobody says how many records there are: each is a request or two.
 _BEGINNINGS = 1000
-# Of one shard no more are told.
-_FAULTS = 100
 
 Progress = Callable[[int, "int | None"], None]
 
@@ -34,11 +30,13 @@ async def gather(
     *,
     sample: int | None,
     class_feature: str | None,
+    jobs: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Findings:
     """Read, and count. What is wrong with a shard is in the findings, and the others are read all the same.
 
-    ``sample``: records at most, and `SAMPLE_BYTES` of them; `None` for all.
+    ``sample``: records at most, and `SAMPLE_BYTES` of them; `None` for all. ``jobs``: shards that are read at once, on
+    which the findings do not depend; `None` for as many as there are processors, or more of a store that is far away.
 
     Raises:
         StorageError: a store failed. A shard that is not there is a finding.
@@ -51,27 +49,50 @@ async def gather(
         profile=Profile(schema, class_feature=class_feature, labels=_labels(selection)),
         notes=notes,
     )
+    counting = _Counting(findings, progress)
+    parts = _parts(findings, sample, counting)
+    taken = 0
+
+    def end(part: Part, read: PartRead) -> bool:
+        nonlocal taken
+        taken += 1
+        return counting.end(part, read)
+
+    await read_parts(selection, parts, counting.take, end, jobs=at_once(jobs, selection.storage))
+    if taken < len(parts):
+        findings.sampled = True
+    return findings
+
+
+def _parts(findings: Findings, sample: int | None, counting: _Counting) -> list[Part]:
+    """What to read."""
+    shards = findings.selection.shards
     stretches = _plan(findings, sample)
-    reading = _Reading(findings, progress)
     if stretches is not None:
         findings.sampled = True
-        reading.total = sum(stretch.count for stretch in stretches)
-        for stretch in stretches:
-            await reading.stretch(stretch, SAMPLE_BYTES // len(stretches))
-    elif findings.records is not None or sample is None:
-        reading.total = selection.records
-        for shard in findings.shards:
-            await reading.whole(shard)
-    else:
-        # How many there are is not known: the first ones of each shard, or of some shards that lie evenly among all.
-        shards = findings.shards[:: -(-len(findings.shards) // _BEGINNINGS)]
-        findings.sampled, findings.evenly = len(shards) < len(findings.shards), False
-        for shard in shards:
-            if findings.profile.sizes.total > SAMPLE_BYTES:  # each gives a record, however large
-                findings.sampled = True
-                break
-            await reading.beginning(shard, max(1, sample // len(shards)), SAMPLE_BYTES // len(shards))
-    return findings
+        counting.total = sum(stretch.count for stretch in stretches)
+        return _stretched(findings, stretches, counting.total)
+    if findings.records is not None or sample is None:
+        counting.total = findings.selection.records
+        return [Part(place, shard) for place, shard in enumerate(shards)]
+    # How many there are is not known: the first ones of each shard, or of some shards that lie evenly among all.
+    step = -(-len(shards) // _BEGINNINGS)
+    places = range(0, len(shards), max(1, step))
+    findings.sampled, findings.evenly = len(places) < len(shards), False
+    most, room = max(1, sample // len(places)), SAMPLE_BYTES // len(places)
+    return [Part(place, shards[place], most=most, room=room) for place in places]
+
+
+def _stretched(findings: Findings, stretches: list[Stretch], total: int) -> list[Part]:
+    """A part for each shard that has some. Where it has no index, its first records are as many as its share."""
+    room = SAMPLE_BYTES // len(stretches)
+    parts = []
+    for place, of_shard in groupby(stretches, lambda stretch: stretch.shard):
+        some = [(stretch.first, stretch.count) for stretch in of_shard]
+        shard = findings.shards[place]
+        share = total * (shard.records or 0) // max(1, findings.records or 0)
+        parts.append(Part(place, shard.shard, some, most=max(some[0][1], share), room=room))
+    return parts
 
 
 def _unread(shard: SelectedShard) -> ShardFindings:
@@ -80,7 +101,7 @@ def _unread(shard: SelectedShard) -> ShardFindings:
 
 
 def _schema(selection: Selection) -> tuple[Schema | None, list[str]]:
-    notes = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts][:_FAULTS]
+    notes = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts][:MOST_FAULTS]
     if selection.schema is None:
         return None, notes
     try:
@@ -105,8 +126,8 @@ def _plan(findings: Findings, sample: int | None) -> list[Stretch] | None:
     return plan([shard.records or 0 for shard in findings.shards], max(1, min(sample, SAMPLE_BYTES // mean)))
 
 
-class _Reading:
-    """Reads shards one after the other, and counts their records in worker threads.
+class _Counting:
+    """Counts records in worker threads, and notes what is said of their shards: in order, one block after the other.
 
     Attributes:
         total: how many records it will be, where that is known.
@@ -116,136 +137,46 @@ class _Reading:
         self.total: int | None = None
         self._findings = findings
         self._progress = progress
-        self._index: tuple[str, RecordIndex | None] = ("", None)
-        self._starts: tuple[str, int | None] | None = None  # of the shard being read
+        self._start: tuple[int, int | None] = (-1, None)  # the place of the shard at hand, and records before it
 
-    async def whole(self, shard: ShardFindings) -> None:
-        if await self._read(shard):
-            self._ended(shard)
+    async def take(self, part: Part, block: Block) -> None:
+        profile = self._findings.profile
+        number = self._number(part.place, block.first, len(block.records))
+        await in_thread(profile.add, block.records, number, block.columns)
+        self._progress(profile.records, self.total)
 
-    async def beginning(self, shard: ShardFindings, most: int, room: int) -> None:
-        if await self._read(shard, most=most, room=room):
-            self._ended(shard)
+    def end(self, part: Part, read: PartRead) -> bool:
+        """Note it. Whether more is to be read: of beginnings no more than fit, where each gives a record at least."""
+        findings = self._findings
+        shard = findings.shards[part.place]
+        shard.read, shard.payload = read.read, read.payload
+        shard.compression = read.compression if read.compression is not None else shard.compression
+        shard.missing, shard.faults = read.missing, read.faults
+        if part.stretches is not None:
+            findings.evenly &= not read.from_beginning
+        elif read.ended:
+            _note_count(shard)
         else:
-            self._findings.sampled = True
+            findings.sampled = True
+        return part.room is None or part.stretches is not None or findings.profile.sizes.total <= SAMPLE_BYTES
 
-    async def stretch(self, stretch: Stretch, room: int) -> None:
-        shard = self._findings.shards[stretch.shard]
-        if shard.missing:
-            return
-        index = await self._index_of(shard)
-        if index is None:
-            # Only its beginning is found without reading what is before: what was to be read of it is read there.
-            self._findings.evenly = False
-            if not shard.read:
-                of_shard = (self.total or 0) * (shard.records or 0) // max(1, self._findings.records or 0)
-                await self._read(shard, most=max(stretch.count, of_shard), room=room)
-        else:
-            await self._read(shard, first=stretch.first, index=index, most=stretch.count, room=room)
-
-    def _ended(self, shard: ShardFindings) -> None:
-        if shard.missing:
-            return
-        if shard.records is None:
-            shard.records = shard.read
-        elif shard.records != shard.read:
-            message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
-            shard.faults.append(Fault(shard.shard.display_path, message))
-
-    def _number(self, shard: ShardFindings, first: int | None, count: int) -> int:
+    def _number(self, place: int, first: int | None, count: int) -> int:
         """The number, among all records, of a shard's record; below 0, and no other's, where that is not known.
 
         Behind damage nobody knows how many were lost.
         """
-        if self._starts is None or self._starts[0] != shard.shard.key:
-            before = list(takewhile(lambda each: each is not shard, self._findings.shards))
-            known = all(each.records is not None for each in before)
-            start = sum(each.records or 0 for each in before) if known else None
-            self._starts = shard.shard.key, start
-        start = self._starts[1]
+        if self._start[0] != place:
+            counts = [each.records for each in self._findings.shards[:place]]
+            self._start = place, None if None in counts else sum(count or 0 for count in counts)
+        start = self._start[1]
         return -self._findings.profile.records - count if start is None or first is None else start + first
 
-    async def _index_of(self, shard: ShardFindings) -> RecordIndex | None:
-        if self._index[0] != shard.shard.key:
-            entry = shard.shard.entry
-            index = None
-            if entry is not None and entry.records * _LINE_BYTES <= _INDEX_BYTES:
-                index = await shard_index(self._findings.selection, shard.shard)
-            self._index = (shard.shard.key, index)
-        return self._index[1]
 
-    async def _read(
-        self,
-        shard: ShardFindings,
-        *,
-        first: int = 0,
-        index: RecordIndex | None = None,
-        most: int | None = None,
-        room: int | None = None,
-    ) -> bool:
-        """Count up to ``most`` records of up to ``room`` bytes, but one at least; whether the end was reached."""
-        taken = size = 0
-        selection, path = self._findings.selection, shard.shard.display_path
-        try:
-            async with open_shard(selection, shard.shard, first=first, index=index, on_corrupt="skip") as reader:
-                try:
-                    shard.compression = reader.compression
-                    async for batch in reader.batches():
-                        records = batch if most is None else batch[: most - taken]
-                        if room is not None:
-                            records = _within(records, room - size) or records[: not taken]
-                        if records:
-                            taken += len(records)
-                            size += sum(map(len, records))
-                            place = None if reader.damage else first + taken - len(records)
-                            number = self._number(shard, place, len(records))
-                            await in_thread(self._findings.profile.add, records, number)
-                            self._progress(self._findings.profile.records, self.total)
-                        if len(records) < len(batch) or taken == most:
-                            return False
-                    return True
-                finally:
-                    shard.read += taken
-                    shard.payload += size
-                    _note(shard, reader.damage)
-        except FormatError as error:  # salvage gives up, too
-            message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
-            shard.faults.append(Fault(path, message))
-        except ObjectNotFoundError:
-            shard.missing = True
-            shard.faults.append(Fault(path, "is not there"))
-        return True
-
-
-_REASONS = {
-    "length": "a length does not match its checksum",
-    "data": "the data of a record do not match their checksum",
-    "too_large": "a record is larger than any that is read",
-    "truncated": "it ends too soon",
-    "compression": "it does not decompress",
-    "ambiguous": "records were found by search, and may be the content of one that was lost",
-}
-
-
-def _note(shard: ShardFindings, damage: list[Damage]) -> None:
-    """Add what is new: two stretches may pass the same place."""
-    for each in damage[:_FAULTS]:
-        fault = _fault(shard.shard.display_path, each)
-        if fault not in shard.faults and len(shard.faults) < _FAULTS:
-            shard.faults.append(fault)
-
-
-def _fault(path: str, damage: Damage) -> Fault:
-    where = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
-    lost = "in doubt" if damage.reason == "ambiguous" else "lost"
-    text = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
-    return Fault(path, f"{text}, after {damage.records_before:,} records")
-
-
-def _within(records: list[bytes], room: int) -> list[bytes]:
-    """The first of them that have no more bytes together."""
-    for taken, record in enumerate(records):
-        room -= len(record)
-        if room < 0:
-            return records[:taken]
-    return records
+def _note_count(shard: ShardFindings) -> None:
+    if shard.missing:
+        return
+    if shard.records is None:
+        shard.records = shard.read
+    elif shard.records != shard.read:
+        message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
+        shard.faults.append(Fault(shard.shard.display_path, message))

@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage import Storage, in_thread
-from asyncrec.tools import selected
+from asyncrec.tools import check_jobs, selected
 
 from .findings import Fault, Findings
 from .gather import gather
@@ -65,6 +65,7 @@ async def report(
     *,
     sample: int | None = SAMPLE,
     class_feature: str | None = None,
+    jobs: int | None = None,
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -81,18 +82,22 @@ async def report(
     Args:
         sample: records read at most; `None` reads all.
         class_feature: whose values are the classes; otherwise a feature named "label", "class", "category", ...
+        jobs: shards that are read at once, some 4 MiB ahead each, while records are counted in another thread; as many
+            as this process may use processors, and of a store that is far away 8 at least. The page is the same,
+            whatever the number.
         progress: called with the records read, and how many it will be (`None` where that is not known).
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
         StorageError: a store failed. Damaged and missing shards are no errors: they are on the page.
-        ValueError: ``sample`` is less than 1, or no record that was read has the ``class_feature``.
+        ValueError: ``sample`` or ``jobs`` is less than 1, or no record that was read has the ``class_feature``.
     """
+    check_jobs(jobs)
     if sample is not None and sample < 1:
         raise ArgumentValueError(f"sample is {sample}; it is at least 1, or None for all records")
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        findings = await gather(selection, sample=sample, class_feature=class_feature, progress=progress)
+        findings = await gather(selection, sample=sample, class_feature=class_feature, jobs=jobs, progress=progress)
     profile = findings.profile
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"

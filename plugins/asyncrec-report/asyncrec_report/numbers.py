@@ -76,9 +76,11 @@ class Numbers:
         self.count += array.size
         if array.dtype.kind == "f":
             self.values = None
-            finite = array[np.isfinite(array)]
-            self.nan += int(np.isnan(array).sum())
-            self.infinite += array.size - finite.size - int(np.isnan(array).sum())
+            is_finite = np.isfinite(array)
+            finite = array if is_finite.all() else array[is_finite]
+            nan = int(np.isnan(array).sum()) if finite.size < array.size else 0
+            self.nan += nan
+            self.infinite += array.size - finite.size - nan
         else:
             finite = array
         if not finite.size:
@@ -95,7 +97,7 @@ class Numbers:
             self._sum += float(away.sum())
             self._squares += float((away * away).sum())
         if self.values is not None:
-            different, times = np.unique(finite, return_counts=True)
+            different, times = _counted(finite)
             if len(different) <= _DISTINCT:
                 self.values.update(dict(zip(different.tolist(), times.tolist(), strict=True)))
             if len(different) > _DISTINCT or len(self.values) > _DISTINCT:
@@ -193,6 +195,16 @@ class Numbers:
         if len(self._kept) != 1:
             self._kept = [np.concatenate(self._kept)] if self._kept else [np.empty(0)]
         return self._kept[0]
+
+
+def _counted(integers: Values) -> tuple[Values, Values]:
+    """Each different integer, ascending, and how often it comes."""
+    low, high = int(integers.min()), int(integers.max())
+    if high - low >= _DISTINCT:
+        return np.unique(integers, return_counts=True)
+    times = np.bincount(integers - low)  # nothing to be sorted
+    different = np.flatnonzero(times)
+    return different + low, times[different]
 
 
 def _spans(positive: Values) -> tuple[float, float] | None:

@@ -6,7 +6,7 @@ A record is an Example, a SequenceExample, or neither; of those that are neither
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -25,6 +25,10 @@ __all__ = ["Feature", "Profile"]
 
 # What `asyncrec.decode_sequence_example` makes of a feature: float32, int64, or bytes.
 Values: TypeAlias = "npt.NDArray[Any] | list[bytes]"
+# What `asyncrec.example.decode_columns` makes of records.
+Columns: TypeAlias = "Mapping[str, tuple[Any, Values, npt.NDArray[np.int64]]]"
+# What to write below the image in the record of this number.
+LabelOf: TypeAlias = Callable[[int], str]
 
 # Summaries of so many features are held, at up to a megabyte each; a record may name millions.
 _FEATURES = 200
@@ -109,12 +113,39 @@ class Feature:
             self._pending_strings += payload
             self._pending_records += [record] * len(payload)
             return len(payload)
-        dtype = np.dtype(self.raw_dtype).newbyteorder("<")
-        arrays = [np.frombuffer(value, dtype, len(value) // dtype.itemsize) for value in payload]
-        self._pending_numbers += [array.astype(np.float64 if dtype.kind == "f" else np.int64) for array in arrays]
+        arrays = _raw_numbers(payload, self.raw_dtype)
+        self._pending_numbers += arrays
         return sum(map(len, arrays))
 
-    def settle(self, label_of: Any) -> None:
+    def take_column(self, first: int, flat: Values, counts: npt.NDArray[np.int64], label_of: LabelOf) -> None:
+        """Its values in records from number ``first`` on; ``counts`` is -1 where one does not have it."""
+        has = counts >= 0
+        present = counts[has]
+        self.records += len(present)
+        some = int(np.count_nonzero(present))
+        times = {_kind_of(flat): some, "nothing": len(present) - some}
+        for kind in times if len(present) and present[0] else reversed(times):  # as they come
+            if times[kind]:
+                self.kinds[kind] += times[kind]
+        if self.is_list:  # in other records
+            self.steps.add(np.ones(len(present), np.int64))
+        if not isinstance(flat, list):
+            numbers: Values = flat
+        elif self.raw_dtype is None:
+            numbers = np.empty(0)
+            if flat:
+                self.strings.add(flat, np.repeat(np.flatnonzero(has) + first, present), label_of)
+        else:
+            arrays = _raw_numbers(flat, self.raw_dtype)
+            ends = np.concatenate(([0], np.cumsum([len(array) for array in arrays], dtype=np.int64)))
+            upto = np.cumsum(present)
+            present = ends[upto] - ends[upto - counts[has]]
+            numbers = np.concatenate(arrays) if arrays else np.empty(0)
+        self.counts.add(present)
+        if len(numbers):
+            self.numbers.add(np.asarray(numbers))
+
+    def settle(self, label_of: LabelOf) -> None:
         """Count what was taken."""
         if self._pending_counts:
             self.counts.add(np.array(self._pending_counts, np.int64))
@@ -165,15 +196,32 @@ class Profile:
         """Records that are Examples, or SequenceExamples."""
         return self.records - self.others
 
-    def add(self, records: Sequence[bytes], first: int | None = None) -> None:
+    def add(self, records: Sequence[bytes], first: int | None = None, columns: Columns | None = None) -> None:
         """Count these. It takes as long as they are large: for a worker thread.
 
+        ``columns`` are those of `asyncrec.example.decode_columns`; without them, each record is decoded by itself.
         ``first`` is the number of the first of them among all records; unless told they follow those counted before.
         Below 0 it is nobody's number, and is not shown.
         """
         first = self.records if first is None else first
         self.records += len(records)
         self.sizes.add(np.fromiter(map(len, records), np.int64, len(records)))
+        if columns is None or any(len(name) > _NAME_CHARACTERS for name in columns):
+            self._add_one_by_one(records, first)
+            return
+
+        def label_of(number: int) -> str:
+            return self._label(decode_sequence_example(records[number - first])[0])
+
+        lacking = np.ones(len(records), np.bool_)
+        for name, (_, flat, counts) in columns.items():
+            lacking &= counts < 0
+            if feature := self._feature(name, is_list=False):
+                feature.take_column(first, flat, counts, label_of)
+        for place in np.flatnonzero(lacking).tolist():
+            self._other(first + place, records[place])
+
+    def _add_one_by_one(self, records: Sequence[bytes], first: int) -> None:
         contexts: dict[int, dict[str, Values]] = {}
         for number, record in enumerate(records, first):
             try:
@@ -244,6 +292,12 @@ class Profile:
                 if isinstance(values, list) and values:
                     return preview(values[0], 40)[0]
         return ""
+
+
+def _raw_numbers(values: Sequence[bytes], raw_dtype: str) -> list[npt.NDArray[Any]]:
+    dtype = np.dtype(raw_dtype).newbyteorder("<")
+    arrays = [np.frombuffer(value, dtype, len(value) // dtype.itemsize) for value in values]
+    return [array.astype(np.float64 if dtype.kind == "f" else np.int64) for array in arrays]
 
 
 def _kind_of(values: Values) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from random import Random
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from .images import image_of
 from .numbers import Numbers
-from .texts import sniff
+from .texts import sniff_all
 
 __all__ = ["IMAGES", "Picture", "PictureRoom", "Strings"]
 
@@ -23,6 +24,8 @@ __all__ = ["IMAGES", "Picture", "PictureRoom", "Strings"]
 _DISTINCT = 4096
 _LONG = 120
 _EXAMPLES = 3
+_IMAGES = frozenset(("PNG", "JPEG", "GIF", "WebP"))
+_NO_EXAMPLES = _IMAGES | {"empty"}
 # Of an example no more is kept than is shown, and what tells its kind.
 _EXAMPLE_BYTES = 1 << 12
 # Images on the page, of one feature; a larger one is not kept: the page is to be opened at once, and sent by mail.
@@ -30,6 +33,10 @@ IMAGES = 24
 _IMAGE_BYTES = 256 << 10
 # Decoded, what a browser holds of 24 of them is then 1.6 GB at most; photographs have some 12 million pixels.
 _IMAGE_PIXELS = 1 << 24
+
+
+# The number of the record of each value.
+Numbered: TypeAlias = "Sequence[int] | npt.NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +79,28 @@ class Strings:
         self.pictures: list[Picture] = []
         self.too_large = 0
         self._images = self._candidates = 0
-        self._random = Random(0)
+        self._random, self._random_picture = np.random.default_rng(0), np.random.default_rng(0)
 
-    def add(self, values: Sequence[bytes], records: Sequence[int], label_of: Callable[[int], str]) -> None:
+    def add(self, values: Sequence[bytes], records: Numbered, label_of: Callable[[int], str]) -> None:
         """``records[i]`` is the record of ``values[i]``; ``label_of`` says what to write below its image."""
-        self.lengths.add(np.fromiter(map(len, values), np.int64, len(values)))
-        for value, record in zip(values, records, strict=True):
-            kind = sniff(value)
-            self.kinds[kind] += 1
-            if kind in ("PNG", "JPEG", "GIF", "WebP"):
-                self._picture(value, record, label_of)
-            elif kind != "empty":
-                self._example(value, record)
-            if self.values is not None:
-                if len(value) > _LONG:
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        self.lengths.add(lengths)
+        if self.values is not None:
+            if lengths.max(initial=0) > _LONG:
+                self.values = None
+            else:
+                self.values.update(values)
+                if len(self.values) > _DISTINCT:
                     self.values = None
-                else:
-                    self.values[value] += 1
-                    if len(self.values) > _DISTINCT:
-                        self.values = None
+        kinds = sniff_all(values, lengths)
+        if len(kinds) < len(values):
+            self.kinds["text"] += len(values) - len(kinds)
+        self.kinds.update(kinds.values())
+        without = [place for place, kind in kinds.items() if kind in _NO_EXAMPLES]
+        self._draw_examples(values, records, np.delete(np.arange(len(values)), without))
+        for place in without:
+            if kinds[place] in _IMAGES:
+                self._picture(values[place], int(records[place]), label_of)
 
     @property
     def count(self) -> int:
@@ -101,13 +111,24 @@ class Strings:
         """Of most of them."""
         return next((kind for kind, _ in self.kinds.most_common() if kind != "empty"), "empty")
 
-    def _example(self, value: bytes, record: int) -> None:
-        self._candidates += 1
-        place = len(self.examples) if len(self.examples) < _EXAMPLES else self._random.randrange(self._candidates)
-        if place < _EXAMPLES:
-            head = value[:_EXAMPLE_BYTES]
-            if all(head != other for _, other, _ in self.examples):
-                self.examples[place : place + 1] = [(record, head, len(value))]
+    def _draw_examples(self, values: Sequence[bytes], records: Numbered, places: npt.NDArray[np.int64]) -> None:
+        """Keep some of the values at these places, each of all that there were as likely as any other."""
+        begun = 0
+        while begun < len(places) and len(self.examples) < _EXAMPLES:
+            self._example(values, records, int(places[begun]), len(self.examples))
+            begun += 1
+        self._candidates += begun
+        rest = len(places) - begun
+        drawn = self._random.random(rest) * np.arange(self._candidates + 1, self._candidates + rest + 1)
+        self._candidates += rest
+        for after in np.flatnonzero(drawn < _EXAMPLES).tolist():
+            self._example(values, records, int(places[begun + after]), int(drawn[after]))
+
+    def _example(self, values: Sequence[bytes], records: Numbered, place: int, slot: int) -> None:
+        value = values[place]
+        head = value[:_EXAMPLE_BYTES]
+        if all(head != other for _, other, _ in self.examples):
+            self.examples[slot : slot + 1] = [(int(records[place]), head, len(value))]
 
     def _picture(self, value: bytes, record: int, label_of: Callable[[int], str]) -> None:
         image = image_of(value[: 1 << 16])
@@ -116,7 +137,7 @@ class Strings:
             self.too_large += 1
             return
         self._images += 1
-        place = len(self.pictures) if len(self.pictures) < IMAGES else self._random.randrange(self._images)
+        place = len(self.pictures) if len(self.pictures) < IMAGES else int(self._random_picture.integers(self._images))
         if place < IMAGES:
             before = len(self.pictures[place].data) if place < len(self.pictures) else 0
             if len(value) - before > self._room.left:

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 import asyncrec
 from asyncrec import FixedLen, Schema
-from asyncrec.example import Tensor
+from asyncrec.example import Tensor, decode_columns
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + (4).to_bytes(4, "big") * 2 + b"..."
 
 
 def profile_of(*records: bytes, schema: Schema | None = None, class_feature: str | None = None) -> Profile:
     profile = Profile(schema, class_feature=class_feature)
-    profile.add(records[: len(records) // 2])
-    profile.add(records[len(records) // 2 :])
+    for half in (records[: len(records) // 2], records[len(records) // 2 :]):
+        profile.add(half, columns=decode_columns(half))
     return profile
 
 

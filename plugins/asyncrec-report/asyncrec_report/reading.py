@@ -1,0 +1,308 @@
+"""`read_parts` reads shards for a report, several at once, and hands on what they hold in order.
+
+A shard is read, decompressed and checked in a task of its own, a block or two ahead of who counts. What is handed on
+(which blocks, where each ends, what is said of a shard behind its last) depends on the shards alone: not on how many of
+them are read at once, nor on the clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeAlias
+
+import anyio
+
+from asyncrec import Damage, ObjectNotFoundError, RecordIndex
+from asyncrec.errors import FormatError
+from asyncrec.example import decode_columns
+from asyncrec.storage import TaskScope, in_thread
+from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
+
+from .findings import Fault
+from .profile import Columns
+
+__all__ = ["MOST_FAULTS", "Block", "Part", "PartRead", "read_parts"]
+
+# An index of this many bytes is read whole to find where a record is; it has a million lines and more.
+_INDEX_BYTES = 32 << 20
+_LINE_BYTES = 30
+# Of one shard no more are told.
+MOST_FAULTS = 100
+# A block is full with so many records, or bytes: enough that what is done once for each costs little.
+_BLOCK_RECORDS = 2048
+_BLOCK_BYTES = 2 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is to be read of one shard.
+
+    Attributes:
+        place: of the shard among all.
+        stretches: the number of the first record of each, and how many; `None` reads from the beginning on. Without an
+            index that is what is read, as many records as ``most`` says.
+        most: records from the beginning on; `None` for all.
+        room: bytes of records, of each stretch or from the beginning on; one record is read, however large.
+    """
+
+    place: int
+    shard: SelectedShard
+    stretches: Sequence[tuple[int, int]] | None = None
+    most: int | None = None
+    room: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Records that follow each other.
+
+    Attributes:
+        first: the number of the first of them in its shard; `None` behind damage.
+        columns: what they hold, if they are Examples that can be decoded together.
+    """
+
+    records: list[bytes]
+    first: int | None
+    columns: Columns | None
+
+
+@dataclass(slots=True)
+class PartRead:
+    """What is known when a part was read.
+
+    Attributes:
+        ended: there is nothing behind what was read.
+        from_beginning: there was no index by which to find the stretches.
+    """
+
+    compression: str | None = None
+    read: int = 0
+    payload: int = 0
+    ended: bool = True
+    from_beginning: bool = False
+    missing: bool = False
+    faults: list[Fault] = field(default_factory=list)
+
+
+Take: TypeAlias = Callable[[Part, Block], Awaitable[None]]
+
+
+async def read_parts(
+    selection: Selection,
+    parts: Iterable[Part],
+    take: Take,
+    end: Callable[[Part, PartRead], bool],
+    *,
+    jobs: int,
+) -> None:
+    """Await ``take`` for each block, and call ``end`` behind the last one of a part, all in the order of the parts.
+
+    Where ``end`` returns false, no later part is taken. Of up to ``jobs`` parts there is one block to be taken, and
+    another being made.
+
+    Raises:
+        StorageError: a store failed: that of the first part of which it did.
+    """
+    if jobs == 1:
+        for part in parts:
+
+            async def take_now(block: Block, part: Part = part) -> None:
+                await take(part, block)
+
+            if not end(part, await _read_part(selection, part, take_now)):
+                return
+        return
+    coming = iter(parts)
+    ahead: deque[_Ahead] = deque()
+    async with TaskScope() as scope:
+        try:
+            while True:
+                for part in islice(coming, jobs - len(ahead)):
+                    ahead.append(_Ahead(selection, part))
+                    scope.start_soon(ahead[-1].run)
+                if not ahead:
+                    return
+                first = ahead[0]
+                async for block in first.blocks:
+                    await take(first.part, block)
+                if not end(first.part, first.result()):
+                    break
+                ahead.popleft().blocks.close()
+            scope.cancel()
+        finally:
+            for each in ahead:
+                each.blocks.close()
+
+
+class _Ahead:
+    """A part that is read by a task of its own, which waits when a block of it is to be taken."""
+
+    def __init__(self, selection: Selection, part: Part) -> None:
+        self.part = part
+        self._selection = selection
+        self._send, self.blocks = anyio.create_memory_object_stream[Block](1)
+        self._read: PartRead | None = None
+        self._error: Exception | None = None
+
+    async def run(self) -> None:
+        try:
+            self._read = await _read_part(self._selection, self.part, self._send.send)
+        except Exception as error:
+            self._error = error
+        finally:
+            self._send.close()
+
+    def result(self) -> PartRead:
+        """What is known; for whoever took the last block."""
+        if self._error is not None:
+            raise self._error
+        assert self._read is not None, "its last block comes before its end"
+        return self._read
+
+
+Give: TypeAlias = Callable[[Block], Awaitable[None]]
+
+
+async def _read_part(selection: Selection, part: Part, give: Give) -> PartRead:
+    read = PartRead()
+    if part.stretches is None:
+        await _read(selection, part, read, give, first=0, index=None, most=part.most)
+        return read
+    index = await _index_of(selection, part.shard)
+    if index is None:
+        read.from_beginning = True
+        await _read(selection, part, read, give, first=0, index=None, most=part.most)
+        return read
+    for first, count in part.stretches:
+        if not read.missing:
+            await _read(selection, part, read, give, first=first, index=index, most=count)
+    return read
+
+
+async def _index_of(selection: Selection, shard: SelectedShard) -> RecordIndex | None:
+    if shard.entry is None or shard.entry.records * _LINE_BYTES > _INDEX_BYTES:
+        return None
+    return await shard_index(selection, shard)
+
+
+async def _read(
+    selection: Selection,
+    part: Part,
+    read: PartRead,
+    give: Give,
+    *,
+    first: int,
+    index: RecordIndex | None,
+    most: int | None,
+) -> None:
+    """Hand on up to ``most`` records of up to the part's room of bytes, but one at least."""
+    path = part.shard.display_path
+    collected = _Collected(first)
+    try:
+        async with open_shard(selection, part.shard, first=first, index=index, on_corrupt="skip") as reader:
+            try:
+                read.compression = reader.compression
+                read.ended = True
+                async for batch in reader.batches():
+                    records = batch if most is None else batch[: most - collected.taken]
+                    if part.room is not None:
+                        records = _within(records, part.room - collected.size) or records[: not collected.taken]
+                    for some in collected.add(records, known=not reader.damage):
+                        await give(await _block(*some))
+                    if len(records) < len(batch) or collected.taken == most:
+                        read.ended = False
+                        break
+                for some in collected.rest():
+                    await give(await _block(*some))
+            finally:
+                read.read += collected.taken
+                read.payload += collected.size
+                _note(read, path, reader.damage)
+    except FormatError as error:  # salvage gives up, too
+        for some in collected.rest():
+            await give(await _block(*some))
+        message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
+        read.faults.append(Fault(path, message))
+    except ObjectNotFoundError:
+        for some in collected.rest():
+            await give(await _block(*some))
+        read.missing = True
+        read.faults.append(Fault(path, "is not there"))
+
+
+async def _block(records: list[bytes], first: int | None) -> Block:
+    return Block(records, first, await in_thread(decode_columns, records))
+
+
+class _Collected:
+    """Records that become blocks, which end where these say, and not where those ended that they came in. Pure.
+
+    Attributes:
+        taken, size: records, and their bytes.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.taken = self.size = 0
+        self._first = first
+        self._known = True
+        self._records: list[bytes] = []
+        self._room = _BLOCK_BYTES
+
+    def add(self, records: Sequence[bytes], *, known: bool) -> Iterable[tuple[list[bytes], int | None]]:
+        """Yield blocks that are full, each with the number of its first record.
+
+        ``known``: that is the number of those that were added before.
+        """
+        if known != self._known:
+            yield from self.rest()
+            self._known = known
+        for record in records:
+            self._records.append(record)
+            self.taken += 1
+            self.size += len(record)
+            self._room -= len(record)
+            if self._room <= 0 or len(self._records) == _BLOCK_RECORDS:
+                yield from self.rest()
+
+    def rest(self) -> Iterable[tuple[list[bytes], int | None]]:
+        """Yield what was added and not yielded yet."""
+        if self._records:
+            yield self._records, self._first + self.taken - len(self._records) if self._known else None
+            self._records, self._room = [], _BLOCK_BYTES
+
+
+_REASONS = {
+    "length": "a length does not match its checksum",
+    "data": "the data of a record do not match their checksum",
+    "too_large": "a record is larger than any that is read",
+    "truncated": "it ends too soon",
+    "compression": "it does not decompress",
+    "ambiguous": "records were found by search, and may be the content of one that was lost",
+}
+
+
+def _note(read: PartRead, path: str, damage: list[Damage]) -> None:
+    """Add what is new: two stretches may pass the same place."""
+    for each in damage[:MOST_FAULTS]:
+        fault = _fault(path, each)
+        if fault not in read.faults and len(read.faults) < MOST_FAULTS:
+            read.faults.append(fault)
+
+
+def _fault(path: str, damage: Damage) -> Fault:
+    where = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
+    lost = "in doubt" if damage.reason == "ambiguous" else "lost"
+    text = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
+    return Fault(path, f"{text}, after {damage.records_before:,} records")
+
+
+def _within(records: list[bytes], room: int) -> list[bytes]:
+    """The first of them that have no more bytes together."""
+    for taken, record in enumerate(records):
+        room -= len(record)
+        if room < 0:
+            return records[:taken]
+    return records

@@ -1,0 +1,257 @@
+"""However many shards are read at once, the page is the same; few blocks are held, and it ends when told."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from asyncrec_report import making, report
+from asyncrec_report.reading import _Collected
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from report_pages import png, written
+
+import asyncrec
+from asyncrec.errors import StorageError
+from asyncrec.storage import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing import FlakyStorage
+
+JOBS = (1, 2, 3, None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def always_now() -> Iterator[None]:
+    """Every page is made at the same moment."""
+
+    class Now(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime(2026, 11, 23, tzinfo=UTC)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(making, "datetime", Now)
+        yield
+
+
+async def one_page(path: str, storage: Storage, **options: Any) -> making.PageReport:
+    """The report, which has to be one thing whatever the number of jobs."""
+    pages = [await report(path, jobs=jobs, storage=storage, **options) for jobs in JOBS]
+    assert all(page == pages[0] for page in pages)
+    return pages[0]
+
+
+async def change(storage: Storage, key: str, place: int) -> None:
+    content = bytearray(await storage.get(key))
+    content[place] ^= 1
+    await storage.put(key, bytes(content))
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [
+        {"label": n % 7, "x": [n / 3] * (n % 3), "text": f"number {n} " * (n % 40), "image": png(1 + n % 9)}
+        for n in range(count)
+    ]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("sample", [None, 20_000, 130])
+async def test_the_page_is_the_same_whatever_the_number_of_jobs(compression: Any, sample: int | None) -> None:
+    storage = await written(rows(700), max_shard_records=100, compression=compression)
+    manifest = await asyncrec.read_manifest("pages", storage=storage)
+    names = [shard.path for shard in manifest.shards]
+    await change(storage, names[1], 30)
+    await storage.put(names[2], (await storage.get(names[2]))[:-5])
+    await storage.delete(names[4])
+    await storage.delete(f"_index/{names[5]}.index")
+    found = await one_page("pages", storage, sample=sample)
+    assert found.sampled == (sample == 130)
+    assert "is not there" in [fault.message for fault in found.faults]
+    assert [fault.path for fault in found.faults] == sorted(fault.path for fault in found.faults)
+
+
+@pytest.mark.anyio
+async def test_files_that_nobody_counted_give_the_same_page_and_so_do_too_many_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = MemoryStorage()
+    for number in range(9):
+        records = [asyncrec.encode_example({"n": n, "body": bytes(1000 * number)}) for n in range(30)]
+        await asyncrec.write_records(f"d/{number}.tfrecord", records, storage=storage)
+    assert (await one_page("d", storage)).read == 270
+    assert (await one_page("d", storage, sample=27)).read == 27
+    monkeypatch.setattr("asyncrec_report.gather.SAMPLE_BYTES", 20_000)
+    found = await one_page("d", storage)
+    assert found.sampled
+    assert 8 < found.read < 270
+
+
+RECORDS = st.one_of(
+    st.binary(max_size=8),
+    st.dictionaries(
+        st.sampled_from(("label", "x", "y")),
+        st.one_of(st.integers(0, 5), st.lists(st.floats(width=32), max_size=3), st.binary(max_size=5), st.just([])),
+    ).map(asyncrec.encode_example),
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.lists(RECORDS, max_size=6), max_size=5), st.none() | st.integers(1, 12), st.integers(1, 4))
+def test_any_records_give_the_same_page_whatever_the_number_of_jobs(
+    shards: list[list[bytes]], sample: int | None, at_once: int
+) -> None:
+    async def pages() -> None:
+        storage = MemoryStorage()
+        for number, records in enumerate(shards):
+            await asyncrec.write_records(f"d/{number}.tfrecord", records, storage=storage)
+        await asyncrec.write_records("d/last.tfrecord", [b"x"], storage=storage)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("asyncrec_report.reading._BLOCK_RECORDS", at_once)
+            patch.setattr("asyncrec_report.sampling._PLACES", 3)
+            await one_page("d", storage, sample=sample)
+
+    anyio.run(pages)
+
+
+@given(st.lists(st.lists(st.binary(max_size=40), max_size=9), max_size=9), st.integers(0, 5))
+def test_where_blocks_end_does_not_depend_on_how_records_came_in(batches: list[list[bytes]], first: int) -> None:
+    def blocks(batches: list[list[bytes]]) -> list[Any]:
+        collected = _Collected(first)
+        found = [block for batch in batches for block in collected.add(batch, known=True)]
+        return [*found, *collected.rest()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 5)
+        patch.setattr("asyncrec_report.reading._BLOCK_BYTES", 60)
+        records = [record for batch in batches for record in batch]
+        found = blocks(batches)
+        assert found == blocks([records]) == blocks([[record] for record in records])
+        assert [record for block, _ in found for record in block] == records
+        assert all(start == first + sum(len(block) for block, _ in found[:n]) for n, (_, start) in enumerate(found))
+
+
+class Counting(FlakyStorage):
+    """Counts the objects that are open for reading, and refuses to give some."""
+
+    def __init__(self, storage: Storage, refused: tuple[str, ...] = ()) -> None:
+        super().__init__(storage)
+        self.open = self.most = 0
+        self._refused = refused
+
+    @asynccontextmanager
+    async def open_source(self, key: str, **options: Any) -> AsyncIterator[Any]:
+        if key.endswith(self._refused):
+            raise StorageError(f"{key}: refused")
+        async with super().open_source(key, **options) as source:
+            self.open += 1
+            self.most = max(self.most, self.open)
+            try:
+                yield source
+            finally:
+                self.open -= 1
+
+
+async def folder(records: int = 3, size: int = 10, files: int = 8) -> MemoryStorage:
+    storage = MemoryStorage()
+    for number in range(files):
+        await asyncrec.write_records(f"d/{number}.tfrecord", [bytes(size)] * records, storage=storage)
+    return storage
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("jobs", [1, 3])
+async def test_as_many_shards_are_open_as_there_are_jobs(jobs: int) -> None:
+    storage = Counting(await folder(records=4, size=2_500_000))
+    assert (await report("d", jobs=jobs, storage=storage, sample=None)).read == 32
+    assert storage.open == 0
+    assert storage.most == jobs
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("jobs", JOBS)
+async def test_of_several_shards_that_a_store_refuses_the_first_is_the_error(jobs: int | None) -> None:
+    storage = Counting(await folder(), ("3.tfrecord", "4.tfrecord", "6.tfrecord"))
+    seen: list[int] = []
+    with pytest.raises(StorageError, match=r"3\.tfrecord"):
+        await report("d", jobs=jobs, storage=storage, progress=lambda done, total: seen.append(done))
+    assert seen == [3, 6, 9]
+    assert storage.open == 0
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_report_leaves_nothing_open() -> None:
+    storage = Counting(await folder(records=4, size=2_500_000))
+    with anyio.CancelScope() as scope:
+        await report("d", jobs=3, storage=storage, progress=lambda done, total: scope.cancel())
+    assert scope.cancelled_caught
+    assert storage.open == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("jobs", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), ("2", TypeError)])
+async def test_a_number_of_jobs_that_is_none_is_refused_before_anything_is_opened(
+    jobs: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match="jobs is "):
+        await report("nowhere", jobs=jobs)
+
+
+@pytest.mark.anyio
+async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Path) -> None:
+    for number in range(8):
+        await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(1_000_000)] * 24)
+    peaks = {}
+    for jobs in (1, 4):
+        tracemalloc.start()
+        assert (await report(tmp_path, jobs=jobs, sample=None)).read == 192
+        peaks[jobs] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peaks[1] < 24 << 20
+    assert peaks[4] < 4 * (24 << 20)
+
+
+INTERRUPTED = """
+import os, signal, sys
+import anyio
+from asyncrec_report import report
+
+def interrupt(done, total):
+    os.kill(os.getpid(), signal.SIGINT)
+
+try:
+    anyio.run(lambda: report(sys.argv[1], jobs=2, progress=interrupt))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_it_without_a_word(tmp_path: Path) -> None:
+    async def write() -> None:
+        for number in range(8):
+            await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(1000)] * 3000)
+
+    anyio.run(write)
+    command = [sys.executable, "-W", "error", "-c", INTERRUPTED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"interrupted\n", b"")
+
+
+def test_the_command_takes_the_number_and_writes_the_same_page(run: Callable[..., Any], data: Path) -> None:
+    pages = []
+    for jobs in (1, 3):
+        assert run("report", "data", "--jobs", jobs, "-o", "page.html").code == 0
+        pages.append(re.sub(r"<footer>.*", "", Path("page.html").read_text("utf-8")))
+    assert pages[0] == pages[1]
+    assert run("report", "data", "-j", "0", "-o", "none.html").code == 2
+    assert not os.path.exists("none.html")

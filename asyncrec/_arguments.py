@@ -21,12 +21,12 @@ def byte_count(value: Size | float, name: str) -> int:
     """The number of bytes that ``value`` means; ``name`` is the argument's, for messages.
 
     Raises:
-        ValueError: text that is no size, or a number with a fraction.
+        ValueError: text that is no size, or a number of bytes with a fraction.
         TypeError: neither a number nor text.
     """
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
-        if match is None:
+        if match is None or (match[2] is None and "." in match[1]):
             raise ArgumentValueError(f"{name}={value!r}: {_WRITE}")
         unit = (match[2] or " ").lower()
         factor: int = (1024 if unit.endswith("i") else 1000) ** _POWERS.index(unit[0])

@@ -38,7 +38,7 @@ ELSEWHERE = {
     },
     # What a plugin's own modules tell one another by; all but the signals are subclasses of the tree.
     "plugins/asyncrec-formats/asyncrec_formats/http_body.py": {"TooLargeError"},
-    "plugins/asyncrec-azure/asyncrec_azure/errors.py": {"BlocksGoneError"},
+    "plugins/asyncrec-azure/asyncrec_azure/errors.py": {"BlocksGoneError", "HeaderUnknownError"},
     "plugins/asyncrec-gcs/asyncrec_gcs/errors.py": {"SessionGoneError"},
     "plugins/asyncrec-s3/asyncrec_s3/errors.py": {"CompletingError", "InvalidPartError", "UploadGoneError"},
 }  # fmt: skip

@@ -35,7 +35,9 @@ def test_a_float_that_is_whole_is_a_size() -> None:
     assert byte_count(1e6, "x") == 10**6
 
 
-@pytest.mark.parametrize("value", ["", "x", "-1", "1 parsec", "64 M B", "1e6", "1.5", "1.5B", 1.5, True, None, b"64M", [1]])
+@pytest.mark.parametrize(
+    "value", ["", "x", "-1", "1 parsec", "64 M B", "1e6", "1.5", "1.5B", 1.5, True, None, b"64M", [1]]
+)
 def test_what_is_no_size_says_what_to_write(value: Any) -> None:
     with pytest.raises(ArgumentError, match=r"max_shard_bytes.*'64MiB'"):
         byte_count(value, "max_shard_bytes")

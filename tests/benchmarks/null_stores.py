@@ -150,7 +150,8 @@ class _Azure(_S3):
     def _take(self, what: str, key: str, size: int, headers: dict[str, str]) -> None:
         if what == "block":
             self.store.uploads.setdefault(key, _Object()).size += size
-            self._reply(201, [])
+            crc = headers.get("x-ms-content-crc64")
+            self._reply(201, [] if crc is None else [f"x-ms-content-crc64: {crc}"])
             return
         if what == "blocklist":
             size = self.store.uploads.pop(key).size

@@ -27,14 +27,18 @@ def test_a_file_that_is_missing_or_none_is_told_with_who_named_it(tmp_path: Path
         trusting(str(path), named_by="CA_VARIABLE", what="opening x")
 
 
+def test_a_context_is_a_clients_own_unless_it_is_to_be_shared() -> None:
+    assert trusting(None, named_by="ca_file", what="opening x") is not trusting(None, named_by="ca_file", what="x")
+
+
 def test_a_file_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "authorities.pem"
     shutil.copy(certifi.where(), path)
-    contexts = [trusting(str(path), named_by="ca_file", what="opening x") for _ in range(2)]
+    contexts = [trusting(str(path), named_by="ca_file", what="opening x", shared=True) for _ in range(2)]
     assert contexts[0] is contexts[1]
     (one,) = contexts[0].get_ca_certs(binary_form=True)[:1]
     path.write_text(ssl.DER_cert_to_PEM_cert(one))
-    fresh = trusting(str(path), named_by="ca_file", what="opening x")
+    fresh = trusting(str(path), named_by="ca_file", what="opening x", shared=True)
     assert fresh.get_ca_certs(binary_form=True) == [one]
     assert len(contexts[0].get_ca_certs()) > 1
 
@@ -43,9 +47,9 @@ def test_what_is_named_is_not_taken_for_the_machines_own(tmp_path: Path, monkeyp
     """Neither what a file or a variable names is taken for what another does."""
     path = tmp_path / "authorities.pem"
     shutil.copy(certifi.where(), path)
-    named = trusting(str(path), named_by="ca_file", what="opening x")
-    assert trusting(None, named_by="ca_file", what="opening x") is not named
+    named = trusting(str(path), named_by="ca_file", what="opening x", shared=True)
+    assert trusting(None, named_by="ca_file", what="opening x", shared=True) is not named
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
-    default = trusting(None, named_by="ca_file", what="opening x")
+    default = trusting(None, named_by="ca_file", what="opening x", shared=True)
     monkeypatch.delenv("SSL_CERT_FILE")
-    assert trusting(None, named_by="ca_file", what="opening x") is not default
+    assert trusting(None, named_by="ca_file", what="opening x", shared=True) is not default

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as SequenceOf
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -69,7 +71,7 @@ class BatchMaker:
         else:
             raise SchemaError(f"schema is a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
         self._sequences = any(isinstance(entry, Sequence) for entry in self.schema.features.values())
-        self._joined = frozenset(name for name, entry in self.schema.features.items() if _is_joined(entry))
+        self._joined = frozenset(_joined(self.schema))
 
     def batch(self, records: SequenceOf[bytes]) -> Any:
         """See `to_batch`."""
@@ -104,15 +106,18 @@ def _is_single(kind: Any) -> bool:
     return not (pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType))
 
 
-def _is_joined(entry: Entry) -> bool:
-    """Whether its values are bytes or text that become an array as they are."""
-    return isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str")
+def _joined(schema: Schema) -> Iterator[str]:
+    """Yield the features whose values are bytes or text that become an array as they are, and nothing else."""
+    readers = Counter(chain.from_iterable(entry.stored(name) for name, entry in schema.features.items()))
+    for name, entry in schema.features.items():
+        if isinstance(entry, FixedLen | VarLen) and entry.dtype in ("bytes", "str") and readers[name] == 1:
+            yield name
 
 
 def _column(name: str, entry: Entry, columns: Mapping[str, Column], wanted: Any) -> Array:
     if isinstance(entry, VarLen):
         return _cast(name, _var_len(name, entry, columns[name], single=_is_single(wanted)), wanted)
-    if isinstance(entry, FixedLen) and _is_joined(entry):
+    if isinstance(entry, FixedLen) and isinstance(columns[name].flat, JoinedBytes):
         _, flat, counts = columns[name]
         if (counts == math.prod(entry.shape)).all():
             return _cast(name, _fixed(_strings(flat, entry.dtype), len(counts), entry.shape), wanted)
@@ -123,7 +128,7 @@ def _column(name: str, entry: Entry, columns: Mapping[str, Column], wanted: Any)
 
 def _var_len(name: str, entry: VarLen, column: Column, *, single: bool) -> Array:
     _, flat, counts = column
-    if entry.dtype in ("bytes", "str"):
+    if isinstance(flat, JoinedBytes):
         values = _strings(flat, entry.dtype)
     else:
         values = _values(entry.stack(name, {name: column}).values, entry.dtype)

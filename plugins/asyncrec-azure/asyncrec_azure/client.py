@@ -77,7 +77,7 @@ def _secrets(access: Access) -> Iterator[str]:
 
 def _prepare(access: Access) -> tuple[ssl.SSLContext, Any]:
     """Read the authorities, and make what tokens come from. It reads files, and imports."""
-    context = trusting(access.ca_file, named_by="ca_file", what="opening a client for Azure")
+    context = trusting(access.ca_file, named_by="ca_file", what="opening a client for Azure", shared=True)
     if not access.identity:
         return context, None
     from azure.identity.aio import DefaultAzureCredential

@@ -51,7 +51,7 @@ class Container:
     Attributes:
         slots: one for each block that is copied and on its way: what bounds the memory of all sinks together.
         tasks: those that send blocks.
-        has_crc64: whether asyncrec can make a CRC-64, and no answer has said that the store knows none.
+        has_crc64: whether asyncrec can make a CRC-64, and every answer has shown that the store compares it.
     """
 
     def __init__(self, client: Client, options: Options, tasks: TaskScope, policy: RetryPolicy = DEFAULT) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 from azure.core import MatchConditions
@@ -23,8 +23,6 @@ from .container import Container
 from .errors import Condition, HeaderUnknownError
 
 __all__ = ["MOST_BLOCKS", "Upload"]
-
-T = TypeVar("T")
 
 # https://learn.microsoft.com/azure/storage/blobs/scalability-targets
 MOST_BLOCKS = 50_000
@@ -81,20 +79,22 @@ class Upload:
 
     async def put(self, data: Buffer, metadata: Mapping[str, str]) -> Mapping[str, Any]:
         """Publish an object that was not sent in blocks, in one request."""
+        what = f"{self._shown}: writing"
+        headers = await _header(_md5, data, self._container.threads)
         body = bytes(data)
 
-        async def request(checksum: dict[str, str]) -> Mapping[str, Any]:
+        async def request() -> Mapping[str, Any]:
             answer: Mapping[str, Any] = await self.blob.upload_blob(
                 body,
                 length=len(body),
                 metadata=dict(metadata),
-                headers=checksum,
+                headers=headers,
                 # With a condition of its own the SDK adds none.
                 **(self._conditions or {"overwrite": True}),
             )
             return answer
 
-        return await self._send(request, body, f"{self._shown}: writing", condition=self.condition)
+        return await self._container.repeat(request, what, condition=self.condition)
 
     async def commit(self, metadata: Mapping[str, str]) -> Mapping[str, Any]:
         """Publish the blocks. Repeated after a lost answer it does no harm: committed blocks are found again."""
@@ -111,38 +111,40 @@ class Upload:
         """Name a block. Azure wants names of one length for all blocks of an object, whoever sends them."""
         return f"{self.id}-{number:05}"
 
-    async def _send(
-        self,
-        request: Callable[[dict[str, str]], Awaitable[T]],
-        data: Buffer,
-        what: str,
-        *,
-        condition: Condition = "",
-    ) -> T:
-        """Send what carries ``data`` with its checksum: a CRC-64, or an MD5 where none can be made, or compared."""
-        container = self._container
-        if container.has_crc64:
-            headers = await _header(_crc64, data, container.threads)
-            try:
-                return await container.repeat(partial(request, headers), what, condition=condition)
-            except HeaderUnknownError:
-                container.has_crc64 = False
-        headers = await _header(_md5, data, container.threads)
-        return await container.repeat(partial(request, headers), what, condition=condition)
-
     async def _stage(self, number: int, part: memoryview) -> None:
         reusable = False
         try:
-
-            async def request(checksum: dict[str, str]) -> object:
-                body: Any = SlicedBody(part)
-                return await self.blob.stage_block(self._block(number), body, length=len(part), headers=checksum)
-
-            await self._send(request, part, f"{self._shown}: writing block {number:,}")
+            what = f"{self._shown}: writing block {number:,}"
+            compared = self._container.has_crc64 and await self._stage_with_crc64(number, part, what)
+            if not compared:
+                headers = await _header(_md5, part, self._container.threads)
+                await self._container.repeat(partial(self._stage_once, number, part, headers), what)
             reusable = True
             self._staged += 1
         finally:
             self._container.buffers.give(part, reusable=reusable)
+
+    async def _stage_with_crc64(self, number: int, part: memoryview, what: str) -> bool:
+        """Send a block with its CRC-64; tells whether the store has compared it. If not, none is sent from then on.
+
+        A store that knows it answers with the one of what it has got.
+        """
+        headers = await _header(_crc64, part, self._container.threads)
+        try:
+            answer = await self._container.repeat(partial(self._stage_once, number, part, headers), what)
+        except HeaderUnknownError:
+            answer = {}
+        compared = answer.get("content_crc64") is not None
+        if not compared:
+            self._container.has_crc64 = False
+        return compared
+
+    async def _stage_once(self, number: int, part: memoryview, headers: Mapping[str, str]) -> Mapping[str, Any]:
+        body: Any = SlicedBody(part)
+        answer: Mapping[str, Any] = await self.blob.stage_block(
+            self._block(number), body, length=len(part), headers=dict(headers)
+        )
+        return answer
 
 
 async def _header(

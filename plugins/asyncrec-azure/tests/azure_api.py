@@ -61,7 +61,7 @@ class FakeAzure(Server):
         signature: the ``sig`` that every address has; `None`: none is asked for.
         page_size: how many blobs a page of a listing has at the most.
         knows_start: whether a listing can begin in the middle.
-        knows_crc64: whether a body may come with one in place of an MD5.
+        crc64: of a block, in place of its MD5: the store ``"compares"`` it, ``"refuses"`` it, or ``"ignores"`` it.
     """
 
     def reset(self) -> None:
@@ -72,7 +72,7 @@ class FakeAzure(Server):
         self.signature: str | None = None
         self.page_size = 5_000
         self.knows_start = True
-        self.knows_crc64 = True
+        self.crc64 = "compares"
         self._version = 0x8DC000000000000
 
     @property
@@ -145,7 +145,8 @@ class FakeAzure(Server):
                 raise Refusal(400, "InvalidBlobOrBlock: The specified blob or block content is invalid.")
             base64.b64decode(query["blockid"], validate=True)
             self.staged.setdefault(name, {})[query["blockid"]] = body
-            return web.Response(status=201)
+            crc = request.headers.get("x-ms-content-crc64") if self.crc64 == "compares" else None
+            return web.Response(status=201, headers={} if crc is None else {"x-ms-content-crc64": crc})
         if request.headers.get("If-None-Match") == "*" and name in self.blobs:
             raise Refusal(409, "BlobAlreadyExists: The specified blob already exists.")
         metadata = {
@@ -167,13 +168,17 @@ class FakeAzure(Server):
 
     def _compare(self, request: web.BaseRequest, body: bytes) -> None:
         md5, crc = request.headers.get("Content-MD5"), request.headers.get("x-ms-content-crc64")
-        if crc is not None and not self.knows_crc64:
+        if crc is not None and self.crc64 == "refuses":
             raise Refusal(500, "FeatureNotSupported: x-ms-content-crc64 header or parameter is not supported")
         if (md5 is None) == (crc is None):
             raise Refusal(400, "MissingRequiredHeader: an MD5 or a CRC64, and not both")
         if md5 is not None and md5 != base64.b64encode(hashlib.md5(body).digest()).decode():
             raise Refusal(400, "Md5Mismatch: The MD5 value specified in the request did not match.")
-        if crc is not None and crc != base64.b64encode((crc64nvme(body) or 0).to_bytes(8, "little")).decode():
+        if (
+            crc is not None
+            and self.crc64 == "compares"
+            and crc != base64.b64encode((crc64nvme(body) or 0).to_bytes(8, "little")).decode()
+        ):
             raise Refusal(400, "Crc64Mismatch: The CRC64 value specified in the request did not match.")
 
     def _read(self, request: web.BaseRequest, blob: Blob) -> web.Response:

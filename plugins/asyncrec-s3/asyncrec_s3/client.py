@@ -22,6 +22,7 @@ import anyio.to_thread
 import botocore
 import sniffio
 from aiobotocore.config import AioConfig
+from aiobotocore.httpxsession import HttpxSession
 from botocore.handlers import add_expect_header
 
 from asyncrec.errors import StorageError
@@ -33,7 +34,7 @@ from .dates import parse_date
 from .errors import translate
 from .known import Known
 from .redaction import quieten, remember
-from .tls import AsyncioSession, TrioSession
+from .tls import SharingSession
 
 if TYPE_CHECKING:
     from .options import ClientOptions
@@ -129,7 +130,7 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
         name, path = "AWS_CA_BUNDLE, or ca_bundle of the SDK's configuration", session.get_config_variable("ca_bundle")
     if not isinstance(path, str):
         return
-    trusting(path, named_by=name, what="opening a client for S3")
+    trusting(path, named_by=name, what="opening a client for S3", shared=True)
 
 
 async def _make(options: ClientOptions, backend: str) -> Any:
@@ -146,7 +147,7 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     if options.addressing_style != "auto":
         s3["addressing_style"] = options.addressing_style
     config = AioConfig(
-        http_session_cls=AsyncioSession if backend == "asyncio" else TrioSession,
+        http_session_cls=SharingSession if backend == "asyncio" else HttpxSession,
         signature_version=botocore.UNSIGNED if options.anonymous else None,
         connect_timeout=options.connect_timeout,
         read_timeout=options.read_timeout,

@@ -9,7 +9,8 @@ from typing import Any
 
 import certifi
 import pytest
-from asyncrec_s3.tls import AsyncioSession, TrioSession
+from aiobotocore.httpxsession import HttpxSession
+from asyncrec_s3.tls import SharingSession
 
 
 def _context(session: Any) -> ssl.SSLContext:
@@ -19,33 +20,35 @@ def _context(session: Any) -> ssl.SSLContext:
     return context
 
 
-@pytest.mark.parametrize("kind", [AsyncioSession, TrioSession])
-def test_clients_that_trust_the_same_share_it(kind: Any) -> None:
-    context = _context(kind())
-    assert context is _context(kind(max_pool_connections=3))
+def test_clients_that_trust_the_same_share_it() -> None:
+    context = _context(SharingSession())
+    assert context is _context(SharingSession(max_pool_connections=3))
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.get_ca_certs()
 
 
-@pytest.mark.parametrize("kind", [AsyncioSession, TrioSession])
-def test_a_file_of_authorities_is_read_again_only_when_it_has_changed(kind: Any, tmp_path: Path) -> None:
+def test_clients_on_trio_have_each_their_own() -> None:
+    """httpx changes it."""
+    assert _context(HttpxSession()) is not _context(HttpxSession())
+
+
+def test_a_file_of_authorities_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "authorities.pem"
     shutil.copy(certifi.where(), path)
-    before = _context(kind(verify=str(path)))
-    assert before is _context(kind(verify=str(path)))
-    assert before is not _context(kind())
+    before = _context(SharingSession(verify=str(path)))
+    assert before is _context(SharingSession(verify=str(path)))
+    assert before is not _context(SharingSession())
     one = before.get_ca_certs(binary_form=True)[0]
     path.write_text(ssl.DER_cert_to_PEM_cert(one))
-    assert _context(kind(verify=str(path))).get_ca_certs(binary_form=True) == [one]
+    assert _context(SharingSession(verify=str(path))).get_ca_certs(binary_form=True) == [one]
 
 
-@pytest.mark.parametrize("kind", [AsyncioSession, TrioSession])
 @pytest.mark.parametrize(
     "own", [{"verify": False}, {"proxies": {"https": "http://127.0.0.1:1"}}, {"client_cert": "mine.pem"}]
 )
-def test_a_client_with_a_proxy_a_certificate_or_no_check_has_its_own(kind: Any, own: dict[str, Any]) -> None:
+def test_a_client_with_a_proxy_a_certificate_or_no_check_has_its_own(own: dict[str, Any]) -> None:
     """The SDK adds to it, or checks nothing, and the others are to know nothing of that."""
-    shared = _context(kind())
-    assert _context(kind(**own)) is not shared
-    assert _context(kind()) is shared
+    shared = _context(SharingSession())
+    assert _context(SharingSession(**own)) is not shared
+    assert _context(SharingSession()) is shared
     assert shared.verify_mode is ssl.CERT_REQUIRED

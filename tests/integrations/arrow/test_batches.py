@@ -273,3 +273,12 @@ def test_a_tensor_of_text_comes_back() -> None:
     batch = to_batch(records, schema)
     assert batch.column("t").to_pylist() == [{"values": ["a", "b"], "shape": [2, 1]}, {"values": ["c"], "shape": [1]}]
     assert to_batch(to_records(batch), schema).equals(batch)
+
+
+@pytest.mark.parametrize("dense", [VarLen("bytes"), FixedLen((2,), "bytes")])
+def test_a_feature_of_bytes_may_be_read_by_two_entries(dense: VarLen | FixedLen) -> None:
+    schema = Schema({"val": dense, "sparse": Sparse("bytes", (5,), ("at",), "val")})
+    records = [encode_example({"val": [b"x", b"yy"], "at": [1, 3]}), encode_example({"val": [b"", b"z"], "at": [0, 4]})]
+    batch = to_batch(records, schema)
+    assert batch["val"].to_pylist() == [[b"x", b"yy"], [b"", b"z"]]
+    assert [row["values"] for row in batch["sparse"].to_pylist()] == [[b"x", b"yy"], [b"", b"z"]]

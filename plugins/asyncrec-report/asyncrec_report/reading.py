@@ -118,7 +118,7 @@ async def read_parts(
     With several ``jobs`` so many parts are read side by side, each up to two blocks ahead, and hold `_AHEAD_BYTES`
     together, whatever ``jobs`` is, and one block of the part whose turn it is: that one is read on also where there is
     no room, so that it ends. A part in which there is damage, or a record larger than `_AHEAD_RECORD`, is read up to
-    there, and then waits for its turn and is read again.
+    there, and then waits for its turn and is read again. Indexes, by which stretches are found, are not in that room.
 
     Raises:
         StorageError: a store failed: that of the first part of which it did.

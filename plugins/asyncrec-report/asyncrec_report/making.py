@@ -82,9 +82,10 @@ async def report(
     Args:
         sample: records read at most; `None` reads all.
         class_feature: whose values are the classes; otherwise a feature named "label", "class", "category", ...
-        jobs: shards that are read at once, some 4 MiB ahead each, while records are counted in another thread; as many
-            as this process may use processors, and of a store that is far away 8 at least. The page is the same,
-            whatever the number.
+        jobs: shards that are read at once, while records are counted in another thread; as many as this process may use
+            processors, and of a store that is far away 8 at least. What all of them have read ahead shares some 256
+            MiB, and a record larger than 4 MiB waits for its turn to be read, as do damaged places. The page is the
+            same, whatever the number.
         progress: called with the records read, and how many it will be (`None` where that is not known).
 
     Raises:

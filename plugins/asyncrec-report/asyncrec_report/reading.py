@@ -1,17 +1,18 @@
 """`read_parts` reads shards for a report, several at once, and hands on what they hold in order.
 
-A shard is read, decompressed and checked in a task of its own, a block or two ahead of who counts. What is handed on
-(which blocks, where each ends, what is said of a shard behind its last) depends on the shards alone: not on how many of
-them are read at once, nor on the clock.
+A shard is read, decompressed and checked in a task of its own, a block or two ahead of who counts, as far as there is
+room: all of them share one, which does not grow with their number. What is handed on (which blocks, where each ends,
+what is said of a shard behind its last) depends on the shards alone: not on how many of them are read at once, nor on
+the clock.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import anyio
 
@@ -34,6 +35,18 @@ MOST_FAULTS = 100
 # A block is full with so many records, or bytes: enough that what is done once for each costs little.
 _BLOCK_RECORDS = 2048
 _BLOCK_BYTES = 2 << 20
+# What all parts hold together that are read side by side: as much as one record may have by itself.
+_AHEAD_BYTES = 256 << 20
+# A larger record is not read ahead of its turn. Without such a limit any part may come upon one of 256 MiB, and how
+# large it is is known when it is there.
+_AHEAD_RECORD = 4 << 20
+# What a reader gives at once is at most 4 MiB decompressed and one record more.
+_BATCH_BYTES = (4 << 20) + _AHEAD_RECORD
+# Of a record there are its bytes, and once more as much in columns: strings and floats are as long there as they are
+# stored. Integers may be eight times as long, but are seldom most of a record.
+_TIMES = 2
+# Of a record without a byte: the object, and its place in lists.
+_RECORD_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,34 +113,38 @@ async def read_parts(
 ) -> None:
     """Await ``take`` for each block, and call ``end`` behind the last one of a part, all in the order of the parts.
 
-    Where ``end`` returns false, no later part is taken. Of up to ``jobs`` parts there is one block to be taken, and
-    another being made.
+    Where ``end`` returns false, no later part is taken.
+
+    With several ``jobs`` so many parts are read side by side, each up to two blocks ahead, and hold `_AHEAD_BYTES`
+    together, whatever ``jobs`` is, and one block of the part whose turn it is: that one is read on also where there is
+    no room, so that it ends. A part in which there is damage, or a record larger than `_AHEAD_RECORD`, is read up to
+    there, and then waits for its turn and is read again. Indexes, by which stretches are found, are not in that room.
 
     Raises:
         StorageError: a store failed: that of the first part of which it did.
     """
     if jobs == 1:
         for part in parts:
-
-            async def take_now(block: Block, part: Part = part) -> None:
-                await take(part, block)
-
-            if not end(part, await _read_part(selection, part, take_now)):
+            if not end(part, await _read_part(selection, part, _InTurn(part, take))):
                 return
         return
     coming = iter(parts)
     ahead: deque[_Ahead] = deque()
+    room = _Room(_AHEAD_BYTES)
     async with TaskScope() as scope:
         try:
             while True:
                 for part in islice(coming, jobs - len(ahead)):
-                    ahead.append(_Ahead(selection, part))
+                    ahead.append(_Ahead(selection, part, room))
                     scope.start_soon(ahead[-1].run)
                 if not ahead:
                     return
                 first = ahead[0]
+                first.begin_turn()
                 async for block in first.blocks:
                     await take(first.part, block)
+                    first.counted(block)
+                    del block  # before the next one comes
                 if not end(first.part, first.result()):
                     break
                 ahead.popleft().blocks.close()
@@ -137,23 +154,116 @@ async def read_parts(
                 each.blocks.close()
 
 
-class _Ahead:
-    """A part that is read by a task of its own, which waits when a block of it is to be taken."""
+class _InTurn:
+    """How a part is read, and its blocks are handed on: one after the other.
 
-    def __init__(self, selection: Selection, part: Part) -> None:
+    Attributes:
+        options: to read it with.
+    """
+
+    options: dict[str, Any]
+    _SALVAGE: ClassVar[dict[str, Any]] = {"on_corrupt": "skip"}
+
+    def __init__(self, part: Part, take: Take) -> None:
         self.part = part
-        self._selection = selection
+        self.options = self._SALVAGE
+        self._take = take
+
+    async def pull(self, batches: AsyncIterator[list[bytes]]) -> list[bytes]:
+        """The next records; none at the end."""
+        return await anext(batches, [])
+
+    async def give(self, records: list[bytes], first: int | None) -> None:
+        await self._take(self.part, await _block(records, first))
+
+    def stretch_ends(self) -> None:
+        """Note that of what was pulled nothing more is given."""
+
+
+class _Ahead(_InTurn):
+    """A part that is read by a task of its own, which waits when a block of it is to be taken, or there is no room."""
+
+    _CAREFUL: ClassVar[dict[str, Any]] = {"on_corrupt": "raise", "max_record_bytes": _AHEAD_RECORD}
+
+    def __init__(self, selection: Selection, part: Part, room: _Room) -> None:
         self._send, self.blocks = anyio.create_memory_object_stream[Block](1)
+        super().__init__(part, self._send_on)
+        self._selection = selection
+        self._room = room
+        self._turn = anyio.Event()
+        self._pulled = 0  # bytes of room: of what was pulled, and is not given yet
+        self._given = 0  # of what is given, and not counted yet
+        self._records = 0  # that were given
+        self._again = 0  # of these are still to come again
         self._read: PartRead | None = None
         self._error: Exception | None = None
 
+    @property
+    def must_go_on(self) -> bool:
+        """Whether everybody waits for it."""
+        return self._turn.is_set() and not self._given
+
     async def run(self) -> None:
         try:
-            self._read = await _read_part(self._selection, self.part, self._send.send)
+            self._read = await self._whole()
         except Exception as error:
             self._error = error
         finally:
             self._send.close()
+
+    async def _whole(self) -> PartRead:
+        self.options = self._CAREFUL
+        try:
+            return await _read_part(self._selection, self.part, self)
+        except FormatError as error:
+            error.__traceback__ = error.__cause__ = error.__context__ = None  # whose frames keep records
+            self.stretch_ends()
+        await self._turn.wait()
+        self.options = self._SALVAGE
+        self._again = self._records
+        return await _read_part(self._selection, self.part, self)
+
+    async def pull(self, batches: AsyncIterator[list[bytes]]) -> list[bytes]:
+        taken = _TIMES * _BATCH_BYTES
+        await self._room.take(self, taken)
+        size = 0
+        try:
+            batch = await super().pull(batches)
+            size = _room_of(batch)
+            return batch
+        finally:
+            self._pulled += size
+            self._room.give(taken - size)
+
+    async def give(self, records: list[bytes], first: int | None) -> None:
+        again = min(self._again, len(records))
+        if again:
+            self._again -= again
+            size = _room_of(records[:again])
+            self._pulled -= size
+            self._room.give(size)
+            records, first = records[again:], None if first is None else first + again
+        if records:
+            self._records += len(records)
+            size = _room_of(records)
+            self._pulled -= size
+            self._given += size
+            await super().give(records, first)
+
+    def stretch_ends(self) -> None:
+        self._room.give(self._pulled)
+        self._pulled = 0
+
+    def begin_turn(self) -> None:
+        """Note that its blocks are taken now."""
+        self._turn.set()
+        self._room.give(0)
+
+    def counted(self, block: Block) -> None:
+        """Note that a block is no longer held."""
+        size = _room_of(block.records)
+        self._given -= size
+        self._room.give(size)
 
     def result(self) -> PartRead:
         """What is known; for whoever took the last block."""
@@ -162,23 +272,59 @@ class _Ahead:
         assert self._read is not None, "its last block comes before its end"
         return self._read
 
+    async def _send_on(self, part: Part, block: Block) -> None:
+        await self._send.send(block)
 
-Give: TypeAlias = Callable[[Block], Awaitable[None]]
+
+class _Room:
+    """Bytes that parts hold together. Who asks first is let in first, and at once whoever must go on.
+
+    Attributes:
+        used: bytes held now.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.used = 0
+        self._limit = limit
+        self._waiting: list[tuple[_Ahead, int, anyio.Event]] = []
+
+    async def take(self, part: _Ahead, size: int) -> None:
+        """Wait until so many may be held, or nothing is, and hold them. Cancelled, it is of no more use."""
+        granted = anyio.Event()
+        self._waiting.append((part, size, granted))
+        self.give(0)
+        await granted.wait()
+
+    def give(self, size: int) -> None:
+        """Hold so many less, and let in who can be."""
+        self.used -= size
+        waiting, self._waiting = self._waiting, []
+        for part, wanted, granted in waiting:
+            fits = not self.used or self.used + wanted <= self._limit
+            if part.must_go_on or (fits and not self._waiting):
+                self.used += wanted
+                granted.set()
+            else:
+                self._waiting.append((part, wanted, granted))
 
 
-async def _read_part(selection: Selection, part: Part, give: Give) -> PartRead:
+def _room_of(records: Sequence[bytes]) -> int:
+    return _TIMES * sum(map(len, records)) + _RECORD_BYTES * len(records)
+
+
+async def _read_part(selection: Selection, part: Part, way: _InTurn) -> PartRead:
     read = PartRead()
     if part.stretches is None:
-        await _read(selection, part, read, give, first=0, index=None, most=part.most)
+        await _read(selection, part, read, way, first=0, index=None, most=part.most)
         return read
     index = await _index_of(selection, part.shard)
     if index is None:
         read.from_beginning = True
-        await _read(selection, part, read, give, first=0, index=None, most=part.most)
+        await _read(selection, part, read, way, first=0, index=None, most=part.most)
         return read
     for first, count in part.stretches:
         if not read.missing:
-            await _read(selection, part, read, give, first=first, index=index, most=count)
+            await _read(selection, part, read, way, first=first, index=index, most=count)
     return read
 
 
@@ -192,45 +338,55 @@ async def _read(
     selection: Selection,
     part: Part,
     read: PartRead,
-    give: Give,
+    way: _InTurn,
     *,
     first: int,
     index: RecordIndex | None,
     most: int | None,
 ) -> None:
-    """Hand on up to ``most`` records of up to the part's room of bytes, but one at least."""
+    """Hand on up to ``most`` records of up to the part's room of bytes, but one at least.
+
+    Raises:
+        FormatError: there is damage, and by the options of the ``way`` that ends it.
+    """
     path = part.shard.display_path
     collected = _Collected(first)
     try:
-        async with open_shard(selection, part.shard, first=first, index=index, on_corrupt="skip") as reader:
+        async with open_shard(selection, part.shard, first=first, index=index, **way.options) as reader:
             try:
                 read.compression = reader.compression
                 read.ended = True
-                async for batch in reader.batches():
+                batches = reader.batches()
+                while batch := await way.pull(batches):
                     records = batch if most is None else batch[: most - collected.taken]
                     if part.room is not None:
                         records = _within(records, part.room - collected.size) or records[: not collected.taken]
-                    for some in collected.add(records, known=not reader.damage):
-                        await give(await _block(*some))
+                    await _give(way, collected.add(records, known=not reader.damage))
                     if len(records) < len(batch) or collected.taken == most:
                         read.ended = False
                         break
-                for some in collected.rest():
-                    await give(await _block(*some))
+                    del batch, records  # before the next ones come
+                await _give(way, collected.rest())
             finally:
                 read.read += collected.taken
                 read.payload += collected.size
                 _note(read, path, reader.damage)
-    except FormatError as error:  # salvage gives up, too
-        for some in collected.rest():
-            await give(await _block(*some))
+    except FormatError as error:
+        if way.options["on_corrupt"] == "raise":
+            raise
+        await _give(way, collected.rest())  # salvage gives up, too
         message = "; ".join([str(error.args[0]), *getattr(error, "__notes__", ())])
         read.faults.append(Fault(path, message))
     except ObjectNotFoundError:
-        for some in collected.rest():
-            await give(await _block(*some))
+        await _give(way, collected.rest())
         read.missing = True
         read.faults.append(Fault(path, "is not there"))
+    way.stretch_ends()
+
+
+async def _give(way: _InTurn, blocks: Iterable[tuple[list[bytes], int | None]]) -> None:
+    for records, first in blocks:
+        await way.give(records, first)
 
 
 async def _block(records: list[bytes], first: int | None) -> Block:

@@ -221,6 +221,74 @@ async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Pat
     assert peaks[4] < 4 * (24 << 20)
 
 
+async def peak(path: Path, jobs: int, reads: int) -> int:
+    """The most bytes that were alive at once, of Python's, while a report was made."""
+    tracemalloc.start()
+    try:
+        assert (await report(path, jobs=jobs, sample=None)).read == reads
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("small", [0, 3000])
+async def test_large_records_are_not_held_by_every_job(tmp_path: Path, compression: Any, small: int) -> None:
+    size = 24 << 20
+    for number in range(8):
+        records = [*[bytes(100)] * small, *[bytes([number]) * size] * 2]
+        await asyncrec.write_records(tmp_path / f"{number}.tfrecord", records, compression=compression)
+    alone = await peak(tmp_path, 1, 8 * (small + 2))
+    assert await peak(tmp_path, 8, 8 * (small + 2)) < alone + 2 * size
+
+
+@pytest.mark.anyio
+async def test_what_all_jobs_hold_does_not_grow_with_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec_report.reading._AHEAD_BYTES", 24 << 20)
+    for number in range(16):
+        await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(3 << 20)] * 6)
+    alone = await peak(tmp_path, 1, 96)
+    for jobs in (2, 8, 16):
+        assert await peak(tmp_path, jobs, 96) < alone + (32 << 20)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("room", [1, 100, 20_000])
+async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec_report.reading._AHEAD_BYTES", room)
+    monkeypatch.setattr("asyncrec_report.reading._BATCH_BYTES", 500)
+    monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
+    storage = await written(rows(300), max_shard_records=40)
+    with anyio.fail_after(60):
+        assert (await one_page("pages", storage, sample=None)).read == 300
+        assert (await one_page("pages", storage, sample=90)).read == 90
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+async def test_a_part_that_is_read_again_in_its_turn_hands_on_each_record_once(
+    compression: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec_report.reading._Ahead._CAREFUL", {"on_corrupt": "raise", "max_record_bytes": 900})
+    monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 4)
+    storage = MemoryStorage()
+    for number in range(6):
+        records = [asyncrec.encode_example({"n": n, "body": bytes(n * 100 % (1100 + number))}) for n in range(40)]
+        await asyncrec.write_records(f"d/{number}.tfrecord", records, compression=compression, storage=storage)
+    content = await storage.get("d/4.tfrecord")
+    await change(storage, "d/4.tfrecord", len(content) // 2)
+    await storage.put("d/5.tfrecord", (await storage.get("d/5.tfrecord"))[:-7])
+    found = await one_page("d", storage, sample=None)
+    assert 160 < found.read < 240
+    assert found.faults
+    assert (await one_page("d", storage, sample=50)).read < 60
+
+
 INTERRUPTED = """
 import os, signal, sys
 import anyio

@@ -279,7 +279,8 @@ def test_the_folder_that_is_told_is_the_path_without_its_last_name(path: str, fo
 
 @pytest.mark.parametrize("root", ["memory://", "memory:///", "/", "//", "file:///", "file:/"])
 async def test_a_root_without_shards_is_told_to_be_that(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalStorage, "list_objects", lambda self, prefix: MemoryStorage().list_objects())  # not the whole disk
+    # The whole disk is not walked.
+    monkeypatch.setattr(LocalStorage, "list_objects", lambda self, prefix: MemoryStorage().list_objects())
     with pytest.raises(asyncrec.ObjectNotFoundError, match=r"no shard matches shard_suffix='no-such-\*'"):
         await batches_of(asyncrec.InterleaveSampler(root, bytes, shard_suffix="no-such-*"))
 

@@ -140,11 +140,14 @@ class Storage(ABC):
         read_ahead: bytes a reader should keep on their way while it works on the last ones. 0 where a read costs
             no waiting to speak of (local files, memory).
         flush_level: what `ByteSink.flush` reaches: ``"spooled"`` where it survives the process, else ``"buffered"``.
+        lists_by_pages: whether the beginning of a listing costs little, whatever lies behind it. Where it is false
+            nothing is listed only to explain an error.
     """
 
     root: str
     read_ahead: int = 0
     flush_level: str = "buffered"
+    lists_by_pages: bool = True
 
     @abstractmethod
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:

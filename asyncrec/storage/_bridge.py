@@ -50,6 +50,7 @@ class BridgedStorage(Storage):
         self.root = self._inner.root
         self.read_ahead = self._inner.read_ahead
         self.flush_level = self._inner.flush_level
+        self.lists_by_pages = self._inner.lists_by_pages
         return self
 
     async def __aexit__(

@@ -40,6 +40,7 @@ class PrefixedStorage(Storage):
         self.root = join(storage.root, self._prefix.rstrip("/"))
         self.read_ahead = storage.read_ahead
         self.flush_level = storage.flush_level
+        self.lists_by_pages = storage.lists_by_pages
 
     @property
     def storage(self) -> Storage:

@@ -65,6 +65,7 @@ class _Around(Storage):
         self.root = storage.root
         self.read_ahead = storage.read_ahead
         self.flush_level = storage.flush_level
+        self.lists_by_pages = storage.lists_by_pages
 
     @abstractmethod
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:

@@ -35,6 +35,7 @@ class ChecksummedStorage(ReadOnlyStorage):
         self.root = storage.root
         self.read_ahead = storage.read_ahead
         self.flush_level = storage.flush_level
+        self.lists_by_pages = storage.lists_by_pages
         self.crc32c = 0
         self.position = 0
         self.info: ObjectInfo | None = None

@@ -5,14 +5,18 @@ from __future__ import annotations
 import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 
 import asyncrec
 from asyncrec import blocking
-from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
-from asyncrec.storage import ObjectInfo
+from asyncrec.errors import ObjectNotFoundError, StoragePermissionError, TransientStorageError
+from asyncrec.storage import ObjectInfo, retrying
 from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -99,3 +103,49 @@ async def test_a_file_of_that_name_is_read_and_nothing_is_listed() -> None:
 async def test_a_store_that_does_not_list_leaves_the_error_as_it_was() -> None:
     with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
         await asyncrec.read_records("pages", storage=ListedStorage(refuses=True))
+
+
+async def test_a_store_that_does_not_list_by_pages_is_not_asked_for_a_listing() -> None:
+    storage = ListedStorage()
+    await begin(storage, "pages")
+    storage.asked.clear()
+    storage.lists_by_pages = False
+    with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+        await asyncrec.read_records("pages", storage=storage)
+    assert storage.asked == []
+
+
+class TestAStoreThatIsSlow:
+    """The error waits for no more than two seconds for what would explain it."""
+
+    @pytest.fixture(params=["asyncio", "trio"])
+    def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
+        """Both loops, with a clock that jumps."""
+        return virtual_backend(request.param)
+
+    async def test_a_store_that_throttles_is_not_tried_again_for_long(self) -> None:
+        class Throttles(MemoryStorage):
+            async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+                async def ask() -> None:
+                    raise TransientStorageError("503 Slow Down")
+
+                await retrying(ask, what="listing")
+                yield await self.head(prefix)
+
+        with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+            await asyncrec.read_records("pages", storage=Throttles())
+        assert anyio.current_time() <= 2
+
+    async def test_a_listing_that_does_not_answer_is_not_waited_for(self) -> None:
+        storage = ListedStorage()
+        await begin(storage, "pages")
+        began = anyio.current_time()
+        with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+            await asyncrec.read_records("pages", storage=FlakyStorage(storage, {1: Fault("hang")}))
+        assert anyio.current_time() - began == pytest.approx(2)
+
+    async def test_what_comes_within_two_seconds_is_told(self) -> None:
+        storage = ListedStorage()
+        await begin(storage, "pages")
+        with pytest.raises(ObjectNotFoundError, match=INSTEAD):
+            await asyncrec.read_records("pages", storage=SlowStorage(storage, latency=1.5))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import logging
 import random
+import re
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec._sampling.interleave_sampler.shard_folder import folder_of
+from asyncrec.storage import ObjectInfo
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import SlowStorage
 
@@ -237,6 +242,60 @@ async def test_the_path_of_a_data_set_in_a_store_is_told_from_a_folder() -> None
         await writer.write(b"1:1")
     with pytest.raises(asyncrec.ObjectNotFoundError, match="give 'crawl' and shard_suffix"):
         await batches_of(asyncrec.InterleaveSampler("crawl/pages", bytes, storage=storage))
+
+
+@pytest.mark.parametrize("name", ["c d", "c[1]", "it's"])
+async def test_the_folder_of_a_data_set_and_its_suffix_can_be_given_as_they_are_told(name: str, tmp_path: Path) -> None:
+    """Of a `file:` URL the folder is one too, still escaped; the suffix is a pattern for the name itself."""
+    path = tmp_path / "a b" / name
+    path.parent.mkdir()
+    await asyncrec.write_records(f"{path}-00000-of-00001.tfrecord", [b"1:1"])
+    with pytest.raises(asyncrec.ObjectNotFoundError, match="is a data set") as caught:
+        await batches_of(asyncrec.InterleaveSampler(path.as_uri(), bytes))
+    told = re.search(r"give (\S+) and shard_suffix=(.+\.tfrecord['\"]); ", str(caught.value))
+    assert told is not None
+    folder, suffix = map(ast.literal_eval, told.groups())
+    assert folder == path.parent.as_uri()
+    assert await batches_of(asyncrec.InterleaveSampler(folder, bytes, shard_suffix=suffix, num_repeat=1)) == [[b"1:1"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("crawl", "."),
+        ("/crawl", "/"),
+        ("a/crawl", "a"),
+        ("file:/crawl", "file:/"),
+        ("file:///crawl", "file:///"),
+        ("file:///a%20b/c%20d", "file:///a%20b"),
+        ("s3://bucket/crawl", "s3://bucket"),
+        ("s3://bucket/a/crawl", "s3://bucket/a"),
+        ("s3://key:secret@bucket/a/crawl", "s3://***@bucket/a"),
+    ],
+)
+def test_the_folder_that_is_told_is_the_path_without_its_last_name(path: str, folder: str) -> None:
+    assert folder_of(path) == folder
+
+
+@pytest.mark.parametrize("root", ["memory://", "memory:///", "/", "//", "file:///", "file:/"])
+async def test_a_root_without_shards_is_told_to_be_that(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The whole disk is not walked.
+    monkeypatch.setattr(LocalStorage, "list_objects", lambda self, prefix: MemoryStorage().list_objects())
+    with pytest.raises(asyncrec.ObjectNotFoundError, match=r"no shard matches shard_suffix='no-such-\*'"):
+        await batches_of(asyncrec.InterleaveSampler(root, bytes, shard_suffix="no-such-*"))
+
+
+@pytest.mark.parametrize("failure", [asyncrec.errors.StoragePermissionError, asyncrec.errors.ArgumentValueError])
+async def test_what_fails_while_it_is_explained_leaves_the_error_as_it_was(failure: type[Exception]) -> None:
+    class OnlyTheFolder(MemoryStorage):
+        async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+            if prefix != "crawl/":
+                raise failure("only that folder is listed")
+            return
+            yield
+
+    with pytest.raises(asyncrec.ObjectNotFoundError, match="crawl: no shard matches"):
+        await batches_of(asyncrec.InterleaveSampler("crawl", bytes, storage=OnlyTheFolder()))
 
 
 @pytest.mark.parametrize("prefetch_size", [0, 2])

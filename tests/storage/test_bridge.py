@@ -64,6 +64,7 @@ class Probe(MemoryStorage):
 
     read_ahead = 123
     flush_level = "spooled"
+    lists_by_pages = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,6 +160,7 @@ async def cancelled_when(reached: threading.Event) -> AsyncIterator[anyio.Cancel
 async def test_what_the_storage_says_of_itself_is_handed_on() -> None:
     async with bridged(Probe()) as storage:
         assert (storage.root, storage.read_ahead, storage.flush_level) == ("memory://", 123, "spooled")
+        assert not storage.lists_by_pages
         assert "MemoryStorage" in repr(storage)
 
 

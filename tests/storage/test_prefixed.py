@@ -85,6 +85,13 @@ async def test_what_a_source_holds_is_told_behind(behind: str) -> None:
             assert source.buffered == 2
 
 
+async def test_what_the_storage_says_of_itself_is_told_behind_a_prefix() -> None:
+    inner = MemoryStorage()
+    inner.read_ahead, inner.flush_level, inner.lists_by_pages = 123, "spooled", False
+    below = PrefixedStorage(inner, "a")
+    assert (below.read_ahead, below.flush_level, below.lists_by_pages) == (123, "spooled", False)
+
+
 async def test_a_prefix_offers_unfinished_uploads_where_its_storage_does(tmp_path: Path) -> None:
     for folder in ("a", "ab"):
         (tmp_path / folder).mkdir()

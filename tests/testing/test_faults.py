@@ -205,6 +205,13 @@ async def test_a_slow_wire_is_shared_by_all() -> None:
     assert anyio.current_time() - began == pytest.approx(12)
 
 
+async def test_what_the_storage_says_of_itself_is_told_by_those_around_it() -> None:
+    inner = MemoryStorage()
+    inner.lists_by_pages = False
+    assert not FlakyStorage(inner).lists_by_pages
+    assert not SlowStorage(inner).lists_by_pages
+
+
 async def test_latency_comes_before_each_operation() -> None:
     storage = SlowStorage(MemoryStorage(), latency=2)
     began = anyio.current_time()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import anyio
+
 from asyncrec._records.dataset_names import first_fixed_shard, manifest_prefix
 from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import list_some
 
 __all__ = ["is_dataset", "not_found"]
+
+# How long an error may wait for its explanation: time for the two requests of a store that is well, and none for the
+# back-off of one that throttles.
+_SECONDS = 2.0
 
 
 async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
@@ -26,15 +34,15 @@ async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, p
 async def is_dataset(storage: Storage, key: str) -> bool:
     """Whether a data set is called so, as far as the store says. For those who have an error to explain.
 
-    It asks for a page of a listing, and where there is no manifest for one more.
+    It asks for a page of a listing, and where there is no manifest for one more; never where the storage does not list
+    by pages. After two seconds nothing is known, whatever the store's retries would have led to. What cannot be
+    cancelled is waited for: a local folder's names are read to the end, by one thread.
     """
     folder, slash, name = key.rpartition("/")
-    if not name:
+    if not name or not storage.lists_by_pages:
         return False
-    try:
+    with suppress(StorageError), anyio.move_on_after(_SECONDS):
         for beginning in (manifest_prefix(name), first_fixed_shard(name)):
             if await list_some(storage, folder + slash + beginning, ""):
                 return True
-    except StorageError:
-        pass
     return False

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import Any
 
 from asyncrec._records.reading.not_a_file import is_dataset
@@ -13,12 +14,12 @@ from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
 from asyncrec._shards.manifest.names import is_data
-from asyncrec.errors import ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact
 
-__all__ = ["ShardFolder"]
+__all__ = ["ShardFolder", "folder_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +80,35 @@ class ShardFolder:
         return found
 
     async def _refuse_dataset(self) -> None:
-        """Say so where the path is no folder but a data set's."""
+        """Say so where the path is no folder but a data set's, as far as the store says.
+
+        Raises:
+            ObjectNotFoundError: it is a data set's. Nothing else is raised: whoever asks has an error to raise.
+        """
         path = self.path.rstrip("/")
-        async with located(path, storage=self.storage, storage_options=self.storage_options) as (store, key):
-            if not await is_dataset(store, key):
-                return
+        if not path or path.endswith(":"):
+            return  # a root, which is in no folder
+        try:
+            async with located(path, storage=self.storage, storage_options=self.storage_options) as (store, key):
+                if not await is_dataset(store, key):
+                    return
+        except (StorageError, ArgumentValueError):
+            return
         name = key.rpartition("/")[2]
-        folder = redact(path)[: -len(name) - 1] or "."
+        suffix = f"{escape(name)}-*.tfrecord"
         raise ObjectNotFoundError(
-            f"{self.display_path}: {name!r} is a data set, and shards are read from a folder: give {folder!r} and "
-            f"shard_suffix='{name}-*.tfrecord'; or open_dataset and ClassBalancedSampler, which take a data set"
+            f"{self.display_path}: {name!r} is a data set, and shards are read from a folder: give "
+            f"{folder_of(path)!r} and shard_suffix={suffix!r}; or open_dataset and ClassBalancedSampler, which take a "
+            "data set"
         )
+
+
+def folder_of(path: str) -> str:
+    """Return the folder in which a path's last name stands, without secrets; a root keeps its slash.
+
+    The path itself is cut: in a ``file:`` URL the name may be escaped, and longer than the key.
+    """
+    head, slash, _ = path.rpartition("/")
+    if not head or head.endswith(("/", ":")):
+        head += slash
+    return redact(head) or "."

@@ -53,6 +53,7 @@ class FsspecStorage(ReadOnlyStorage):
     """A folder of a filesystem."""
 
     read_ahead = 2 * RangedSource.window
+    lists_by_pages = False  # a listing finds all that is below a folder, before its first
     why = (
         "files of fsspec's show what was written when they are closed after an error, and creating one exclusively is "
         "not what every filesystem does; so asyncrec only reads by it, and writes by plugins of its own (s3://, gs://, "

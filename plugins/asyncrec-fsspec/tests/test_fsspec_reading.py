@@ -124,6 +124,18 @@ async def test_a_listing_is_sorted_where_it_does_not_hold_the_loop(
     assert threading.get_ident() not in threads
 
 
+async def test_a_file_that_is_not_there_lists_no_tree(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a data set is called so would cost a listing of all that is below the folder."""
+
+    listed: list[str] = []
+    find = Versioned.find
+    monkeypatch.setattr(Versioned, "find", lambda self, path, **how: listed.append(path) or find(self, path, **how))
+    filesystem.pipe_file("folder/pages-00000-of-00001.tfrecord", b"")
+    with pytest.raises(ObjectNotFoundError, match="pages"):
+        await asyncrec.read_records("jlab://folder/pages")
+    assert listed == []
+
+
 @pytest.mark.parametrize("date", [1.7e12 * 1000, float("nan"), -1e30])
 async def test_a_date_that_cannot_be_is_none(
     filesystem: Versioned, monkeypatch: pytest.MonkeyPatch, date: float

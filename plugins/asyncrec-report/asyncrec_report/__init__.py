@@ -2,8 +2,8 @@
 
     plugin.py      the hook
     command.py     ``asyncrec report``
-    making.py      `report`: what to read (gather.py), reading (reading.py), counting (profile.py, numbers.py,
-                   strings.py), showing (page.py)
+    making.py      `report`: what to read (gather.py), reading (reading.py; reading_ahead.py: several shards at once),
+                   counting (profile.py, numbers.py, strings.py), showing (page.py)
 
 `report` and `PageReport` are imported when they are first used.
 """

@@ -12,7 +12,8 @@ from asyncrec.tools import SelectedShard, Selection, at_once
 
 from .findings import Fault, Findings, ShardFindings
 from .profile import Profile
-from .reading import MOST_FAULTS, Block, Part, PartRead, read_parts
+from .reading import MOST_FAULTS, Block, Part, PartRead
+from .reading_ahead import read_parts
 from .sampling import Stretch, plan
 
 __all__ = ["SAMPLE_BYTES", "gather"]

@@ -247,7 +247,7 @@ async def test_large_records_are_not_held_by_every_job(tmp_path: Path, compressi
 async def test_what_all_jobs_hold_does_not_grow_with_their_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrec_report.reading._AHEAD_BYTES", 24 << 20)
+    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_BYTES", 24 << 20)
     for number in range(16):
         await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(3 << 20)] * 6)
     alone = await peak(tmp_path, 1, 96)
@@ -260,8 +260,8 @@ async def test_what_all_jobs_hold_does_not_grow_with_their_number(
 async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrec_report.reading._AHEAD_BYTES", room)
-    monkeypatch.setattr("asyncrec_report.reading._BATCH_BYTES", 500)
+    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_BYTES", room)
+    monkeypatch.setattr("asyncrec_report.reading_ahead._BATCH_BYTES", 500)
     monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
     storage = await written(rows(300), max_shard_records=40)
     with anyio.fail_after(60):
@@ -274,7 +274,9 @@ async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
 async def test_a_part_that_is_read_again_in_its_turn_hands_on_each_record_once(
     compression: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("asyncrec_report.reading._Ahead._CAREFUL", {"on_corrupt": "raise", "max_record_bytes": 900})
+    monkeypatch.setattr(
+        "asyncrec_report.reading_ahead._Ahead._CAREFUL", {"on_corrupt": "raise", "max_record_bytes": 900}
+    )
     monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 4)
     storage = MemoryStorage()
     for number in range(6):

@@ -58,6 +58,7 @@ async def test_a_quarter_of_the_connections_may_be_held_by_sources_that_wait(
     assert asked == ["bytes=0-65535", rest, "bytes=0-65535", rest, "bytes=0-65535", f"bytes={window}-{2 * window - 1}"]
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_stream_is_a_source_as_the_kit_wants_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelled at every await, too: the same bytes come again."""
     narrow(monkeypatch, 50)

@@ -38,7 +38,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage._base import Storage
+from asyncrec.storage._base import Buffer, ObjectInfo, Storage
 from asyncrec.storage._local.disk import Disk
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -250,6 +250,26 @@ class TestAnIdInUse:
                     await write(storage, "c", **options)
         assert await stored(storage) == sorted(records("a"))
         assert await unowned(storage) == []
+
+    async def test_a_mark_that_comes_after_its_writer_was_refused_is_proven_dead(self) -> None:
+        """Its first request had no answer yet when the backend asked again, and found the mark of another."""
+        store, late = MemoryStorage(), []
+
+        class AskingAgain(MemoryStorage):
+            async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+                late.append((key, data))
+                return await store.put(key, data, exclusive=exclusive)
+
+            async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+                return await store.get(key, max_bytes=max_bytes)
+
+        await store.put("_jobs/pages/w.json", b"of one that fails to open and takes it away")
+        with pytest.raises(ObjectExistsError, match="has left its mark"):
+            await write(AskingAgain(), "b", writer_id="w")
+        [(key, content)] = late
+        await store.put(key, content)
+        assert (await asyncrec.recover("pages", storage=store)).unfinished == ()
+        assert await find_marks(store, "pages") == []
 
     async def told(self, storage: Storage, options: dict[str, Any]) -> None:
         with pytest.raises((ObjectExistsError, ConflictError)):

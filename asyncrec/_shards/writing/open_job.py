@@ -104,17 +104,20 @@ async def open_job(
             journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
         claim: Claim | None = None
-        asking = False
+        # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
+        unanswered = (UnsettledError, anyio.get_cancelled_exc_class())
+        doubts: tuple[type[BaseException], ...] = ()
         try:
             if marked:
-                asking = True
+                # A mark that is there already may have been asked for twice, the first time without an answer.
+                doubts = (*unanswered, ObjectExistsError)
                 await put_mark(folder, header)
-                asking = False
+                doubts = ()
             before = await _before(folder, header, mode=mode, path=path)
             if mode == "new" or header.num_shards is not None or header.stems:
-                asking = marked
+                doubts = unanswered if marked else ()
                 claim = await _claimed(folder, local, header, mode=mode, take_over=take_over, path=path)
-                asking = False
+                doubts = ()
                 before = await _before(folder, header, mode=mode, path=path)
             if header.stems:
                 await refuse_makers(folder, header)
@@ -130,10 +133,8 @@ async def open_job(
                     fields = {"path": path, "writer": each.writer}
                     _log.warning("%s: %s", path, told_dead(each, path), extra=fields)
         except BaseException as error:
-            # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
-            doubtful = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
             left = True  # until it is known: cancelled once more, it is left
-            left = not await _undo(folder, header, marked=marked) or doubtful
+            left = not await _undo(folder, header, marked=marked) or isinstance(error, doubts)
             raise
         job = Job(
             header,

@@ -7,6 +7,7 @@ and other remedies.
 from __future__ import annotations
 
 import re
+import shlex
 
 __all__ = ["in_options"]
 
@@ -50,6 +51,7 @@ _ASSIGNED = re.compile(r"(?<![\w-])(\w{1,40})=(?=['\"\w])")
 _RATIOS = re.compile(r"\bratios=(?:\[([^\]]{0,200})\]|(?=[\w.-]))")
 _NAME = re.compile(r"(?<![\w-])(\w{1,40})\b=?")
 _BESIDE = re.compile(r" \((\w+)\)")
+_RECOVER = re.compile(r"\basyncrec\.recover(?:\('([^']{1,1000})'(?:, abandon=\['([^']{1,100})'\])?\)|(\(abandon=\)))?")
 # What Python says of an option that a backend does not take.
 _UNEXPECTED = re.compile(r"\b\w{1,80}\(\) got an unexpected keyword argument '(\w{1,80})'")
 
@@ -57,12 +59,20 @@ _UNEXPECTED = re.compile(r"\b\w{1,80}\(\) got an unexpected keyword argument '(\
 def in_options(message: str) -> str:
     """The message, with options where it names parameters."""
     message = _UNEXPECTED.sub(r"this storage has no option '\1'", message)
+    message = _RECOVER.sub(_recover, message)
     message = _BESIDE.sub(lambda match: "" if match[1] in _OPTIONS else match[0], message)  # behind the option itself
     for said, instead in _REMEDIES:
         message = message.replace(said, instead)
     message = _RATIOS.sub(lambda match: "--ratios " + (match[1] or "").replace(" ", ""), message)
     message = _ASSIGNED.sub(lambda match: f"{_option(match[1])} " if match[1] in _SAME else match[0], message)
     return _NAME.sub(lambda match: _option(match[1]) if _is_named(match[1]) else match[0], message)
+
+
+def _recover(match: re.Match[str]) -> str:
+    path, writer, gives_up = match.groups()
+    words = ["asyncrec", "recover", *(["--abandon", writer] if writer else []), *([shlex.quote(path)] if path else [])]
+    command, quote = " ".join(words), '"' if path and "'" in words[-1] else "'"
+    return f"{quote}{command}{quote}" + (" with --abandon" if gives_up else "")
 
 
 def _is_named(word: str) -> bool:

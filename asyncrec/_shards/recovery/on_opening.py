@@ -16,6 +16,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
 from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS
+from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -39,7 +40,10 @@ async def recover_on_opening(
 
     Raises:
         ConflictError, StorageError, ManifestError: something could not be committed; it is there as it was.
+        StorageError: the data set's folder is a spool.
     """
+    if not own.spool:
+        await in_thread(refuse_spool, home)
     dead = await _dead(home, own)
     if not dead:
         return

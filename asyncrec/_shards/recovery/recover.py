@@ -31,7 +31,7 @@ from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
-from asyncrec._shards.spool.folder import is_spool, lock_spool
+from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
@@ -61,7 +61,8 @@ async def recover(
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 
     Raises:
-        StorageError: a writer uses the spool; the message names its process.
+        StorageError: a writer uses the spool, and the message names its process; or ``path`` is that of a data set in a
+            spool, where none is.
         ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` is alive.
         ObjectNotFoundError: no job has an id that is in ``abandon``.
         ManifestError: the manifest of the data set cannot be read.
@@ -79,6 +80,7 @@ async def recover(
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
         local = local_folder(folder)
         if local is not None:
+            await in_thread(refuse_spool, local)
             for header_path, header in await in_thread(find_job_headers, local, name):
                 await run.guarded(header, partial(run.recover_local, local, header_path, header, folder))
             await in_thread(remove_unnamed_headers, local)

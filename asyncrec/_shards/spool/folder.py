@@ -21,14 +21,17 @@ from functools import partial
 from asyncrec._concurrency.tasks import acquire_in_thread
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import SpoolBacklog
+from asyncrec.errors import StorageError
 from asyncrec.storage._base import ByteSink
 from asyncrec.storage._local.disk import open_own, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-__all__ = ["LOCK_NAME", "SpoolFolder", "is_spool", "lock_spool"]
+__all__ = ["LOCK_NAME", "SpoolFolder", "is_spool", "lock_spool", "refuse_spool"]
 
 LOCK_NAME = ".asyncrec-spool"
+# The folder that is in every folder with a data set (`_shards.manifest.names`).
+_MANIFESTS = "_manifest"
 
 
 class SpoolFolder(LocalStorage):
@@ -66,23 +69,47 @@ def is_spool(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-@asynccontextmanager
-async def lock_spool(path: str | os.PathLike[str]) -> AsyncIterator[LocalStorage]:
-    """Lock the folder of a spool for this process, and make it if need be.
+def refuse_spool(folder: LocalStorage) -> None:
+    """See that a folder in which a data set is written, or recovered, is not a spool. Blocks.
+
+    In a spool, whole shards have the names that they will have in their data set. Whoever looked for that data set in
+    the spool itself would take them for uploaded, and remove them.
 
     Raises:
-        StorageError: it is in use; by which process, the message says.
+        StorageError: it is one.
+    """
+    if is_spool(folder.folder):
+        raise StorageError(
+            f"{folder.root} is a spool, where shards wait to be uploaded, and no data set is written there; "
+            f"asyncrec.recover({folder.root!r}) uploads what a dead writer left in it"
+        )
+
+
+@asynccontextmanager
+async def lock_spool(
+    path: str | os.PathLike[str], *, target: LocalStorage | None = None
+) -> AsyncIterator[LocalStorage]:
+    """Lock the folder of a spool for this process, and make it if need be.
+
+    Args:
+        target: the folder of the data set, if it is a local one.
+
+    Raises:
+        StorageError: it is in use, and the message says by which process; or data sets are in it.
     """
     folder = LocalStorage(path)
-    lock = await acquire_in_thread(partial(_lock, folder), FileLock.release)
+    lock = await acquire_in_thread(partial(_lock, folder, target), FileLock.release)
     try:
         yield folder
     finally:
         lock.release()
 
 
-def _lock(folder: LocalStorage) -> FileLock:
+def _lock(folder: LocalStorage, target: LocalStorage | None) -> FileLock:
     with mapped_errors("opening the spool", folder.root):
+        same = target is not None and os.path.realpath(target.folder) == os.path.realpath(folder.folder)
+        if same or (not is_spool(folder.folder) and os.path.lexists(os.path.join(folder.folder, _MANIFESTS))):
+            raise StorageError(f"{folder.root}: data sets are in this folder; a spool has one of its own")
         folder.disk.make_folder(folder.folder, 0o700)
         path = os.path.join(folder.folder, LOCK_NAME)
         fd = open_own(path, os.O_RDWR | os.O_CREAT)

@@ -159,7 +159,8 @@ async def open_sharded_writer(
         ConflictError: another writer is making this data set, or, at the exit, has replaced it meanwhile.
         SchemaError: the schema cannot decode some of the existing records.
         ValueError: options that contradict each other, or a memory_limit too small for the open shards.
-        StorageError: another process, which the message names, uses the spool.
+        StorageError: another process, which the message names, uses the spool; a spool is the folder of data sets, or
+            the data set's folder is a spool.
     """
     if max_shard_bytes is not None:
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
@@ -208,7 +209,7 @@ async def open_sharded_writer(
         )
         home = local if header.kind == "rolling" and mode == "append" else None
         if spool is not None:
-            home = await stack.enter_async_context(lock_spool(spool))
+            home = await stack.enter_async_context(lock_spool(spool, target=local))
             await refuse_other_spool(home, url)
         if home is not None:
             await recover_on_opening(home, folder, header, path=display_path, wanted=recover)

@@ -30,7 +30,7 @@ from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
 from asyncrec._shards.ownership.liveness import Life, this_host
 from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
 from asyncrec._shards.recovery.on_opening import told_dead
-from asyncrec._shards.spool.folder import SpoolFolder
+from asyncrec._shards.spool.folder import SpoolFolder, refuse_spool
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec.errors import (
     ArgumentValueError,
@@ -80,8 +80,11 @@ async def open_job(
     Raises:
         ObjectExistsError: there is a data set already, or a file of a fixed shard's name; or the id was used before.
         ConflictError: another job is making the data set.
+        StorageError: the folder is a spool.
     """
     local = local_folder(folder)
+    if local is not None:
+        await in_thread(refuse_spool, local)
     owned: LocalStorage | None = spool
     if owned is None and local is not None:
         owned = local.owned_by(header.writer, keep=header.kind != "whole")

@@ -68,5 +68,5 @@ def _explained(job: UnfinishedJob) -> str:
     where = f"process {job.pid} on {job.host}, begun {job.age:,.0f} s ago"
     what = f"job {job.id} ({job.kind}; {where}) has not ended, and cannot be asked from here: it was left alone"
     if job.spool:
-        return f"{what}; its records lie in a spool there: 'asyncrec recover FOLDER' with the spool's folder sees to them"
+        return f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL'"
     return f"{what}; when it is dead, --abandon {job.id} gives it up"

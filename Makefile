@@ -204,7 +204,7 @@ define development
 $(call environment,.venv,--no-compile 'setuptools>=77'); \
 .venv/bin/python -m pip install --quiet --no-build-isolation --no-deps $(1); \
 .venv/bin/python -m pip install --quiet --no-compile $(2); \
-.venv/bin/python -m compileall -qq -j 0 .venv/lib || true
+.venv/bin/python -m compileall -qq -j 0 .venv/lib asyncrec plugins || true
 endef
 
 $(READY): $(PROJECTS) $(LOCK)

@@ -147,9 +147,22 @@ def _run(argv: list[str], warnings: Warnings, *, debug: bool) -> int:
     except SystemExit as stop:  # how typer ends when a shell asked for completions
         return stop.code if isinstance(stop.code, int) else 0
     except Exception as error:
+        if _is_of_output(error):
+            raise  # told by `main`, where the output is given up; else it would be told twice
         if debug:
             traceback.print_exc()
         return _explain(error, warnings.reported)
+
+
+def _is_of_output(error: Exception) -> bool:
+    """Whether standard output is what failed: what it could not write it still holds."""
+    if not isinstance(error, OSError):
+        return False
+    try:
+        sys.stdout.flush()
+    except OSError as again:
+        return again.errno == error.errno
+    return False
 
 
 def _explain(error: Exception, reported: Container[str]) -> int:

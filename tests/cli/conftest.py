@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -11,10 +13,13 @@ import pytest
 
 # Tests are imported by path; what they share is imported by name.
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from cli_data import Result, Run, write_data  # found by the lines above
+from warm_python import WarmPython
 
+import asyncrec.tools
 from asyncrec.cli import main
 
 
@@ -30,6 +35,21 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Result(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmPython]:
+    """Starts commands as processes of their own, which have imported what all commands import."""
+    modules = [
+        f"{package.__name__}.{path.stem}"
+        for package in (asyncrec.cli, asyncrec.tools)
+        for path in sorted(Path(str(package.__file__)).parent.glob("_[a-z]*.py"))
+    ]
+    with (
+        tempfile.TemporaryDirectory(prefix="warm-") as folder,
+        WarmPython(f"{folder}/socket", *modules, "typer._adapters", "anyio._backends._asyncio") as python,
+    ):
+        yield python
 
 
 @pytest.fixture(scope="session")

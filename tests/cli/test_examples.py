@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import anyio
 import pytest
 from cli_data import Run
+from warm_python import WarmPython
 
 import asyncrec
 from asyncrec.cli._table import COMMANDS
@@ -38,7 +38,7 @@ async def _pages() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     before = Path.cwd()
     os.chdir(folder)
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The script's name is in the examples: where it is installed is not what is tried.
     script = folder / "bin/asyncrec"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m asyncrec.cli "$@"\n')
+    script.write_text(warm.script("asyncrec.cli"))
     script.chmod(0o755)
     return folder
 

@@ -6,14 +6,13 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import anyio
 import pytest
 from cli_data import write_examples
+from warm_python import WarmPython
 
 import asyncrec
 from asyncrec.cli._table import COMMANDS
@@ -26,18 +25,17 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 class Terminal:
     """A process whose stdin, stdout and stderr are one pseudo-terminal."""
 
-    def __init__(self, folder: Path, *argv: str) -> None:
+    def __init__(self, warm: WarmPython, folder: Path, *argv: str) -> None:
         self.raw = b""
         self._screen, inner = pty.openpty()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "asyncrec.cli", *argv],
-            cwd=folder,
-            stdin=inner,
+        self._process = warm.start(
+            "asyncrec.cli",
+            *argv,
+            folder=folder,
+            stdin=inner,  # the terminal becomes its own, so that Ctrl-C reaches it
             stdout=inner,
             stderr=inner,
-            env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
-            start_new_session=True,  # so that the terminal can become its own, and Ctrl-C reach it
-            preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+            environment=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
         )
         os.close(inner)
         self._ends = time.monotonic() + LIMIT
@@ -98,11 +96,11 @@ CASES: dict[str, tuple[list[str], str]] = {
 
 
 @pytest.fixture(scope="module")
-def screens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Terminal]]:
+def screens(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, Terminal]]:
     """All of them, run side by side."""
     folder = tmp_path_factory.mktemp("terminal")
     write_examples(folder)
-    begun = {name: Terminal(folder, name, *argv) for name, (argv, _) in CASES.items()}
+    begun = {name: Terminal(warm, folder, name, *argv) for name, (argv, _) in CASES.items()}
     return {name: (terminal.finish(), terminal) for name, terminal in begun.items()}
 
 
@@ -114,9 +112,9 @@ def test_every_command_in_a_terminal(screens: dict[str, tuple[int, Terminal]], c
     assert code == (1 if command == "repair" else 0)
 
 
-def test_ctrl_c_ends_it_with_130_and_one_line(tmp_path: Path) -> None:
+def test_ctrl_c_ends_it_with_130_and_one_line(warm: WarmPython, tmp_path: Path) -> None:
     anyio.run(asyncrec.write_records, tmp_path / "many.tfrecord", [b"x" * 1000] * 5000)
-    terminal = Terminal(tmp_path, "cat", "many.tfrecord")
+    terminal = Terminal(warm, tmp_path, "cat", "many.tfrecord")
     while b"record 20 " not in terminal.raw:
         assert terminal.read()
     terminal.type(b"\x03")
@@ -125,9 +123,9 @@ def test_ctrl_c_ends_it_with_130_and_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in terminal.text
 
 
-def test_raw_records_do_not_go_to_a_terminal(tmp_path: Path) -> None:
+def test_raw_records_do_not_go_to_a_terminal(warm: WarmPython, tmp_path: Path) -> None:
     anyio.run(asyncrec.write_records, tmp_path / "x.tfrecord", [b"\x1b[2J"])
-    terminal = Terminal(tmp_path, "cat", "x.tfrecord", "--format", "raw")
+    terminal = Terminal(warm, tmp_path, "cat", "x.tfrecord", "--format", "raw")
     assert terminal.finish() == 2
     assert b"[2J" not in terminal.raw
     assert "file or a program" in terminal.text

@@ -7,8 +7,6 @@ import os
 import pty
 import select
 import struct
-import subprocess
-import sys
 import termios
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from cli_data import Run
+from warm_python import Child, WarmPython
 
 from asyncrec._shards.journal.status import JobStatus
 from asyncrec.cli._watch_screen import screen
@@ -105,19 +104,19 @@ def test_once_as_json_and_where_nothing_is(run: Run, data: Path) -> None:
 
 
 @pytest.fixture
-def shown(data: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def shown(warm: WarmPython, data: Path) -> Iterator[tuple[int, Child]]:
     """The command in a terminal of 40 columns."""
     outside, inside = pty.openpty()
     ioctl(inside, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 40, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "asyncrec.cli", "watch", "data/pages", "--every", "0.1"],
+    process = warm.start(
+        "asyncrec.cli",
+        *("watch", "data/pages", "--every", "0.1"),
+        folder=Path.cwd(),
         stdin=inside,
         stdout=inside,
         stderr=inside,
-        env=environment | {"TERM": "xterm"},
-        start_new_session=True,
-        preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),
+        environment=environment | {"TERM": "xterm"},
     )
     os.close(inside)
     yield outside, process
@@ -127,7 +126,7 @@ def shown(data: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
 
 
 def test_in_a_terminal_it_writes_over_its_screen_until_ctrl_c_and_leaves_the_last(
-    shown: tuple[int, subprocess.Popen[bytes]],
+    shown: tuple[int, Child],
 ) -> None:
     outside, process = shown
     raw, asked = b"", False

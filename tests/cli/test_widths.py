@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 from cli_data import write_data
+from warm_python import WarmPython
 
 # Against hanging, on a machine however busy.
 LIMIT = 200.0
@@ -32,24 +33,35 @@ COMMANDS = {
 }
 
 
-def screen(folder: Path, argv: list[str], columns: int, **environment: str) -> str:
+def screen(warm: WarmPython, folder: Path, argv: list[str], columns: int, **environment: str) -> str:
     """What a terminal of so many columns gets."""
     outer, inner = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "asyncrec.cli", *argv],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=inner,
-        stderr=subprocess.DEVNULL,  # a bar of progress moves about
-        env=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"} | environment,
-    ) as process:
-        os.close(inner)
-        said = b""
-        while block := _read(outer):
-            said += block
-        process.wait(LIMIT)
+    with open(os.devnull, "r+b", 0) as nothing:
+        process = warm.start(
+            "asyncrec.cli",
+            *argv,
+            folder=folder,
+            stdin=nothing.fileno(),
+            stdout=inner,
+            stderr=nothing.fileno(),  # a bar of progress moves about
+            environment=os.environ | {"COLUMNS": str(columns), "TERM": "xterm"} | environment,
+        )
+    os.close(inner)
+    said = b""
+    while block := _read(outer):
+        said += block
+    process.wait(LIMIT)
     os.close(outer)
     return said.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def command(warm: WarmPython, tmp_path: Path) -> str:
+    """The command, for a shell."""
+    script = tmp_path / "asyncrec"
+    script.write_text(warm.script("asyncrec.cli"))
+    script.chmod(0o755)
+    return str(script)
 
 
 def bash(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
@@ -73,9 +85,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_line_is_longer_but_for_a_single_word(folder: Path, command: str, columns: int) -> None:
-    text = screen(folder, COMMANDS[command], columns)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_line_is_longer_but_for_a_single_word(warm: WarmPython, folder: Path, name: str, columns: int) -> None:
+    text = screen(warm, folder, COMMANDS[name], columns)
     assert text.strip()
     assert "Traceback" not in text
     assert not _OTHER.search(text), "colours, and nothing else that a terminal acts on"
@@ -86,10 +98,10 @@ def test_no_line_is_longer_but_for_a_single_word(folder: Path, command: str, col
     assert [line for line in long if len(line.split()) > 3] == []
 
 
-def test_colours_are_for_terminals_that_want_them(folder: Path) -> None:
-    assert _COLOUR.search(screen(folder, COMMANDS["verify"], 80))
-    assert not _COLOUR.search(screen(folder, COMMANDS["verify"], 80, NO_COLOR="1"))
-    assert not _COLOUR.search(screen(folder, COMMANDS["verify"], 80, TERM="dumb"))
+def test_colours_are_for_terminals_that_want_them(warm: WarmPython, folder: Path) -> None:
+    assert _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80))
+    assert not _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80, NO_COLOR="1"))
+    assert not _COLOUR.search(screen(warm, folder, COMMANDS["verify"], 80, TERM="dumb"))
 
 
 def test_a_pipe_gets_whole_lines_without_colours(folder: Path) -> None:
@@ -118,9 +130,12 @@ def test_closed_descriptors_are_no_fault(folder: Path, closed: str) -> None:
     assert {path: path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("argv", [["--help"], ["info", "data/pages"], ["cat", "data/pages"], ["filter", "--help"]])
-def test_a_full_disk_behind_the_output_is_a_storage_error(folder: Path, argv: list[str]) -> None:
-    program = f"{sys.executable} -m asyncrec.cli {' '.join(argv)} > /dev/full"
+def test_a_full_disk_behind_the_output_is_a_storage_error(
+    folder: Path, command: str, argv: list[str], unbuffered: str
+) -> None:
+    program = f"PYTHONUNBUFFERED={unbuffered} {command} {' '.join(argv)} > /dev/full"
     done = subprocess.run(
         ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
     )
@@ -128,8 +143,7 @@ def test_a_full_disk_behind_the_output_is_a_storage_error(folder: Path, argv: li
     assert re.fullmatch(r"asyncrec: .*No space left on device\n", done.stderr)
 
 
-def test_standard_input_and_output_are_a_dash(folder: Path) -> None:
-    command = f"{sys.executable} -m asyncrec.cli"
+def test_standard_input_and_output_are_a_dash(folder: Path, command: str) -> None:
     program = (
         f"cat data/plain.tfrecord | {command} count - && "
         f"{command} filter data/pages - --where label=1 2>/dev/null | {command} count - && "

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
 from linked_site import Site, serving_site  # found by the line above
+from warm_python import Child, WarmPython
 
 SPIDER = """
 import scrapy
@@ -44,6 +43,17 @@ SETTINGS = {
 }
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmPython]:
+    """Starts crawls as processes of their own, which have imported what a crawl imports."""
+    environment = {"PYTHONPATH": str(Path(__file__).parent), "PYTHONWARNINGS": "ignore"}
+    with (
+        tempfile.TemporaryDirectory(prefix="warm-") as folder,
+        WarmPython(f"{folder}/socket", "crawl_imports", environment=environment) as python,
+    ):
+        yield python
+
+
 @pytest.fixture
 def site() -> Iterator[Site]:
     with serving_site(90) as server:
@@ -53,43 +63,42 @@ def site() -> Iterator[Site]:
 class Crawl:
     """Runs of one spider in a folder."""
 
-    def __init__(self, folder: Path, site: Site, **settings: Any) -> None:
+    def __init__(self, warm: WarmPython, folder: Path, site: Site, **settings: Any) -> None:
+        self._warm = warm
         self.folder = folder
         self.site = site
         self.prelude = ""  # of the spider's module
         self.settings = {**SETTINGS, "ASYNCREC_PAGES": "crawl/pages", **settings}
 
-    def start(self, **settings: Any) -> subprocess.Popen[str]:
+    def start(self, **settings: Any) -> tuple[Child, IO[str]]:
+        """Begin a run; what it logs is read from the pipe."""
         spider = SPIDER.format(root=self.site.root, settings={**self.settings, **settings})
         (self.folder / "spider.py").write_text(self.prelude + textwrap.dedent(spider), "utf-8")
-        return subprocess.Popen(
-            [sys.executable, "-m", "scrapy", "runspider", "spider.py"],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        reader, writer = os.pipe()
+        with open(os.devnull, "rb") as nothing, open(writer, "wb") as log:
+            descriptors = {"stdin": nothing.fileno(), "stdout": log.fileno(), "stderr": log.fileno()}
+            child = self._warm.start("scrapy", "runspider", "spider.py", folder=self.folder, **descriptors)
+        return child, open(reader, encoding="utf-8")
 
     def run(self, **settings: Any) -> tuple[int, str]:
         """The exit status of a whole run, and what it logged."""
-        process = self.start(**settings)
-        output, _ = process.communicate(timeout=120)
-        return process.returncode, output
+        process, log = self.start(**settings)
+        with log:
+            output = log.read()
+        return process.wait(120), output
 
     def kill_after(self, asked: int) -> None:
         """Start it, and kill it when the site was asked so often in all."""
-        process = self.start()
-        self.site.wait_for(asked, lambda: process.poll() is not None)
-        with suppress(ProcessLookupError):  # a fast machine has crawled all by then
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process, log = self.start()
+        with log:
+            self.site.wait_for(asked, process.has_ended)
+            process.kill()  # unless a fast machine has crawled all by then
+            process.wait(120)
 
 
 @pytest.fixture
-def crawl(tmp_path: Path, site: Site) -> Crawl:
-    return Crawl(tmp_path, site)
+def crawl(warm: WarmPython, tmp_path: Path, site: Site) -> Crawl:
+    return Crawl(warm, tmp_path, site)
 
 
 def stat(output: str, name: str) -> Any:

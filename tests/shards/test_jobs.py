@@ -271,6 +271,33 @@ class TestAnIdInUse:
         assert (await asyncrec.recover("pages", storage=store)).unfinished == ()
         assert await find_marks(store, "pages") == []
 
+    @pytest.mark.parametrize("cancelled", [False, True])
+    @pytest.mark.parametrize("options", [{"max_shard_records": 3}, {"num_shards": 2}])
+    async def test_whoever_failed_to_open_with_it_is_not_taken_for_its_writer_when_their_spool_is_recovered(
+        self, tmp_path: Path, options: dict[str, Any], cancelled: bool
+    ) -> None:
+        store = MemoryStorage()
+
+        class Unheard(MemoryStorage):
+            async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+                cancelling.cancel()
+                await anyio.sleep_forever()
+
+        async with asyncrec.open_sharded_writer(
+            "pages", writer_id="w", storage=store, spool=tmp_path / "a", **options
+        ) as first:
+            await first.write_many(records("a", 5))
+            await first.flush()
+            refused = {"storage": Unheard() if cancelled else store, "spool": tmp_path / "b", **options}
+            with anyio.CancelScope() as cancelling, suppress(ObjectExistsError):
+                await write(**refused, name="b", writer_id="w")
+            assert (await asyncrec.recover(tmp_path / "b", storage=store)).records == 0
+            async with asyncrec.open_sharded_writer("others", storage=MemoryStorage(), spool=tmp_path / "b") as other:
+                await other.write(b"nothing of the first one is left there")
+            await first.write_many(records("c", 5))
+        assert await stored(store) == sorted(records("a", 5) + records("c", 5))
+        assert await unowned(store) == []
+
     async def told(self, storage: Storage, options: dict[str, Any]) -> None:
         with pytest.raises((ObjectExistsError, ConflictError)):
             await write(storage, "b", writer_id="w", **options)

@@ -83,6 +83,17 @@ def test_locks_of_a_month_ago_are_removed_once_in_a_process_unless_they_are_held
     held.end()
 
 
+def test_what_is_kept_briefly_is_removed_after_a_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    living = Life.begin()
+    living.end(keep=True, briefly=True)
+    now = time.time()
+    for hours, left in ((23, [f"{living.token}.lock"]), (25, [])):
+        monkeypatch.setattr(life, "_swept", set())
+        monkeypatch.setattr(life.time, "time", lambda hours=hours: now + hours * 3600)
+        Life.begin().end()
+        assert locks(folder) == left
+
+
 def test_without_a_runtime_folder_it_is_one_of_this_user_among_the_temporary_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

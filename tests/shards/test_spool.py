@@ -365,6 +365,20 @@ class TestLeftovers:
         assert (await asyncrec.recover(spool, storage=storage)).records == 3
         assert await stored(storage) == numbered(3)
 
+    async def test_what_lies_there_under_the_id_of_another_job_is_left_until_that_has_ended(
+        self, tmp_path: Path
+    ) -> None:
+        storage = MemoryStorage()
+        await self.fail(storage, tmp_path, numbered(3), writer_id="w")
+        own = await storage.get("_jobs/pages/w.json")
+        await storage.put("_jobs/pages/w.json", own.replace(b'"pid":', b'"pid":1'))
+        left = files(tmp_path)
+        with pytest.raises(ConflictError, match="another job, begun .* has the id w"):
+            await asyncrec.recover(tmp_path, storage=storage)
+        assert files(tmp_path) == left
+        await storage.put("_jobs/pages/w.json", own)
+        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 3
+
     async def test_a_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="a spool has one of its own"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=tmp_path):

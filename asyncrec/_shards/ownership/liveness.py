@@ -29,6 +29,9 @@ LOOKS = 3
 BETWEEN_LOOKS = 0.05
 
 _FORGOTTEN_SECONDS = 30 * 86400
+# Of jobs whose mark may come into the store late, though they were refused: a program that is refused each second would
+# fill the folder in a month.
+_BRIEFLY_SECONDS = 86400
 _swept: set[str] = set()
 
 
@@ -105,12 +108,18 @@ class Life:
             return None  # not a file of this user's: it proves nothing
         return cls(token, path, FileLock(fd, path))
 
-    def end(self, *, keep: bool = False) -> None:
-        """Let go of the lock. Idempotent. ``keep`` leaves the file to whoever proves the job dead next."""
+    def end(self, *, keep: bool = False, briefly: bool = False) -> None:
+        """Let go of the lock. Idempotent.
+
+        ``keep`` leaves the file to whoever proves the job dead next; with ``briefly`` for a day, and not a month.
+        """
         if self._lock.fd >= 0:
-            if not keep:
-                with suppress(OSError):
+            with suppress(OSError):
+                if not keep:
                     os.unlink(self._path)
+                elif briefly:
+                    forgotten = time.time() - _FORGOTTEN_SECONDS + _BRIEFLY_SECONDS
+                    os.utime(self._path, (forgotten, forgotten))
             self._lock.release()
 
 

@@ -9,14 +9,15 @@ from functools import partial
 
 import anyio
 
-from asyncrec._concurrency.tasks import surely_in_thread
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import Journal, has_leftovers
 from asyncrec._shards.ownership.abandonment import abandon as abandon_job
 from asyncrec._shards.ownership.claims import abandon_local, claim_journal
 from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, take_life
-from asyncrec._shards.ownership.marks import remove_mark, uses_plain_names
+from asyncrec._shards.ownership.marks import load_mark, remove_mark, uses_plain_names
 from asyncrec._shards.recovery.local_recovery import LocalWriterRecovery
 from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, UnfinishedJob
 from asyncrec._shards.recovery.writer_recovery import RemoteWriterRecovery
@@ -78,6 +79,9 @@ class RecoveryRun:
                     return
             await anyio.sleep(BETWEEN_LOOKS)
         if journal is None:
+            return
+        if header.spool and await _is_anothers(journal, target):
+            await surely_in_thread(journal.end)
             return
         recovery = LocalWriterRecovery(journal, target)
         self._done.append(recovery.done)
@@ -167,3 +171,27 @@ class RecoveryRun:
                 f"the writer {header.writer} (process {header.pid} on {header.host}) lives: end it first"
             )
         self._in_use.append(header.writer)
+
+
+async def _is_anothers(journal: Journal, target: Storage) -> bool:
+    """Whether the id in the note of a spool is another job's: whoever left it found the id taken, and made nothing.
+
+    The mark of a job is there before anything else of it, so that nothing of the other one is its.
+
+    Raises:
+        ConflictError: it has made something all the same, which stays as it is.
+    """
+    header = journal.header
+    try:
+        mark = await load_mark(target, header.name, header.writer)
+        if mark is None or mark == header:
+            return False
+        if await in_thread(has_leftovers, journal.folder, header):
+            raise ConflictError(
+                f"{header.url}: another job, begun {mark.since} on {mark.host}, has the id {header.writer}; what is "
+                f"in {journal.folder.root} stays there until that one has ended"
+            )
+    except BaseException:
+        await surely_in_thread(partial(journal.end, keep=True))
+        raise
+    return True

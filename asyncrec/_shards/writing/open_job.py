@@ -91,9 +91,9 @@ async def open_job(
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
         life = await acquire_in_thread(_begin_life, _end) if marked else None
-        left = False
+        left = taken = False
         if life is not None:
-            stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left)))
+            stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left or taken, briefly=not left)))
         header = replace(
             header,
             host=this_host(),
@@ -107,20 +107,22 @@ async def open_job(
             journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
         claim: Claim | None = None
-        # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
-        unanswered = (UnsettledError, anyio.get_cancelled_exc_class())
-        doubts: tuple[type[BaseException], ...] = ()
+        asking = False
         try:
             if marked:
-                # A mark that is there already may have been asked for twice, the first time without an answer.
-                doubts = (*unanswered, ObjectExistsError)
-                await put_mark(folder, header)
-                doubts = ()
+                asking = True
+                try:
+                    await put_mark(folder, header)
+                except ObjectExistsError:
+                    # The backend may have asked for it twice, and the first request, without an answer, come later.
+                    taken = True
+                    raise
+                asking = False
             before = await _before(folder, header, mode=mode, path=path)
             if mode == "new" or header.num_shards is not None or header.stems:
-                doubts = unanswered if marked else ()
+                asking = marked
                 claim = await _claimed(folder, local, header, mode=mode, take_over=take_over, path=path)
-                doubts = ()
+                asking = False
                 before = await _before(folder, header, mode=mode, path=path)
             if header.stems:
                 await refuse_makers(folder, header)
@@ -136,8 +138,10 @@ async def open_job(
                     fields = {"path": path, "writer": each.writer}
                     _log.warning("%s: %s", path, told_dead(each, path), extra=fields)
         except BaseException as error:
+            # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
+            unanswered = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
             left = True  # until it is known: cancelled once more, it is left
-            left = not await _undo(folder, header, marked=marked) or isinstance(error, doubts)
+            left = not await _undo(folder, header, marked=marked) or unanswered
             raise
         job = Job(
             header,

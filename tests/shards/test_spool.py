@@ -373,7 +373,7 @@ class TestLeftovers:
         own = await storage.get("_jobs/pages/w.json")
         await storage.put("_jobs/pages/w.json", own.replace(b'"pid":', b'"pid":1'))
         left = files(tmp_path)
-        with pytest.raises(ConflictError, match="another job, begun .* has the id w"):
+        with pytest.raises(ConflictError, match=r"another job, begun .* has the id w"):
             await asyncrec.recover(tmp_path, storage=storage)
         assert files(tmp_path) == left
         await storage.put("_jobs/pages/w.json", own)

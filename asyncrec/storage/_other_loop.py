@@ -188,6 +188,7 @@ class OtherContext(Generic[T]):
                 self._entered.set_result(thing)
                 while (call := await self._inbox.get()) is not None:
                     await call.run()
+                    del call  # with what it was called with: a chunk that was sent
         except BaseException as error:
             if not self._entered.done():
                 self._entered.set_exception(error)

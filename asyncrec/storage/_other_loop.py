@@ -78,6 +78,7 @@ class OtherCall(Generic[T]):
                 self._scope.cancel()
             try:
                 result = await self._operation()
+                del self._operation  # and a chunk that was sent, before its sender goes on and fills the next
             except asyncio.CancelledError:
                 self.outcome.cancel()
                 raise
@@ -188,7 +189,6 @@ class OtherContext(Generic[T]):
                 self._entered.set_result(thing)
                 while (call := await self._inbox.get()) is not None:
                     await call.run()
-                    del call  # with what it was called with: a chunk that was sent
         except BaseException as error:
             if not self._entered.done():
                 self._entered.set_exception(error)

@@ -194,7 +194,7 @@ class WriteQueue:
             self.end_object()
             self.quota.take(size, records)
         batch = self._pending
-        if batch is not None and (len(batch.records) + records > BATCH_RECORDS or batch.size + size > BATCH_BYTES):
+        if batch is not None and len(batch.records) + records > BATCH_RECORDS:
             self.seal()
             batch = None
         if batch is None:

@@ -26,7 +26,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar, TypeVarTuple
 
@@ -160,13 +159,14 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
     claim = threading.Lock()
     ended = threading.Event()
     # Taken out to be called: the thread keeps what it was given until it has its turn again, and that may be late.
-    calls = [partial(func, *args)]
+    given = [(func, args)]
 
     def run() -> T:
         if not claim.acquire(blocking=False):
             raise RuntimeError("given up before it began")
         try:
-            return calls.pop()()
+            called, arguments = given.pop()
+            return called(*arguments)
         finally:
             ended.set()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Generator
 
 import anyio
@@ -315,6 +316,18 @@ async def test_in_thread_returns_and_raises_what_the_function_does() -> None:
     assert await in_thread(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
         await in_thread(divmod, 7, 0)
+
+
+class Chunk(bytearray):
+    """One that can be asked about when it is gone."""
+
+
+async def test_no_thread_keeps_what_it_was_given() -> None:
+    chunk = Chunk(10)
+    gone = weakref.ref(chunk)
+    assert await in_thread(len, chunk) == 10
+    del chunk
+    assert gone() is None
 
 
 @pytest.mark.parametrize("how", ["scope", "asyncio"])

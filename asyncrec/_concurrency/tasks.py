@@ -158,12 +158,15 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
     """
     claim = threading.Lock()
     ended = threading.Event()
+    # Taken out to be called: the thread keeps what it was given until it has its turn again, and that may be late.
+    given = [(func, args)]
 
     def run() -> T:
         if not claim.acquire(blocking=False):
             raise RuntimeError("given up before it began")
         try:
-            return func(*args)
+            called, arguments = given.pop()
+            return called(*arguments)
         finally:
             ended.set()
 

@@ -78,6 +78,7 @@ class OtherCall(Generic[T]):
                 self._scope.cancel()
             try:
                 result = await self._operation()
+                del self._operation  # and a chunk that was sent, before its sender goes on and fills the next
             except asyncio.CancelledError:
                 self.outcome.cancel()
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from functools import partial
@@ -263,6 +264,19 @@ async def test_a_listing_is_fetched_in_batches_and_may_be_left_early(monkeypatch
         assert [info.key async for info in storage.list_objects(start_after="k/3")] == ["k/4", "k/5", "k/6"]
         async with aclosing(storage.list_objects()) as listing:  # type: ignore[type-var]  # here it is a generator
             assert (await anext(listing)).key == "k/0"
+
+
+class Chunk(bytearray):
+    """One that can be asked about when it is gone."""
+
+
+async def test_no_chunk_is_kept_over_there_when_it_was_sent() -> None:
+    chunk = Chunk(100)
+    gone = weakref.ref(chunk)
+    async with bridged(MemoryStorage()) as storage, storage.open_sink("a") as sink:
+        await sink.send([chunk])
+        del chunk
+        assert gone() is None
 
 
 async def test_many_at_once_do_not_mix() -> None:

@@ -33,6 +33,7 @@ from .credentials import Session, SessionOnTrio
 from .dates import parse_date
 from .errors import translate
 from .known import Known
+from .models import Models
 from .redaction import quieten, remember
 from .tls import SharingSession
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "connect"]
 
-# The SDK's model of S3, read and parsed once: 50 ms of holding the interpreter's lock.
+# The SDK's model of S3, read and parsed once: 50 ms of a processor.
 _loader: Any = None
 
 
@@ -140,6 +141,7 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     session = (Session if backend == "asyncio" else SessionOnTrio)(profile=options.profile)
     if _loader is None:
         _loader = session.get_component("data_loader")
+        _loader.file_loader = Models()
     session.register_component("data_loader", _loader)
     _check_authorities(options, session)
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_date)

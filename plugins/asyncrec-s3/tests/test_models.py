@@ -1,0 +1,47 @@
+"""The SDK's models are read as the SDK reads them, and other threads run meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from types import FrameType
+
+import botocore
+import pytest
+from asyncrec_s3.models import Models
+from botocore.loaders import JSONFileLoader
+
+DATA = Path(botocore.__file__).parent / "data"
+NAMES = ("endpoints", "partitions", "s3/2006-03-01/service-2", "s3/2006-03-01/endpoint-rule-set-1", "none")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_read_is_what_the_sdk_reads(name: str) -> None:
+    ours, its = (reader.load_file(str(DATA / name)) for reader in (Models(), JSONFileLoader()))
+    # As text, in which the order counts, too.
+    assert json.dumps(ours) == json.dumps(its)
+
+
+def test_a_file_that_is_not_compressed_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"from": "plain"}')
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b'{"from": "compressed"}'))
+    assert Models().load_file(str(tmp_path / "a")) == {"from": "plain"}
+
+
+def test_the_interpreter_may_turn_to_another_thread_at_each_object(tmp_path: Path) -> None:
+    (tmp_path / "many.json").write_text(json.dumps([{"n": n} for n in range(1_000)]))
+    calls = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal calls
+        calls += event == "call"  # of a function of Python, at whose beginning it may
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        Models().load_file(str(tmp_path / "many"))
+    finally:
+        sys.setprofile(before)
+    assert calls > 1_000

@@ -1,0 +1,65 @@
+"""Memory for parts on their way is used again, and is touched by nobody before a part is copied there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from asyncrec.storage import PartBuffers, fill_part
+
+MIB = 1 << 20
+
+
+def address(view: memoryview) -> int:
+    return id(view.obj)
+
+
+def test_a_buffer_that_came_back_is_used_again_while_others_are_out() -> None:
+    buffers = PartBuffers(MIB)
+    first, second = buffers.take(MIB), buffers.take(10)
+    assert (len(first), len(second)) == (MIB, 10)
+    buffers.give(second, reusable=True)
+    assert address(buffers.take(MIB)) == address(second)
+
+
+def test_one_that_a_connection_may_still_send_from_is_not() -> None:
+    buffers = PartBuffers(MIB)
+    out, broken = buffers.take(MIB), buffers.take(MIB)
+    buffers.give(broken, reusable=False)
+    assert address(buffers.take(MIB)) not in (address(broken), address(out))
+
+
+def test_none_is_kept_when_none_is_out() -> None:
+    buffers = PartBuffers(MIB)
+    view = buffers.take(MIB)
+    buffers.give(view, reusable=True)
+    assert address(buffers.take(MIB)) != address(view)
+
+
+def test_a_part_that_has_grown_has_memory_of_its_own() -> None:
+    buffers = PartBuffers(MIB)
+    small, large = buffers.take(MIB), buffers.take(3 * MIB)
+    assert len(large) == 3 * MIB
+    buffers.give(large, reusable=True)
+    assert address(buffers.take(MIB)) not in (address(large), address(small))
+
+
+def test_a_part_is_what_was_copied_into_it() -> None:
+    part = PartBuffers(MIB).take(7)
+    fill_part(part, [b"one", b"", bytearray(b"more")], None)
+    assert bytes(part) == b"onemore"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the resident set is read from /proc")
+def test_taking_memory_touches_none_of_it() -> None:
+    # Else the event loop, on which it is taken, would be held by the kernel's clearing of it.
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    buffers = PartBuffers(64 * MIB)
+    before = resident()
+    parts = [buffers.take(64 * MIB) for _ in range(4)]
+    assert resident() - before < 32 * MIB
+    assert sum(map(len, parts)) == 256 * MIB

@@ -94,11 +94,6 @@ class WriteBatch:
         batch.digests = digests
         return batch
 
-    @property
-    def full(self) -> bool:
-        """Whether the batch has reached one of its bounds."""
-        return self.size >= BATCH_BYTES or len(self.records) >= BATCH_RECORDS
-
     def seal(self, join_digests: JoinDigests = b"".join) -> None:
         """Frame the records: at most BATCH_RECORDS of them, and BATCH_BYTES and one record of LARGE_RECORD."""
         self.count = len(self.records)

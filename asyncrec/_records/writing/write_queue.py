@@ -57,10 +57,15 @@ class WriteQueue:
         compressed: bool,
         flush_seconds: float | None = None,
         join_digests: JoinDigests = b"".join,
+        first_part: float = 1.0,
     ) -> None:
         """``path`` is what is written, for errors; ``compressed`` whether its bytes are known only afterwards.
 
         ``join_digests`` makes digests of the keys that records come with; without it they come with their digests.
+
+        ``first_part`` is which part of a full batch the first one is handed over at, and the first after each that was
+        not full. Queues that are filled alike have a part each, or all their batches would be due in one turn of the
+        event loop, and so would be all the writing of them.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -71,6 +76,10 @@ class WriteQueue:
         self._budget = budget
         self._join_digests = join_digests
         self._pending: WriteBatch | None = None
+        self._first_bytes = max(1, int(BATCH_BYTES * first_part))
+        self._first_records = max(1, int(BATCH_RECORDS * first_part))
+        self._full_bytes = self._first_bytes  # of the batch that is pending, or comes next
+        self._full_records = self._first_records
         self._records = 0
         self._bytes = 0
         budget.when_starving(self.seal)
@@ -91,8 +100,9 @@ class WriteQueue:
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
-        # Written out, and WriteBatch.full not asked: this is the path of every single record.
-        if total >= BATCH_BYTES or len(records) >= BATCH_RECORDS or (self._budget.bound < 0 and self._budget.starving):
+        if total >= self._full_bytes or len(records) >= self._full_records:
+            self._seal_full()
+        elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
     def append_many(self, records: list[bytes], size: int, first: int, step: int = 1) -> None:
@@ -110,7 +120,9 @@ class WriteQueue:
             batch.keys += [_NO_DIGEST] * len(records)
         batch.size += size
         batch.last = first + (len(records) - 1) * step
-        if batch.full or (self._budget.bound < 0 and self._budget.starving):
+        if batch.size >= self._full_bytes or len(batch.records) >= self._full_records:
+            self._seal_full()
+        elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
     def append_sealed(self, batch: WriteBatch) -> None:
@@ -124,11 +136,8 @@ class WriteQueue:
 
     def seal(self) -> None:
         """Hand the pending records to the owner."""
-        if self._pending is not None:
-            batch, self._pending = self._pending, None
-            batch.seal(self._join_digests)
-            self._hand_over(batch)
-            self._budget.let_others_run()
+        self._full_bytes, self._full_records = self._first_bytes, self._first_records
+        self._seal()
 
     def end_object(self) -> None:
         """Have the owner publish what was taken until now, and begin another object with what comes after."""
@@ -195,7 +204,7 @@ class WriteQueue:
             self.quota.take(size, records)
         batch = self._pending
         if batch is not None and len(batch.records) + records > BATCH_RECORDS:
-            self.seal()
+            self._seal_full()
             batch = None
         if batch is None:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
@@ -203,6 +212,17 @@ class WriteQueue:
             if self._timed:
                 self.inbox.wake()  # an idle owner must know since when
         return batch
+
+    def _seal_full(self) -> None:
+        self._full_bytes, self._full_records = BATCH_BYTES, BATCH_RECORDS
+        self._seal()
+
+    def _seal(self) -> None:
+        if self._pending is not None:
+            batch, self._pending = self._pending, None
+            batch.seal(self._join_digests)
+            self._hand_over(batch)
+            self._budget.let_others_run()
 
     def _hand_over(self, batch: WriteBatch) -> None:
         self._records += batch.count

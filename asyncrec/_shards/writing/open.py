@@ -223,8 +223,9 @@ async def open_sharded_writer(
                 compressed=bool(options.type),
                 flush_seconds=flush_seconds if lasts else None,
                 join_digests=join_digests,
+                first_part=(number + 1) / objects,
             )
-            for _ in range(objects)
+            for number in range(objects)
         ]
         job = await stack.enter_async_context(
             open_job(

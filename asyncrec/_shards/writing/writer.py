@@ -226,7 +226,7 @@ class ShardedWriter:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
         self._shards.check()
         last = self._tickets
-        self._shards.end_objects()
+        await self._shards.end_objects()
         await self._acknowledgements.committed(last)
         return "committed"
 

@@ -100,6 +100,7 @@ class WriteQueue:
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
+        # Written out: this is the path of every single record.
         if total >= self._full_bytes or len(records) >= self._full_records:
             self._seal_full()
         elif self._budget.bound < 0 and self._budget.starving:
@@ -110,7 +111,7 @@ class WriteQueue:
 
         Their tickets are ``first``, ``first + step`` and so on.
         """
-        if not self.quota.fits(size, len(records)):
+        if self._counted and not self.quota.fits(size, len(records)):
             for i, record in enumerate(records):
                 self.append(record, first + i * step)
             return

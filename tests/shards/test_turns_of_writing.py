@@ -105,5 +105,5 @@ async def test_shards_that_a_commit_ends_are_written_a_few_in_a_turn(tmp_path: P
             turns.framed.clear()
             turns.written.clear()
             await writer.commit()
-            assert turns.framed.total() >= SHARDS - 1
+            assert turns.framed.total() > SHARDS // 2
             assert turns.most <= MOST, (turns.framed.most_common(3), turns.written.most_common(3))

@@ -76,10 +76,8 @@ class WriteQueue:
         self._budget = budget
         self._join_digests = join_digests
         self._pending: WriteBatch | None = None
-        self._first_bytes = max(1, int(BATCH_BYTES * first_part))
-        self._first_records = max(1, int(BATCH_RECORDS * first_part))
-        self._full_bytes = self._first_bytes  # of the batch that is pending, or comes next
-        self._full_records = self._first_records
+        self._first = max(1, int(BATCH_BYTES * first_part)), max(1, int(BATCH_RECORDS * first_part))
+        self._full_bytes, self._full_records = self._first  # of the batch that is pending, or comes next
         self._records = 0
         self._bytes = 0
         budget.when_starving(self.seal)
@@ -102,7 +100,7 @@ class WriteQueue:
         batch.last = ticket
         # Written out: this is the path of every single record.
         if total >= self._full_bytes or len(records) >= self._full_records:
-            self._seal_full()
+            self.seal(full=True)
         elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
@@ -122,7 +120,7 @@ class WriteQueue:
         batch.size += size
         batch.last = first + (len(records) - 1) * step
         if batch.size >= self._full_bytes or len(batch.records) >= self._full_records:
-            self._seal_full()
+            self.seal(full=True)
         elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
@@ -135,10 +133,14 @@ class WriteQueue:
         self.levels.taken(batch.first, batch.time)
         self._hand_over(batch)
 
-    def seal(self) -> None:
-        """Hand the pending records to the owner."""
-        self._full_bytes, self._full_records = self._first_bytes, self._first_records
-        self._seal()
+    def seal(self, *, full: bool = False) -> None:
+        """Hand the pending records to the owner; ``full`` says that they are as many as a batch holds."""
+        self._full_bytes, self._full_records = (BATCH_BYTES, BATCH_RECORDS) if full else self._first
+        if self._pending is not None:
+            batch, self._pending = self._pending, None
+            batch.seal(self._join_digests)
+            self._hand_over(batch)
+            self._budget.let_others_run()
 
     def end_object(self) -> None:
         """Have the owner publish what was taken until now, and begin another object with what comes after."""
@@ -205,7 +207,7 @@ class WriteQueue:
             self.quota.take(size, records)
         batch = self._pending
         if batch is not None and len(batch.records) + records > BATCH_RECORDS:
-            self._seal_full()
+            self.seal(full=True)
             batch = None
         if batch is None:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())
@@ -213,17 +215,6 @@ class WriteQueue:
             if self._timed:
                 self.inbox.wake()  # an idle owner must know since when
         return batch
-
-    def _seal_full(self) -> None:
-        self._full_bytes, self._full_records = BATCH_BYTES, BATCH_RECORDS
-        self._seal()
-
-    def _seal(self) -> None:
-        if self._pending is not None:
-            batch, self._pending = self._pending, None
-            batch.seal(self._join_digests)
-            self._hand_over(batch)
-            self._budget.let_others_run()
 
     def _hand_over(self, batch: WriteBatch) -> None:
         self._records += batch.count

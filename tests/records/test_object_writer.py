@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -512,6 +513,40 @@ async def test_a_batch_is_handed_on_when_it_is_full_of_bytes_or_records_or_someb
         queue.append_many([b""] * BATCH_RECORDS, BATCH_RECORDS * FRAME_OVERHEAD, 5000)
         assert queue._pending is None, "of records that came together"
         host.may_publish.set()
+
+
+async def test_a_queue_hands_over_a_part_of_a_batch_first_and_again_after_one_that_was_not_full() -> None:
+    """So that queues which are filled alike, and have a part each, never have all their batches full in one turn."""
+    budget = ByteBudget(1 << 24)
+    queue = WriteQueue("objects", budget, limits=ObjectLimits(), compressed=False, first_part=0.25)
+    ticket = 0
+
+    def appended_until_handed_over(size: int) -> int:
+        nonlocal ticket
+        before = budget.under_way
+        for count in itertools.count(1):
+            ticket += 1
+            queue.append(bytes(size), ticket)
+            if budget.under_way > before:
+                return count
+        raise AssertionError
+
+    quarter = BATCH_BYTES // 4 // (1000 + FRAME_OVERHEAD) + 1
+    whole = BATCH_BYTES // (1000 + FRAME_OVERHEAD) + 1
+    assert [appended_until_handed_over(1000) for _ in range(3)] == [quarter, whole, whole]
+    queue.append(bytes(1000), ticket + 1)
+    queue.flush()
+    assert [appended_until_handed_over(0) for _ in range(3)] == [BATCH_RECORDS // 4, BATCH_RECORDS, BATCH_RECORDS]
+    queue.append(b"", ticket + 1)
+    queue.end_object()
+    part, size = BATCH_RECORDS // 8, BATCH_RECORDS // 8 * FRAME_OVERHEAD
+    for expected in (2, 8):
+        before = budget.under_way
+        for _ in range(expected):
+            assert budget.under_way == before
+            queue.append_many([b""] * part, size, ticket + 1)
+            ticket += part
+        assert budget.under_way > before
 
 
 async def test_what_an_object_held_beside_its_records_is_given_back_with_it_and_the_next_begins_with_nothing() -> None:

@@ -17,17 +17,17 @@ from asyncrec.storage._memory import MemoryStorage
 SIZES = st.lists(st.sampled_from([0, 1, 100, 5000, 200_000, BATCH_BYTES - 1, BATCH_BYTES, LARGE_RECORD]), max_size=40)
 
 
-@given(SIZES, st.booleans())
-def test_batches_are_bounded_and_together_they_are_what_came(sizes: list[int], mutable: bool) -> None:
+@given(SIZES, st.booleans(), st.integers(1, 3))
+def test_batches_are_bounded_and_together_they_are_what_came(sizes: list[int], mutable: bool, times: int) -> None:
     records = [bytearray(size) if mutable and i % 3 == 0 else bytes(size) for i, size in enumerate(sizes)]
     found: list[bytes] = []
-    for item in batched(records):
+    for item in batched(records, times=times):
         assert isinstance(item, tuple), "a record of LARGE_RECORD is not yet large"
         batch, size = item
         assert batch
         assert all(type(record) is bytes for record in batch)
         assert size == record_size.framed_size(list(map(len, batch)))
-        assert len(batch) == 1 or sum(map(len, batch)) <= BATCH_BYTES
+        assert len(batch) == 1 or sum(map(len, batch)) <= times * BATCH_BYTES
         assert len(batch) <= BATCH_RECORDS
         found += batch
     assert found == records

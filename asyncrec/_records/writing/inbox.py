@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from enum import Enum, auto
 from typing import Final
@@ -154,6 +155,9 @@ class Inbox:
     async def wait(self, deadline: float) -> bool:
         """Wait until something is put in, or the inbox is closed. False when the deadline came first."""
         self._arrived = anyio.Event()
+        if deadline == math.inf:  # a scope would double what a wait costs, which each batch of a fast writer does
+            await self._arrived.wait()
+            return True
         with anyio.CancelScope(deadline=deadline) as scope:
             await self._arrived.wait()
         return not scope.cancelled_caught

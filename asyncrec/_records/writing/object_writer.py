@@ -149,10 +149,10 @@ class ObjectWriter:
                         deadline = self._quota.deadline(batches[0].time, anyio.current_time())
                     await self._write(output, batches)
                     last_ticket = batches[-1].last
-                    if self._quota.is_reached(output.size) or anyio.current_time() >= deadline:
+                    if self._quota.is_reached(output.size) or _has_come(deadline):
                         self._queue.count_again()
                         return last_ticket
-                    if not inbox.closed and anyio.current_time() >= self._timer.due():
+                    if not inbox.closed and _has_come(self._timer.due()):
                         self._flush_unasked()
                 elif (head := inbox.head) is None:
                     if inbox.closed:
@@ -209,3 +209,8 @@ class ObjectWriter:
     def _flush_unasked(self) -> None:
         """Have everything flushed that was taken until now. What fails is told to whoever calls next."""
         self._timer.asked(self._queue.flush())
+
+
+def _has_come(deadline: float) -> bool:
+    """Whether a time has come. Where there is none the clock is not asked, which takes longer than all else here."""
+    return deadline < math.inf and anyio.current_time() >= deadline

@@ -94,11 +94,6 @@ class WriteBatch:
         batch.digests = digests
         return batch
 
-    @property
-    def full(self) -> bool:
-        """Whether the batch has reached one of its bounds."""
-        return self.size >= BATCH_BYTES or len(self.records) >= BATCH_RECORDS
-
     def seal(self, join_digests: JoinDigests = b"".join) -> None:
         """Frame the records: at most BATCH_RECORDS of them, and BATCH_BYTES and one record of LARGE_RECORD."""
         self.count = len(self.records)
@@ -110,8 +105,12 @@ class WriteBatch:
             self.keys = []
 
 
-def batched(records: Iterable[Buffer | Mapping[str, Any]]) -> Iterator[tuple[list[bytes], int] | Buffer]:
+def batched(
+    records: Iterable[Buffer | Mapping[str, Any]], *, times: int = 1
+) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Cut records into lists that fit into a `WriteBatch`, with the bytes of their frames; a large one comes as it is.
+
+    With ``times`` they have so many times its bytes, for whoever spreads them over several.
 
     Raises:
         TypeError: one of them is not a buffer, after those before it were given out; or ``records`` is itself one.
@@ -122,7 +121,7 @@ def batched(records: Iterable[Buffer | Mapping[str, Any]]) -> Iterator[tuple[lis
     while batch := list(islice(source, BATCH_RECORDS)):
         begin = 0
         while begin < len(batch):
-            end, size = fitting(batch, begin, BATCH_BYTES, LARGE_RECORD)
+            end, size = fitting(batch, begin, times * BATCH_BYTES, LARGE_RECORD)
             if end == begin:  # the next is large, or not bytes; what is none is refused there
                 yield from _cut_any(cast("list[Buffer]", batch[begin:]))
                 break

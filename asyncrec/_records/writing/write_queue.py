@@ -57,10 +57,15 @@ class WriteQueue:
         compressed: bool,
         flush_seconds: float | None = None,
         join_digests: JoinDigests = b"".join,
+        first_part: float = 1.0,
     ) -> None:
         """``path`` is what is written, for errors; ``compressed`` whether its bytes are known only afterwards.
 
         ``join_digests`` makes digests of the keys that records come with; without it they come with their digests.
+
+        ``first_part`` is which part of a full batch the first one is handed over at, and the first after each that was
+        not full. Queues that are filled alike have a part each, or all their batches would be due in one turn of the
+        event loop, and so would be all the writing of them.
         """
         self.inbox = Inbox(path, budget)
         self.levels = Levels()
@@ -71,6 +76,8 @@ class WriteQueue:
         self._budget = budget
         self._join_digests = join_digests
         self._pending: WriteBatch | None = None
+        self._first = max(1, int(BATCH_BYTES * first_part)), max(1, int(BATCH_RECORDS * first_part))
+        self._full_bytes, self._full_records = self._first  # of the batch that is pending, or comes next
         self._records = 0
         self._bytes = 0
         budget.when_starving(self.seal)
@@ -91,8 +98,10 @@ class WriteQueue:
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
-        # Written out, and WriteBatch.full not asked: this is the path of every single record.
-        if total >= BATCH_BYTES or len(records) >= BATCH_RECORDS or (self._budget.bound < 0 and self._budget.starving):
+        # Written out: this is the path of every single record.
+        if total >= self._full_bytes or len(records) >= self._full_records:
+            self.seal(full=True)
+        elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
     def append_many(self, records: list[bytes], size: int, first: int, step: int = 1) -> None:
@@ -100,7 +109,7 @@ class WriteQueue:
 
         Their tickets are ``first``, ``first + step`` and so on.
         """
-        if not self.quota.fits(size, len(records)):
+        if self._counted and not self.quota.fits(size, len(records)):
             for i, record in enumerate(records):
                 self.append(record, first + i * step)
             return
@@ -110,7 +119,9 @@ class WriteQueue:
             batch.keys += [_NO_DIGEST] * len(records)
         batch.size += size
         batch.last = first + (len(records) - 1) * step
-        if batch.full or (self._budget.bound < 0 and self._budget.starving):
+        if batch.size >= self._full_bytes or len(batch.records) >= self._full_records:
+            self.seal(full=True)
+        elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
     def append_sealed(self, batch: WriteBatch) -> None:
@@ -122,8 +133,9 @@ class WriteQueue:
         self.levels.taken(batch.first, batch.time)
         self._hand_over(batch)
 
-    def seal(self) -> None:
-        """Hand the pending records to the owner."""
+    def seal(self, *, full: bool = False) -> None:
+        """Hand the pending records to the owner; ``full`` says that they are as many as a batch holds."""
+        self._full_bytes, self._full_records = (BATCH_BYTES, BATCH_RECORDS) if full else self._first
         if self._pending is not None:
             batch, self._pending = self._pending, None
             batch.seal(self._join_digests)
@@ -195,7 +207,7 @@ class WriteQueue:
             self.quota.take(size, records)
         batch = self._pending
         if batch is not None and len(batch.records) + records > BATCH_RECORDS:
-            self.seal()
+            self.seal(full=True)
             batch = None
         if batch is None:
             batch = self._pending = WriteBatch(ticket, anyio.current_time())

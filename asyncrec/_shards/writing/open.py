@@ -50,6 +50,8 @@ _MOST_MEMORY = 256 << 20
 _EXIT_TIMEOUT = 20.0
 # What a crawler fetches in that time is soon fetched again, and an fsync every five seconds is no load for any disk.
 _FLUSH_SECONDS = 5.0
+# A first batch of fewer records is not worth its own; of a thousand shards a few are then due in one turn.
+_LEAST_PART = 1 / 32
 # The name of a file of records, with the data set's first.
 _SHARD = re.compile(r"([^_.].*?)(?:-\d{5,6}(?:-of-\d{5,6})?)?\.tfrecords?(?:\.gz)?")
 
@@ -224,8 +226,9 @@ async def open_sharded_writer(
                 compressed=bool(options.type),
                 flush_seconds=flush_seconds if lasts else None,
                 join_digests=join_digests,
+                first_part=max((number + 1) / objects, _LEAST_PART),
             )
-            for _ in range(objects)
+            for number in range(objects)
         ]
         job = await stack.enter_async_context(
             open_job(

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 import anyio
+from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import TaskScope, in_thread
@@ -92,10 +93,11 @@ class OpenShards:
             await request.done.wait()
         self.acknowledgements.check()
 
-    def end_objects(self) -> None:
-        """Have every open shard end here."""
+    async def end_objects(self) -> None:
+        """Have every open shard end, with what was taken until now, one in each turn of the event loop."""
         for queue in self.queues:
             queue.end_object()
+            await cancel_shielded_checkpoint()  # or their last chunks would all be written in one turn
 
     def stats(self, duplicates: int) -> ShardedWriterStats:
         """Count what happened so far. It may be asked on any thread."""
@@ -149,6 +151,7 @@ class OpenShards:
         self._closed = True
         for queue in self.queues:
             queue.close()
+            await cancel_shielded_checkpoint()  # framing what was pending took its time
         self.budget.release_all()
         await self._all_finished(self._writers)
         for uploader in self._uploaders:

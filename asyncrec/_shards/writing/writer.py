@@ -19,7 +19,7 @@ from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.record_size import LARGE_RECORD, as_record, fitting
 from asyncrec._records.writing.intake import Intake
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder
-from asyncrec._records.writing.write_batch import Key, WriteBatch, batched
+from asyncrec._records.writing.write_batch import BATCH_BYTES, Key, WriteBatch, batched
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
@@ -35,6 +35,11 @@ __all__ = ["Partition", "ShardedWriter"]
 _TOGETHER = "shards that are fixed, or replace others, are committed together, by leaving the context"
 
 Partition = str | bytes | int
+
+# What is spread over several shards is cut into lists of so many batches' bytes: each list costs something for each
+# shard. Not where memory is short: room for all of a list is waited for.
+_SPREAD = 2
+_AMPLE = 32  # batches
 
 # A key of up to so many bytes or characters is hashed with its batch: a thousand of them take 0.3 ms, and less in C.
 _HASHED_LATER = 256
@@ -132,7 +137,8 @@ class ShardedWriter:
             budget.used = used
         else:
             await self._intake.take(size)
-        if size > LARGE_RECORD + FRAME_OVERHEAD:
+        large = size > LARGE_RECORD + FRAME_OVERHEAD
+        if large:
             frames = await self._intake.frame_large(record)
         if digest is not None and self._keys is not None and not self._keys.add(digest):
             budget.give(size)  # another task wrote it while this one waited
@@ -140,7 +146,7 @@ class ShardedWriter:
             return self._tickets
         queue = next(self._queues_in_turn) if chosen is None else chosen
         self._tickets = ticket = self._tickets + 1
-        if size > LARGE_RECORD + FRAME_OVERHEAD:
+        if large:
             time = anyio.current_time()
             queue.append_sealed(WriteBatch.of_large(record, frames, ticket=ticket, time=time, digest=digest))
         else:
@@ -165,7 +171,9 @@ class ShardedWriter:
 
     async def _write_batches(self, records: Iterable[Record], partition: Partition | None) -> None:
         chosen = None if partition is None else self._queues[partition_of(partition, len(self._queues))]
-        for item in batched(records):
+        count = len(self._queues)
+        spread = chosen is None and count > 1 and self._budget.limit >= _AMPLE * BATCH_BYTES
+        for item in batched(records, times=_SPREAD if spread else 1):
             if not isinstance(item, tuple):
                 await self.write(item, partition=partition)
                 continue
@@ -177,7 +185,6 @@ class ShardedWriter:
             await self._intake.take(size)
             first = self._tickets + 1
             self._tickets += len(batch)
-            count = len(self._queues)
             if chosen is not None:
                 chosen.append_many(batch, size, first)
             elif count == 1:
@@ -226,7 +233,7 @@ class ShardedWriter:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
         self._shards.check()
         last = self._tickets
-        self._shards.end_objects()
+        await self._shards.end_objects()
         await self._acknowledgements.committed(last)
         return "committed"
 

@@ -1,0 +1,109 @@
+"""Shards that are filled alike have something to frame and to write at the same time; they do it a few in a turn."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+import asyncrec
+from asyncrec._records.writing.write_batch import BATCH_BYTES, WriteBatch
+from asyncrec._shards.writing.writer import ShardedWriter
+from asyncrec.storage._local.disk import Disk
+
+pytestmark = pytest.mark.anyio
+
+SHARDS = 16
+# A call of `write_many` with a hundred has two batches' bytes, a sixteenth of them for each shard.
+RECORD = bytes((2 * BATCH_BYTES) // 100)
+MOST = 6  # of batches framed, and of chunks written on the loop, in one turn; all at once are 16
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
+    monkeypatch.setattr(Disk, "lives_in_memory", lambda self, device: True)
+    return Turns(monkeypatch)
+
+
+class Turns:
+    """How often something long was done in each turn of the loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.framed: Counter[int] = Counter()
+        self.written: Counter[int] = Counter()
+        self._now = 0
+        loop = threading.get_ident()
+        seal, writev = WriteBatch.seal, os.writev
+
+        def counted_seal(batch: WriteBatch, *args: Any) -> None:
+            self.framed[self._now] += 1
+            seal(batch, *args)
+
+        def counted_writev(fd: int, buffers: Sequence[Any]) -> int:
+            size = writev(fd, buffers)
+            if size > 64 << 10 and threading.get_ident() == loop:
+                self.written[self._now] += 1
+            return size
+
+        monkeypatch.setattr(WriteBatch, "seal", counted_seal)
+        monkeypatch.setattr(os, "writev", counted_writev)
+
+    @asynccontextmanager
+    async def counting(self) -> AsyncIterator[None]:
+        async def count() -> None:
+            while True:
+                await checkpoint()
+                self._now += 1
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            yield
+            group.cancel_scope.cancel()
+
+    @property
+    def most(self) -> int:
+        return max([*self.framed.values(), *self.written.values()])
+
+
+async def fill(writer: ShardedWriter, calls: int) -> None:
+    for _ in range(calls):
+        await writer.write_many([RECORD] * 100)
+
+
+async def test_sixteen_shards_that_are_filled_by_lists_are_written_a_few_in_a_turn(
+    tmp_path: Path, turns: Turns
+) -> None:
+    """Also behind a flush, which makes them all begin anew, and at the exit, where each has a last chunk."""
+    async with turns.counting():
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=SHARDS) as writer:
+            await fill(writer, 40)
+            before = turns.most
+            await writer.flush()
+            turns.framed.clear()
+            await fill(writer, 44)
+        assert turns.framed.total() > 2 * SHARDS
+        assert turns.written.total() > 2 * SHARDS
+        assert max(before, turns.most) <= MOST
+
+
+async def test_shards_that_a_commit_ends_are_written_a_few_in_a_turn(tmp_path: Path, turns: Turns) -> None:
+    async with turns.counting():
+        async with asyncrec.open_sharded_writer(
+            tmp_path / "pages", max_shard_bytes=1 << 30, open_shards=SHARDS
+        ) as writer:
+            await fill(writer, 8)
+            await writer.flush()  # all are open
+            await fill(writer, 20)
+            turns.framed.clear()
+            turns.written.clear()
+            await writer.commit()
+            assert turns.framed.total() > SHARDS // 2
+            assert turns.most <= MOST, (turns.framed.most_common(3), turns.written.most_common(3))

@@ -45,11 +45,11 @@ class FormatConformance(PluginKit):
 
     def records(self) -> list[bytes]:
         """Give three records at least, each a tf.train.Example."""
-        raise NotImplementedError
+        raise self.missing("records")
 
     def content(self) -> bytes | None:
         """Give a file that holds exactly those, made without the plugin; `None` for a format that is not read."""
-        raise NotImplementedError
+        raise self.missing("content")
 
     @pytest.fixture(autouse=True)
     def _set_up(self, tmp_path: Path) -> None:

@@ -66,6 +66,10 @@ class Kit:
                     f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name"
                 )
 
+    def missing(self, hook: str) -> NotImplementedError:
+        """Make the error of a hook that was not filled in."""
+        return NotImplementedError(f"{type(self).__name__} has no {hook}: fill in this hook of the kit")
+
 
 class PluginKit(Kit):
     """The cases that every plugin passes, whatever it brings.

@@ -11,7 +11,7 @@ import pytest
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.testing._kit import Kit
 
-__all__ = ["StorageHooks", "by_bytes", "chunk_of", "keys_of"]
+__all__ = ["StorageHooks", "by_bytes", "check_keys", "chunk_of", "keys_of"]
 
 
 class StorageHooks(Kit):
@@ -21,23 +21,23 @@ class StorageHooks(Kit):
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
         """Open a new, empty storage, for as long as the context lasts."""
-        raise NotImplementedError
+        raise self.missing("open_storage")
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         """Make an object without using ``storage``'s methods."""
-        raise NotImplementedError
+        raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
         """Give what a visible object holds; `None` where there is none."""
-        raise NotImplementedError
+        raise self.missing("raw_get")
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
         """Give the keys of all visible objects."""
-        raise NotImplementedError
+        raise self.missing("raw_list")
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         """Name whatever was begun and neither published nor taken away. It is always empty where nothing can dangle."""
-        raise NotImplementedError
+        raise self.missing("raw_unfinished")
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
         """Lose the answer to one request that publishes an object, after its effect, while the context is entered.
@@ -62,6 +62,27 @@ class StorageHooks(Kit):
     async def _sinks(self) -> AsyncIterator[tuple[Storage, Callable[[str], AbstractAsyncContextManager[ByteSink]]]]:
         async with self.open_storage() as storage:
             yield storage, storage.open_sink
+
+
+def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None:
+    """Hold the keys that came, in their order, against those that there are; raise `AssertionError` naming both."""
+    right = by_bytes(expected)
+    if list(got) == right:
+        return
+    missed, added = [key for key in right if key not in got], [key for key in got if key not in right]
+    if missed or added:
+        wrong = f"missing are {_some(missed)}; too many are {_some(added)}"
+    elif len(got) != len(right):
+        wrong = "some came more than once"
+    else:
+        wrong = "they are in another order than by their UTF-8 bytes"
+    raise AssertionError(f"{what}: {wrong}: {_some(got)} came, {_some(right)} expected")
+
+
+def _some(keys: Collection[str]) -> str:
+    """Show keys, the first of very many."""
+    first = list(keys)[:30]
+    return f"{first}" if len(first) == len(keys) else f"{first} and {len(keys) - len(first):,} more"
 
 
 async def chunk_of(storage: Storage) -> int:

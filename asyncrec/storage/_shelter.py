@@ -8,7 +8,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import anyio
-import sniffio
+
+from asyncrec.storage._other_loop import on_asyncio
 
 __all__ = ["sheltered"]
 
@@ -22,7 +23,7 @@ async def sheltered(operation: Coroutine[Any, Any, T], *, limit: float) -> T:
     or has to be cancelled, the cancellation is raised now. The same on asyncio and on trio; ``operation`` is a task of
     its own on both.
     """
-    if sniffio.current_async_library() == "asyncio":
+    if on_asyncio():
         return await _on_asyncio(operation, limit)
     return await _in_scopes(operation, limit)
 

@@ -79,14 +79,10 @@ async def test_a_hook_that_was_not_filled_in_is_named() -> None:
     with pytest.raises(NotImplementedError, match="Empty has no open_storage: fill in this hook"):
         await Empty().test_root()
     storage = MemoryStorage()
-    hooks: Collection[object] = (
-        Empty().raw_list(storage),
-        Empty().raw_unfinished(storage),
-        Empty().raw_get(storage, ""),
-    )
-    for name, hook in zip(("raw_list", "raw_unfinished", "raw_get"), hooks, strict=True):
-        with pytest.raises(NotImplementedError, match=name):
-            await hook  # type: ignore[misc]  # each is a coroutine
+    with pytest.raises(NotImplementedError, match="Empty has no raw_list"):
+        await Empty().raw_list(storage)
+    with pytest.raises(NotImplementedError, match="Empty has no raw_unfinished"):
+        await Empty().raw_unfinished(storage)
     with pytest.raises(NotImplementedError, match="records"):
         FormatConformance().records()
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 from asyncrec.storage._base import ByteSink, Storage
@@ -43,6 +44,14 @@ class StorageHooks(Kit):
         """Lose the answer to one request that publishes an object, after its effect, while the context is entered.
 
         `None`: the tests of this store cannot do that.
+        """
+        return None
+
+    def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[object] | None:
+        """Let the store answer each request of this storage ``seconds`` late, while the context is entered.
+
+        It is the store that waits, or whatever stands for it behind the calls that the plugin makes: what would hold
+        the event loop is to hold it here, too. `None`: the tests of this store cannot do that.
         """
         return None
 
@@ -95,7 +104,18 @@ async def chunk_of(storage: Storage) -> int:
 
 async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") -> list[str]:
     """List the keys, in the order that they come in."""
-    return [info.key async for info in storage.list_objects(prefix, start_after=start_after)]
+    keys: list[str] = []
+    listing = storage.list_objects(prefix, start_after=start_after)
+    try:
+        async for info in listing:
+            keys.append(info.key)
+            if len(keys) % 100 == 0:
+                await anyio.lowlevel.checkpoint()  # one that never ends, and never waits, can then be cancelled
+    finally:
+        if hasattr(listing, "aclose"):
+            with anyio.CancelScope(shield=True):
+                await listing.aclose()
+    return keys
 
 
 def by_bytes(keys: Iterable[str]) -> list[str]:

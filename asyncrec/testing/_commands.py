@@ -43,7 +43,7 @@ class _Result:
 
 
 class CommandConformance(PluginKit):
-    """The cases that every command passes. Derive from it, as the module's docstring shows.
+    """The cases that every command passes. Derive from it, and name the module and the command.
 
     Attributes:
         name: of the command.

@@ -42,7 +42,12 @@ Ts = TypeVarTuple("Ts")
 
 
 class TaskScope:
-    """An async context manager that owns tasks; see the module."""
+    """An async context manager that owns tasks on behalf of its body.
+
+    A task never cancels the body; an exception that escapes one is raised at the exit. The body's own leaves as itself,
+    never inside an exception group, and cancels the tasks as it leaves. A cancellation that comes while the body is
+    inside does not reach them: they go on until they return or `cancel` is called. Entered and left in one task.
+    """
 
     def __init__(self) -> None:
         self._outer = anyio.CancelScope()

@@ -34,7 +34,7 @@ _files            any bytes under a path
 _read_only        what cannot be written
 _ranged_source    ranges of one version, or one answer to its end; _shared_clients: a client for many storages
 _part_tasks       the parts of an upload, sent in the background; _part_room: how many, and where their bytes lie
-_shelter          what a cancellation must not cut short, on asyncio
+_shelter          what a cancellation must not cut short
 _sliced_body      the body of a request
 _redacting        what clients log, without secrets
 _http             headers; _authorities: whom TLS trusts

@@ -157,7 +157,8 @@ class Storage(ABC):
         shielded and limited in time. With ``exclusive``, an object that is there already makes opening or leaving the
         context an `ObjectExistsError`; without it the object is replaced. Of two exclusive writers that race exactly
         one wins, if their objects are shorter than `ByteSink.chunk_size`. Longer ones are told apart as well as the
-        store can, which may mean that both win and the last one's stays: see the module.
+        store can, which may mean that both win and the last one's stays: whoever needs one winner lets a
+        short object decide.
 
         Raises:
             ValueError: the key is empty, absolute, or leads out of the root.
@@ -175,7 +176,10 @@ class Storage(ABC):
         without, the version found on opening is pinned.
 
         Raises:
-            ObjectNotFoundError, StoragePermissionError, ObjectChangedError, TransientStorageError.
+            ObjectNotFoundError: nothing is there. The message names the key.
+            StoragePermissionError: the credentials do not allow it.
+            ObjectChangedError: it is not the version of ``etag``.
+            TransientStorageError: the same call may succeed.
         """
 
     @abstractmethod
@@ -191,7 +195,9 @@ class Storage(ABC):
         """Ask the store for what it knows of one object. That needs no right to list.
 
         Raises:
-            ObjectNotFoundError, StoragePermissionError, TransientStorageError.
+            ObjectNotFoundError: nothing is there. The message names the key.
+            StoragePermissionError: the credentials do not allow it.
+            TransientStorageError: the same call may succeed.
         """
 
     @abstractmethod

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-__all__ = ["OtherCall", "OtherContext", "OtherLoop", "on_asyncio"]
+__all__ = ["OtherCall", "OtherContext", "OtherLoop", "on_asyncio", "run_soon"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -212,7 +212,7 @@ class OtherContext(Generic[T]):
 async def _done(future: Future[Any]) -> None:
     """Wait, on the caller's loop, until a future of the asyncio thread is done."""
     event = anyio.Event()
-    soon = _run_soon()
+    soon = run_soon()
 
     def wake(_: object) -> None:
         with suppress(RuntimeError):  # the caller's loop has ended, and nobody waits
@@ -223,7 +223,7 @@ async def _done(future: Future[Any]) -> None:
     await event.wait()
 
 
-def _run_soon() -> Callable[[Callable[[], object]], object]:
+def run_soon() -> Callable[[Callable[[], object]], object]:
     """Give what runs a function on the current event loop from another thread, without waiting for it.
 
     anyio's own (`anyio.from_thread`) waits, and so would make each loop stand still for the other.

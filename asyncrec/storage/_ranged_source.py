@@ -63,7 +63,23 @@ class StreamSlots:
 
 
 class RangedSource(ByteSource):
-    """A source for a backend to derive from, and its own context: the backend says how to `look`, and how to `fetch`.
+    """A source for a backend to derive from, and its own context: the backend says how to `look`, and how to `fetch`::
+
+        class ShopSource(RangedSource):
+            def __init__(self, storage, key, *, start, end, etag):
+                super().__init__(f"{storage.root}/{key}", start=start, end=end, etag=etag)
+                self._storage, self._key = storage, key
+
+            async def look(self):
+                return await self._storage.head(self._key)
+
+            async def fetch(self, start, end):
+                return [await self._storage.get_range(self._key, start, end, etag=self.info.etag)]
+
+    `Storage.open_source`, a plain function then, returns one::
+
+        def open_source(self, key, *, start=0, end=None, etag=None):
+            return ShopSource(self, check_key(key), start=start, end=end, etag=etag)
 
     Args:
         what: the object, as errors name it: its URL, without credentials.

@@ -123,7 +123,10 @@ async def retrying(
     """Call ``operation`` until it returns, or raises anything but `TransientStorageError`, or patience runs out.
 
     ``operation`` must be safe to repeat after a fault whose effect is unknown; where it is not (a Complete, an
-    exclusive put), it settles that itself by looking at what is there. Cancellation is not delayed.
+    exclusive put), it settles that itself by looking at what is there. Cancellation is not delayed::
+
+        async def head(self, key):  # self._ask raises TransientStorageError for a timeout, a reset, a 429 or a 5xx
+            return await retrying(lambda: self._ask("HEAD", key), what=f"looking at {self.root}/{key}")
 
     Raises:
         TransientStorageError: the last one, with a note that says how many attempts over how long.

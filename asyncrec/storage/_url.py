@@ -108,6 +108,9 @@ def join(root: str, key: str) -> str:
 def check_key(key: str) -> str:
     """Give the key itself, if it can be one.
 
+    The name of a local file that is not UTF-8 is a key with lone surrogates, as everywhere in `os`: a backend whose
+    keys are text refuses such a key itself.
+
     Raises:
         ValueError: it is empty, begins with ``/``, has a segment ``.`` or ``..``, or holds a NUL.
         TypeError: it is no `str`.

@@ -14,6 +14,7 @@ Resolved on first use, so that only the kits import pytest.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from asyncrec._lazy import lazy
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
     from asyncrec.testing._sink_checks import check_sink as check_sink
     from asyncrec.testing._source_checks import check_source as check_source
     from asyncrec.testing._stores import LaxStorage as LaxStorage
+
+# Of an installed module pytest leaves the assertions as they are, and a case that fails says nothing: so it is told to
+# rewrite these, before one of them is imported.
+if (_pytest := sys.modules.get("pytest")) is not None:
+    _pytest.register_assert_rewrite(
+        *(
+            f"asyncrec.testing.{name}"
+            for name in ("_checks", "_commands", "_conformance", "_formats", "_kit", "_sink_checks", "_source_checks")
+        ),
+        "asyncrec.testing._storage",
+    )
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

@@ -28,7 +28,7 @@ import asyncrec
 from asyncrec.cli import main
 from asyncrec.cli._installed import INSTALLED, Installed, function_of
 from asyncrec.plugins._kinds import Command
-from asyncrec.testing._kit import PluginKit
+from asyncrec.testing._kit import PluginKit, nothing_to_try
 
 __all__ = ["CommandConformance"]
 
@@ -43,7 +43,7 @@ class _Result:
 
 
 class CommandConformance(PluginKit):
-    """The cases that every command passes. Derive from it, as the module's docstring shows.
+    """The cases that every command passes. Derive from it, and name the module and the command.
 
     Attributes:
         name: of the command.
@@ -132,7 +132,7 @@ class CommandConformance(PluginKit):
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
         """Exit code 3 (1 or 2 where the command says so), a message that names the path, and no traceback."""
         if "PATH" not in self.arguments:
-            return
+            nothing_to_try("arguments have no PATH: the command reads nothing")
         result = self.run(*self.called("nothing/there"))
         assert result.code in (1, 2, 3), result
         assert "nothing/there" in result.err
@@ -142,7 +142,7 @@ class CommandConformance(PluginKit):
     def test_json_is_json(self) -> None:
         """Where it takes ``--json``: each line is one value, in ASCII."""
         if "json" not in inspect.signature(self.function()).parameters:
-            return
+            nothing_to_try("the command takes no --json")
         self.make()
         result = self.run(*self.called("data/pages"), "--json")
         assert result.code == 0, result

@@ -10,21 +10,30 @@ An override without `replaces_case`, or one of a case that does not exist, is a 
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import wraps
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+import anyio
 
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.plugins._manager import Plugins
+from asyncrec.storage._other_loop import run_soon
 
-__all__ = ["Kit", "PluginKit", "replaces_case"]
+__all__ = ["Kit", "PluginKit", "check_import", "nothing_to_try", "replaces_case"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+AsyncCase = Callable[..., Coroutine[Any, Any, None]]
 
 # What takes tenths of a second to import, or an event loop with it: none of it is needed to say what a plugin brings.
+_IMPORT_SECONDS = 60
 _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "trio", "typer")
 
 
@@ -40,12 +49,39 @@ def replaces_case(reason: str) -> Callable[[F], F]:
     return mark
 
 
+def nothing_to_try(reason: str) -> NoReturn:
+    """End a case that this plugin gives nothing to try for: pytest shows it as skipped, with the reason."""
+    import pytest
+
+    pytest.skip(reason)
+
+
+def check_import(module: str) -> None:
+    """Import the module of a plugin in a new process, and raise `AssertionError` if that imports what takes long."""
+    program = f"import sys, {module}; print(*(set({_HEAVY!r}) & sys.modules.keys()))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=_IMPORT_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout.split(), f"importing {module} imports {done.stdout.strip()}"
+
+
 class Kit:
-    """Cases for pytest. A kit derives from it and has the cases; a plugin's tests derive from the kit."""
+    """Cases for pytest. A kit derives from it and has the cases; a plugin's tests derive from the kit.
+
+    Attributes:
+        case_seconds: that an async case may take, by the clock on the wall; then it is cancelled, and fails. A store
+            far away, or one that writes a thousand objects slowly, may need more.
+    """
+
+    case_seconds: float = 120.0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.__module__.startswith("asyncrec.testing."):
+            for name, case in list(vars(cls).items()):
+                if name.startswith("test_") and inspect.iscoroutinefunction(case):
+                    setattr(cls, name, _bounded(case))
             return
         inherited = {
             name: case
@@ -65,6 +101,10 @@ class Kit:
                 raise ArgumentTypeError(
                     f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name"
                 )
+
+    def missing(self, hook: str) -> NotImplementedError:
+        """Make the error of a hook that was not filled in."""
+        return NotImplementedError(f"{type(self).__name__} has no {hook}: fill in this hook of the kit")
 
 
 class PluginKit(Kit):
@@ -90,7 +130,35 @@ class PluginKit(Kit):
 
     def test_importing_the_module_costs_little(self) -> None:
         """``asyncrec --help`` imports it. What takes long is imported where it is used."""
-        program = f"import sys, {self.plugin}; print(*(set({_HEAVY!r}) & sys.modules.keys()))"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert not done.stdout.split(), f"importing {self.plugin} imports {done.stdout.strip()}"
+        check_import(self.plugin)
+
+
+def _bounded(case: AsyncCase) -> AsyncCase:
+    """Cancel the case when its time is over, and let it fail with its name.
+
+    The time is that of a thread: under a virtual clock the loop's would be over as soon as nothing runs.
+    """
+
+    @wraps(case)
+    async def bounded(self: Kit, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        soon = run_soon()
+        with anyio.CancelScope() as scope:
+
+            def give_up() -> None:
+                with suppress(RuntimeError):  # the loop has ended just now
+                    soon(scope.cancel)
+
+            timer = threading.Timer(self.case_seconds, give_up)
+            timer.daemon = True
+            timer.start()
+            try:
+                await case(self, *args, **kwargs)
+            finally:
+                timer.cancel()
+        if scope.cancelled_caught:
+            raise AssertionError(
+                f"{case.__name__} had not ended after {self.case_seconds:g} s (case_seconds): something never ends"
+            )
+
+    return bounded

@@ -238,6 +238,11 @@ async def check_flush(
             assert 0 <= durable <= len(held), f"flush of {len(held)} bytes says that {durable} are durable"
             if flush_level == "spooled":
                 assert durable == len(held), f"spooled, but of {len(held)} bytes only {durable} are durable"
+            if durable:
+                assert await unfinished(), (
+                    f"flush says that {durable} bytes which were not sent are out of this process, and nothing "
+                    "unfinished is in the store: where nothing is kept, it returns 0"
+                )
             check_equal(await read("check-flush"), None, "check-flush, flushed but not published")
         await sink.send(pieces(tail))
     check_equal(await read("check-flush"), data, "check-flush")

@@ -25,7 +25,7 @@ from typing import Any
 import anyio
 
 from asyncrec import native
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec.errors import ArgumentError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._prefixed import folder_at
@@ -38,6 +38,7 @@ from asyncrec.tools._races import race
 __all__ = ["Check", "DoctorReport", "doctor"]
 
 _ROUNDS = 5
+_TICK = 0.005
 _SMALL = 1 << 10
 _LARGE = 8 << 20
 _CLEAN_UP_SECONDS = 30
@@ -144,8 +145,33 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
+        self._trying = ""
+        self._ticked = 0.0  # when another task last ran, or a check began since
+        self._held = 0.0, ""  # the longest time for which none did, in seconds, and what was tried meanwhile
 
     async def run(self) -> None:
+        async with TaskScope() as scope:
+            scope.start_soon(self._watch)
+            try:
+                await self._checks()
+            finally:
+                scope.cancel()
+        seconds, what = self._held
+        detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {what!r})"
+        self._report.checks.append(Check(name="event loop", ok=None, detail=detail))
+
+    async def _watch(self) -> None:
+        while True:
+            self._tick()
+            await anyio.sleep(_TICK)
+
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        if self._ticked:
+            self._held = max(self._held, (max(0.0, now - self._ticked - _TICK), self._trying))
+        self._ticked = now
+
+    async def _checks(self) -> None:
         try:
             if not await self._try("write", self._write):
                 await self._try("list", self._list)
@@ -170,10 +196,12 @@ class _Doctor:
                         break  # it was told by a check
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
+        self._trying, self._ticked = name, time.perf_counter()
         try:
             result = await check()
         except (StorageError, AssertionError) as error:
             result = Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
+        self._tick()
         if isinstance(result, str):
             result = Check(name=name, ok=True, detail=result)
         self._report.checks.append(result)

@@ -63,7 +63,8 @@ class Watch:
         """Look once.
 
         Raises:
-            StorageError, ManifestError.
+            StorageError: what is there cannot be read or listed.
+            ManifestError: the manifest is damaged.
             ValueError: the data set has a schema, and no feature ``by`` is in it.
         """
         # The jobs first: one that ends meanwhile is in the manifest then, and not missed.

@@ -26,10 +26,15 @@ PRINTED = {
         "asyncrec convert lines.txt data/lines": "2 records of 1 file",
         "asyncrec convert data/lines back.txt": "2 records",
     },
+    "storage-example": {
+        "pytest -q -rs": "losing_an_answer gives None",
+        "asyncrec count sqlite://pages/copied": "100",
+        "asyncrec doctor sqlite://pages": "event loop",
+    },
 }
 
 
-@pytest.fixture(params=["command", "format"])
+@pytest.fixture(params=["command", "format", "storage-example"])
 def page(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -50,7 +55,8 @@ def made(page: str, folder: Path) -> None:
 def test_the_example_passes_its_kit_and_its_commands_do_what_they_say(page: str, tmp_path: Path) -> None:
     made(page, tmp_path)
     anyio.run(asyncrec.write_records, tmp_path / "data/pages/a.tfrecord", [b"x" * n for n in range(100)])
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "ASYNCREC_DISABLE_PLUGINS": ""}
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "ASYNCREC_DISABLE_PLUGINS": ""}
     (steps,) = STEPS.findall((DOCS / "write-a-plugin" / f"{page}.md").read_text("utf-8"))
     install, *lines = steps.splitlines()
     assert install.startswith("pip install -e .")  # what `made` stands for

@@ -102,6 +102,7 @@ class Server:
         seen: their headers.
         page: the status and the text of the answer to whatever has the fault ``answer``.
         reached: set when a request stalls.
+        late: seconds that every request waits before it is served.
     """
 
     url: str
@@ -112,6 +113,7 @@ class Server:
     def reset(self) -> None:
         """Forget everything."""
         self.plan: Plan = nothing
+        self.late = 0.0
         self.log: list[str] = []
         self.seen: list[dict[str, str]] = []
         self.reached = threading.Event()
@@ -137,6 +139,12 @@ class Server:
 
     async def body(self, request: web.BaseRequest) -> bytes:
         return await request.content.read()
+
+    @contextmanager
+    def slowed(self, seconds: float) -> Iterator[None]:
+        self.late = seconds
+        yield
+        self.late = 0.0
 
     # What all have ------------------------------------------------------------------------------------------------
 
@@ -193,6 +201,7 @@ class Server:
         self._busy += 1
         self._idle.clear()
         try:
+            await asyncio.sleep(self.late)
             return await self._faulty(request, kind, fault)
         finally:
             self._busy -= 1

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -17,7 +18,7 @@ import pytest
 
 from asyncrec.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
-from asyncrec.testing import StorageConformance, replaces_case
+from asyncrec.testing import StorageConformance, replaces_case, virtual_backend
 
 pytestmark = pytest.mark.anyio
 
@@ -27,11 +28,15 @@ class Toy(Storage):
 
     root = "toy://"
     losing = False  # the answer to what is published; this one finds out
+    slow = 0.0  # seconds
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, ObjectInfo]] = {}
         self.unfinished: set[str] = set()
         self.versions = itertools.count()
+
+    async def wait(self) -> None:
+        await anyio.sleep(self.slow)
 
     def check(self, key: str) -> None:
         if not key or key.startswith("/") or ".." in key.split("/"):
@@ -60,7 +65,7 @@ class Toy(Storage):
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
         self.check(key)
-        await anyio.lowlevel.checkpoint()
+        await self.wait()
         sink = self.make_sink()
         self.unfinished.add(key)
         try:
@@ -75,7 +80,7 @@ class Toy(Storage):
     async def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
     ) -> AsyncIterator[ByteSource]:
-        await anyio.lowlevel.checkpoint()
+        await self.wait()
         data, info = self.found(key, etag)
         source = self.make_source(data[start:end], info)
         yield source
@@ -88,15 +93,15 @@ class Toy(Storage):
         for key in sorted(self.objects, key=str.encode):
             if key in self.objects and key.startswith(prefix) and key.encode() > start_after.encode():
                 yield self.objects[key][1]
-                await anyio.lowlevel.checkpoint()
+                await self.wait()
 
     async def head(self, key: str) -> ObjectInfo:
-        await anyio.lowlevel.checkpoint()
+        await self.wait()
         return self.found(key)[1]
 
     async def delete(self, key: str) -> None:
         self.check(key)
-        await anyio.lowlevel.checkpoint()
+        await self.wait()
         self.objects.pop(key, None)
 
 
@@ -168,6 +173,12 @@ class TestToy(StorageConformance):
         storage.losing = True
         yield
         storage.losing = False
+
+    @contextmanager
+    def slowed(self, storage: Any, seconds: float) -> Iterator[None]:
+        storage.slow = seconds
+        yield
+        storage.slow = 0.0
 
 
 CASES = sorted(name for name in dir(StorageConformance) if name.startswith("test_"))
@@ -705,6 +716,38 @@ class HasTwoEtags(Toy):
         return dataclasses.replace(info, etag=f'"{info.etag}"')
 
 
+@caught_by("test_one_info")
+class PublishesInAnotherTimeZone(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        info = super().publish(key, data, exclusive)
+        return dataclasses.replace(info, modified=info.modified + timedelta(hours=2))
+
+
+@caught_by("test_the_loop_is_not_held")
+class HoldsTheLoop(Toy):
+    async def wait(self) -> None:
+        time.sleep(self.slow)  # noqa: ASYNC251  # the fault
+        await anyio.lowlevel.checkpoint()
+
+
+@caught_by("test_the_loop_is_not_held")
+class IsNotSlow(Toy):
+    """The hook of the tests does nothing, so that nothing would be seen."""
+
+    slow = property(lambda self: 0.0, lambda self, value: None)  # type: ignore[assignment]
+
+
+@caught_by("test_flush")
+class FlushesWhatItDoesNotKeep(Toy):
+    class Sink(ToySink):
+        async def flush(self, tail: Sequence[Buffer]) -> int:
+            await super().flush(tail)
+            return sum(map(len, tail))
+
+    unfinished = property(lambda self: set(), lambda self, value: None)  # type: ignore[assignment]
+    make_sink = with_sink(Sink)
+
+
 @caught_by("test_delete")
 class MissesWhatItDeletes(Toy):
     async def delete(self, key: str) -> None:
@@ -738,8 +781,41 @@ async def test_a_broken_storage_is_caught_by_the_case_for_its_fault(mutant: type
 
 
 def test_every_case_catches_a_mutant() -> None:
-    by_url = {name for name in CASES if name.startswith("test_records_") or "scheme" in name}  # test_kit_by_url.py's
+    by_url = {name for name in CASES if name.startswith(("test_records_", "test_found_", "test_importing_"))}
+    # Those are test_kit_by_url.py's.
     assert set(MUTANTS.values()) == set(CASES) - by_url
+
+
+async def test_a_case_that_does_not_end_is_cancelled_and_named() -> None:
+    class Endless(Toy):
+        async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+            for n in itertools.count():
+                yield self.info(f"{n:020}", b"")
+
+    suite = type("Suite", (TestToy,), {"toy": Endless, "__test__": False, "case_seconds": 0.1})()
+    with pytest.raises(AssertionError, match=r"test_listing_order had not ended after 0.1 s \(case_seconds\)"):
+        await suite.test_listing_order()
+
+
+VIRTUAL = [virtual_backend("asyncio"), virtual_backend("trio")]
+
+
+@pytest.mark.parametrize("anyio_backend", VIRTUAL, ids=["asyncio", "trio"])
+async def test_the_time_of_a_case_is_no_virtual_one() -> None:
+    class Slow(Toy):
+        slow = 10_000.0
+
+    suite = type("Suite", (TestToy,), {"toy": Slow, "__test__": False})()
+    await suite.test_get_and_put()
+    assert anyio.current_time() > 10_000
+
+    class Hanging(Toy):
+        async def wait(self) -> None:
+            await anyio.sleep_forever()
+
+    suite = type("Suite", (TestToy,), {"toy": Hanging, "__test__": False, "case_seconds": 0.1})()
+    with pytest.raises(AssertionError, match="test_get_and_put had not ended"):
+        await suite.test_get_and_put()
 
 
 # Replaced cases ------------------------------------------------------------------------------------------------------

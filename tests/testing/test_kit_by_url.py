@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -91,10 +93,36 @@ async def test_a_plugin_that_is_installed_passes(installed: Installed, case: str
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_nothing_is_asked_of_a_storage_without_a_url(installed: Installed, case: str) -> None:
+async def test_without_a_url_nothing_is_tried_and_the_case_says_so(installed: Installed, case: str) -> None:
     kit = Kit()
     kit.url = None
-    await getattr(kit, case)()
+    with pytest.raises(pytest.skip.Exception, match="by_url gives None"):
+        await getattr(kit, case)()
+
+
+async def test_options_that_can_be_given_by_their_place_are_caught(installed: Installed) -> None:
+    @asynccontextmanager
+    async def open_toy(url: str, chunk_size: int = 1_000) -> AsyncIterator[Storage]:
+        yield MemoryStorage("kit", chunk_size=chunk_size)
+
+    installed.add_hook("toy_plugin", lambda: [StorageFactory("toy_plugin", ("toy",), open_toy)])
+    with pytest.raises(AssertionError, match=r"takes the option 'chunk_size' .*: make it keyword-only"):
+        await Kit().test_found_by_its_scheme()
+
+
+@pytest.mark.parametrize(("imports", "heavy"), [("json", False), ("anyio", True)])
+async def test_a_plugin_that_imports_what_is_heavy_is_caught(
+    installed: Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, imports: str, heavy: bool
+) -> None:
+    (tmp_path / "toy_plugin.py").write_text(f"import {imports}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    installed.add("toy_plugin")
+    installed.add_hook("another", lambda: ())
+    if not heavy:
+        await Kit().test_importing_the_plugin_costs_little()
+        return
+    with pytest.raises(AssertionError, match=r"importing toy_plugin imports .*anyio"):
+        await Kit().test_importing_the_plugin_costs_little()
 
 
 @pytest.mark.parametrize("case", CASES)

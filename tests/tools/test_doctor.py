@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -11,7 +13,7 @@ from tool_data import names
 
 from asyncrec import tools
 from asyncrec.errors import StoragePermissionError
-from asyncrec.storage._base import ByteSink, ByteSource, Storage
+from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import Fault, FlakyStorage, LaxStorage
 
@@ -31,7 +33,7 @@ def failed(report: tools.DoctorReport) -> Sequence[str]:
 async def test_a_store_that_does_all_is_well(storage: Storage) -> None:
     report = await tools.doctor("somewhere", storage=storage)
     assert report.ok, report.to_json()
-    assert len(report.checks) == 14
+    assert len(report.checks) == 15
     assert await names(storage) == []
 
 
@@ -51,6 +53,22 @@ async def test_a_store_without_conditional_writes_is_found_out(storage: Storage)
     report = await tools.doctor("x", storage=Careless(storage))
     assert set(failed(report)) >= {"notice a change", "create exclusively", "one of two writers wins, small object"}
     assert await names(storage) == []
+
+
+class Blocking(MemoryStorage):
+    """Its `head` waits without letting another task run."""
+
+    async def head(self, key: str) -> ObjectInfo:
+        threading.Event().wait(0.1)
+        return await super().head(key)
+
+
+async def test_a_store_that_holds_the_event_loop_is_told_of() -> None:
+    told = {check.name: check for check in (await tools.doctor("x", storage=Blocking())).checks}["event loop"]
+    assert told.ok is None
+    found = re.match(r"no other task ran for up to (\d+) ms \(row '.*'\)", told.detail)
+    assert found is not None, told.detail
+    assert int(found[1]) >= 90
 
 
 IN_PARTS = "one of two writers wins, several parts"

@@ -10,6 +10,7 @@ import pytest
 from asyncrec.errors import ObjectExistsError
 from asyncrec.storage._base import Storage
 from asyncrec.testing._checks import check_info, content, send_all
+from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, chunk_of
 from asyncrec.tools._races import race
 
@@ -80,7 +81,7 @@ class ExclusiveCases(StorageHooks):
         """The object is published and the answer is lost: it is there once, whole, and its writer is told that it is.
 
         Taken for a failure, the loss makes a writer send the same records again; and an exclusive one takes its own
-        object for another's. Of stores whose tests cannot lose an answer, `losing_an_answer` says so, and this nothing.
+        object for another's. Of stores whose tests cannot lose an answer `losing_an_answer` says so: nothing is tried.
         """
         async with self.open_storage() as storage:
             size = await chunk_of(storage) + 1
@@ -89,7 +90,7 @@ class ExclusiveCases(StorageHooks):
                     key = f"lost/{n}-{exclusive}"
                     losing = self.losing_an_answer(storage)
                     if losing is None:
-                        return
+                        nothing_to_try("losing_an_answer gives None: no answer can be lost")
                     with losing:
                         info = await storage.put(key, data, exclusive=exclusive)
                     check_info(info, key, data)

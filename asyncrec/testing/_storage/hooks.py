@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any
 
+import anyio.lowlevel
 import pytest
 
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.testing._kit import Kit
 
-__all__ = ["StorageHooks", "by_bytes", "chunk_of", "keys_of"]
+__all__ = ["StorageHooks", "by_bytes", "check_keys", "chunk_of", "keys_of"]
 
 
 class StorageHooks(Kit):
@@ -21,28 +22,36 @@ class StorageHooks(Kit):
 
     def open_storage(self) -> AbstractAsyncContextManager[Storage]:
         """Open a new, empty storage, for as long as the context lasts."""
-        raise NotImplementedError
+        raise self.missing("open_storage")
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         """Make an object without using ``storage``'s methods."""
-        raise NotImplementedError
+        raise self.missing("raw_put")
 
     async def raw_get(self, storage: Storage, key: str) -> bytes | None:
         """Give what a visible object holds; `None` where there is none."""
-        raise NotImplementedError
+        raise self.missing("raw_get")
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
         """Give the keys of all visible objects."""
-        raise NotImplementedError
+        raise self.missing("raw_list")
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         """Name whatever was begun and neither published nor taken away. It is always empty where nothing can dangle."""
-        raise NotImplementedError
+        raise self.missing("raw_unfinished")
 
     def losing_an_answer(self, storage: Storage) -> AbstractContextManager[object] | None:
         """Lose the answer to one request that publishes an object, after its effect, while the context is entered.
 
         `None`: the tests of this store cannot do that.
+        """
+        return None
+
+    def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[object] | None:
+        """Let the store answer each request of this storage ``seconds`` late, while the context is entered.
+
+        It is the store that waits, or whatever stands for it behind the calls that the plugin makes: what would hold
+        the event loop is to hold it here, too. `None`: the tests of this store cannot do that.
         """
         return None
 
@@ -64,6 +73,27 @@ class StorageHooks(Kit):
             yield storage, storage.open_sink
 
 
+def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None:
+    """Hold the keys that came, in their order, against those that there are; raise `AssertionError` naming both."""
+    right = by_bytes(expected)
+    if list(got) == right:
+        return
+    missed, added = [key for key in right if key not in got], [key for key in got if key not in right]
+    if missed or added:
+        wrong = f"missing are {_some(missed)}; too many are {_some(added)}"
+    elif len(got) != len(right):
+        wrong = "some came more than once"
+    else:
+        wrong = "they are in another order than by their UTF-8 bytes"
+    raise AssertionError(f"{what}: {wrong}: {_some(got)} came, {_some(right)} expected")
+
+
+def _some(keys: Collection[str]) -> str:
+    """Show keys, the first of very many."""
+    first = list(keys)[:30]
+    return f"{first}" if len(first) == len(keys) else f"{first} and {len(keys) - len(first):,} more"
+
+
 async def chunk_of(storage: Storage) -> int:
     """Ask how long a chunk of its sinks is."""
     async with storage.open_sink("chunk") as sink:
@@ -74,7 +104,18 @@ async def chunk_of(storage: Storage) -> int:
 
 async def keys_of(storage: Storage, prefix: str = "", *, start_after: str = "") -> list[str]:
     """List the keys, in the order that they come in."""
-    return [info.key async for info in storage.list_objects(prefix, start_after=start_after)]
+    keys: list[str] = []
+    listing = storage.list_objects(prefix, start_after=start_after)
+    try:
+        async for info in listing:
+            keys.append(info.key)
+            if len(keys) % 100 == 0:
+                await anyio.lowlevel.checkpoint()  # one that never ends, and never waits, can then be cancelled
+    finally:
+        if hasattr(listing, "aclose"):
+            with anyio.CancelScope(shield=True):
+                await listing.aclose()
+    return keys
 
 
 def by_bytes(keys: Iterable[str]) -> list[str]:

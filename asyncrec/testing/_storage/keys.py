@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from asyncrec.errors import ObjectNotFoundError
-from asyncrec.testing._checks import check_info, content, send_all
-from asyncrec.testing._storage.hooks import StorageHooks, by_bytes, keys_of
+from asyncrec.testing._checks import check_equal, check_info, content, send_all
+from asyncrec.testing._storage.hooks import StorageHooks, by_bytes, check_keys, keys_of
 
 __all__ = ["KeyCases"]
 
@@ -32,17 +32,17 @@ class KeyCases(StorageHooks):
                 data = b"%d of them" % n
                 check_info(await storage.put(key, data), key, data)
                 assert await self.raw_get(storage, key) == data, f"{key!r} was written elsewhere"
-            assert set(await self.raw_list(storage)) == set(ODD_KEYS)
-            assert await keys_of(storage) == by_bytes(ODD_KEYS)
+            check_keys(by_bytes(await self.raw_list(storage)), ODD_KEYS, "what raw_list gives")
+            check_keys(await keys_of(storage), ODD_KEYS, "listing all")
             for n, key in enumerate(ODD_KEYS):
                 data = b"%d of them" % n
                 assert await storage.get(key) == data, f"{key!r} read from elsewhere"
                 check_info(await storage.head(key), key, data)
-                assert await keys_of(storage, key) == by_bytes(k for k in ODD_KEYS if k.startswith(key))
+                check_keys(await keys_of(storage, key), (k for k in ODD_KEYS if k.startswith(key)), f"listing {key!r}")
             for key in ODD_KEYS:
                 await storage.delete(key)
                 assert await self.raw_get(storage, key) is None, f"{key!r} is still there after its deletion"
-            assert not await self.raw_list(storage)
+            check_keys(await self.raw_list(storage), [], "what raw_list gives when all were deleted")
 
     async def test_key_that_is_also_a_folder(self) -> None:
         """One key may be another's folder: they are two objects, whichever was first."""
@@ -51,11 +51,12 @@ class KeyCases(StorageHooks):
                 for key in keys:
                     await storage.put(key, key.encode())
                 for key in keys:
-                    assert await self.raw_get(storage, key) == await storage.get(key) == key.encode()
-            assert await keys_of(storage) == ["m", "m/1", "m/1/x", "n", "n/1", "n/1/x"]
+                    check_equal(await self.raw_get(storage, key), key.encode(), f"{key!r}, as raw_get gives it")
+                    check_equal(await storage.get(key), key.encode(), f"{key!r}, read")
+            check_keys(await keys_of(storage), ["m", "m/1", "m/1/x", "n", "n/1", "n/1/x"], "listing all")
             await storage.delete("n/1")
-            assert await keys_of(storage, "n") == ["n", "n/1/x"]
-            assert await keys_of(storage, "m/1", start_after="m/1") == ["m/1/x"]
+            check_keys(await keys_of(storage, "n"), ["n", "n/1/x"], "listing 'n' when 'n/1' was deleted")
+            check_keys(await keys_of(storage, "m/1", start_after="m/1"), ["m/1/x"], "listing 'm/1' after 'm/1'")
 
     async def test_refused_keys(self) -> None:
         """A key that is empty, absolute or leads out of the root is a `ValueError`, whatever is done with it."""
@@ -64,7 +65,7 @@ class KeyCases(StorageHooks):
                 for operation in (storage.get, storage.head, storage.delete, partial(storage.put, data=b"x")):
                     with pytest.raises(ValueError):  # noqa: PT011  # its wording is the store's own
                         await operation(key)
-            assert not await self.raw_list(storage)
+            check_keys(await self.raw_list(storage), [], "what raw_list gives when all keys were to be refused")
 
     async def test_listing_order(self) -> None:
         """Keys come ascending by their UTF-8 bytes, across folders, whatever was written first."""
@@ -73,12 +74,12 @@ class KeyCases(StorageHooks):
             "\uff5e", "\U0001f600", "z", "\u00e9", "e", "e\u0301", "_x/1", ".x",
         ]  # fmt: skip
         async with self.open_storage() as storage:
-            assert await keys_of(storage) == []
+            check_keys(await keys_of(storage), [], "listing nothing")
             await self.raw_put_many(storage, keys)
-            assert await keys_of(storage) == by_bytes(keys)
+            check_keys(await keys_of(storage), keys, "listing all")
             for prefix in ("c", "c/", "cc/", "c/1", "b", "b/", "b/z", "b/z/", "\u00e9", "", "nothing", "c/nothing/"):
-                expected = by_bytes(key for key in keys if key.startswith(prefix))
-                assert await keys_of(storage, prefix) == expected, f"listing {prefix!r}"
+                expected = [key for key in keys if key.startswith(prefix)]
+                check_keys(await keys_of(storage, prefix), expected, f"listing {prefix!r}")
 
     async def test_listing_start_after(self) -> None:
         """``start_after`` leaves out keys up to and with itself, whether it is there or not, within any prefix."""
@@ -88,11 +89,9 @@ class KeyCases(StorageHooks):
             marks = [*keys, "", "a", "a/", "a/2/", "a/25", "a/2/y", "a0", "b", "b/", "zz", "\U0001f600"]
             for after in marks:
                 for prefix in ("", "a", "a/", "a/2", "b/", "nothing"):
-                    expected = [
-                        key for key in by_bytes(keys) if key.startswith(prefix) and key.encode() > after.encode()
-                    ]
+                    expected = [key for key in keys if key.startswith(prefix) and key.encode() > after.encode()]
                     got = await keys_of(storage, prefix, start_after=after)
-                    assert got == expected, f"listing {prefix!r} after {after!r}"
+                    check_keys(got, expected, f"listing {prefix!r} after {after!r}")
 
     async def test_listing_pages(self) -> None:
         """More keys than a page holds (1,000 on S3 and GCS) are all listed, once each, and can be left early.
@@ -102,11 +101,12 @@ class KeyCases(StorageHooks):
         keys = [f"p/{n:05}" for n in range(1_005)]
         async with self.open_storage() as storage:
             await self.raw_put_many(storage, [*keys, "q"])
-            assert await keys_of(storage, "p/") == keys
-            assert await keys_of(storage, "p/", start_after="p/00001") == keys[2:]
+            check_keys(await keys_of(storage, "p/"), keys, "listing more than a page")
+            got = await keys_of(storage, "p/", start_after="p/00001")
+            check_keys(got, keys[2:], "listing more than a page, after the second")
             listing = storage.list_objects("p/")
             first = await anext(aiter(listing))
-            assert first.key == keys[0]
+            assert first.key == keys[0], f"a listing began with {first.key!r}, not with {keys[0]!r}"
             if hasattr(listing, "aclose"):
                 await listing.aclose()
             seen: list[str] = []
@@ -119,7 +119,8 @@ class KeyCases(StorageHooks):
             assert seen == by_bytes(seen), "listing while objects came and went: not in order"
             assert len(set(seen)) == len(seen), "listing while objects came and went: a key came twice"
             stable = {key for n, key in enumerate(keys) if n not in (0, 500, 1_002)}
-            assert not stable - set(seen), "listing while objects came and went: one that stayed was missed"
+            missed = by_bytes(stable - set(seen))
+            assert not missed, f"listing while objects came and went: of those that stayed it missed {missed[:5]}"
 
     async def test_listing_sees_no_unpublished_object(self) -> None:
         """While a sink is open, and after it failed, its object is not listed, and has no head."""
@@ -127,11 +128,11 @@ class KeyCases(StorageHooks):
             with suppress(ZeroDivisionError):
                 async with storage.open_sink("u/1") as sink:
                     await send_all(sink, content(sink.chunk_size + 1))
-                    assert await keys_of(storage) == []
+                    check_keys(await keys_of(storage), [], "listing while the only object is being written")
                     with pytest.raises(ObjectNotFoundError):
                         await storage.head("u/1")
                     raise ZeroDivisionError
-            assert await keys_of(storage) == []
+            check_keys(await keys_of(storage), [], "listing when the only sink has failed")
 
     async def test_listing_stays_inside(self) -> None:
         """A prefix that leads out of the root finds nothing, or is refused."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
@@ -9,6 +11,9 @@ from asyncrec.testing._checks import check_info, content, receive_all
 from asyncrec.testing._storage.hooks import StorageHooks, keys_of
 
 __all__ = ["ObjectCases"]
+
+
+_ABOUT_THE_SAME = timedelta(minutes=5)
 
 
 class ObjectCases(StorageHooks):
@@ -64,6 +69,9 @@ class ObjectCases(StorageHooks):
                 for info in (published, head, listed, opened):
                     check_info(info, key, data)
                     assert info.etag == head.etag, f"{key} has two etags: {info.etag!r} and {head.etag!r}"
+                    # Stores round it, and count from the beginning or the end of an upload.
+                    apart = abs(info.modified - head.modified)
+                    assert apart < _ABOUT_THE_SAME, f"{key} has two times: {info.modified} and {head.modified}"
 
     async def test_delete(self) -> None:
         """A deleted object is gone; deleting it once more is no error; its neighbours stay."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+from inspect import signature
+
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import encode_frames
 from asyncrec._records.reading.reader import read_records
 from asyncrec._records.writing.writer import write_records
@@ -10,10 +14,12 @@ from asyncrec.storage._backends import Backends
 from asyncrec.storage._registry import factory_among, open_storage, registered_for
 from asyncrec.storage._url import join, redact
 from asyncrec.testing._checks import content
+from asyncrec.testing._kit import check_import, nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, keys_of
 
 __all__ = ["SchemeCases", "UrlCases"]
 
+_NO_URL = "by_url gives None: no program can reach this storage by a URL"
 _READ = "by-url/read.tfrecord"
 _WRITTEN = "by-url/written.tfrecord"
 _RECORDS = [b"one", b"", content(5_000)]
@@ -27,20 +33,39 @@ class SchemeCases(StorageHooks):
         async with self.open_storage() as storage:
             given = self.by_url(storage)
         if given is None:
-            return
+            nothing_to_try(_NO_URL)
         url, _ = given
         assert registered_for(url) is None, (
             f"{redact(url)}: register_writer_factory was called for it, which a program that only installs the plugin "
             "does not call; name an entry point of the group 'asyncrec'"
         )
-        await factory_among(Backends(Plugins()), url)
+        factory = await factory_among(Backends(Plugins()), url)
+        for option in list(signature(factory.open).parameters.values())[1:]:
+            assert option.kind in (option.KEYWORD_ONLY, option.VAR_KEYWORD), (
+                f"{redact(url)}: the factory takes the option {option.name!r} by its place, too: make it keyword-only"
+            )
+
+    async def test_importing_the_plugin_costs_little(self) -> None:
+        """The module of the entry point is imported for any path that a plugin opens; what is heavy, only by `open`."""
+        async with self.open_storage() as storage:
+            given = self.by_url(storage)
+        if given is None:
+            nothing_to_try(_NO_URL)
+        url, _ = given
+        plugins = Plugins()
+        factory = await factory_among(Backends(plugins), url)
+        found = plugins.gather("asyncrec_storage_factories", lambda name, each: (name, each))
+        owners = {name for _, (name, each) in found if each.name == factory.name}
+        for entry in importlib.metadata.entry_points(group="asyncrec"):
+            if entry.name in owners:  # what is built in has none
+                await in_thread(check_import, entry.module)
 
     async def test_records_read_by_url(self) -> None:
         """`asyncrec.read_records` finds by the URL what is in the storage, and lists it there."""
         async with self.open_storage() as storage:
             given = self.by_url(storage)
             if given is None:
-                return
+                nothing_to_try(_NO_URL)
             url, options = given
             await self.raw_put(storage, _READ, _encoded())
             assert await read_records(join(url, _READ), storage_options=dict(options)) == _RECORDS
@@ -54,7 +79,7 @@ class UrlCases(SchemeCases):
         async with self.open_storage() as storage:
             given = self.by_url(storage)
             if given is None:
-                return
+                nothing_to_try(_NO_URL)
             url, options = given
             await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))
             assert await self.raw_get(storage, _WRITTEN) == _encoded(), f"{redact(url)} does not lead to this storage"

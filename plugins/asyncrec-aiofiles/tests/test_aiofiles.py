@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,16 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # aiofiles knows no other
+
+
+def late(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """As on a slow disk: where it is called on the event loop, that stands still."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        threading.Event().wait(seconds)
+        return function(*args, **kwargs)
+
+    return call
 
 
 class TestFileStorage(StorageConformance):
@@ -59,6 +69,13 @@ class TestFileStorage(StorageConformance):
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         return [name for name in self.files() if name.endswith(".partial")]
+
+    @contextmanager
+    def slowed(self, storage: Storage, seconds: float) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("fstat", "stat", "scandir", "unlink"):
+                patch.setattr(os, name, late(getattr(os, name), seconds))
+            yield
 
     def files(self) -> list[str]:
         return [os.path.relpath(os.path.join(d, f), self.folder) for d, _, files in os.walk(self.folder) for f in files]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -67,6 +67,9 @@ class TestAzureStorage(AzureCases):
 
     async def raw_list(self, storage: Storage) -> Collection[str]:
         return [name.removeprefix(self.prefix) for name in self.azure.blobs]
+
+    def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[None]:
+        return self.azure.slowed(seconds)
 
     @contextmanager
     def losing_an_answer(self, storage: Storage) -> Iterator[None]:

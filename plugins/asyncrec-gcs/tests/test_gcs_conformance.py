@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -38,6 +38,9 @@ class TestGcsStorage(StorageConformance):
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
         return self.gcs.unfinished
+
+    def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[None]:
+        return self.gcs.slowed(seconds)
 
     @contextmanager
     def losing_an_answer(self, storage: Storage) -> Iterator[None]:

@@ -92,6 +92,7 @@ class Proxy:
         self._backend = store.endpoint
         self._threads = ThreadPoolExecutor(32)
         self.plan: Plan = lambda request: None
+        self.late = 0.0  # seconds that each request waits
         self.requests: list[Request] = []
         self._counts: Counter[str] = Counter()
         self.refused: list[str] = []
@@ -172,6 +173,7 @@ class Proxy:
         seen = Request(len(self.requests), self._counts[key] - 1, _operation(request), key, dict(request.headers))
         self.requests.append(seen)
         fault = self.plan(seen)
+        await asyncio.sleep(self.late)
         if fault == "stall":
             await asyncio.sleep(3600)
         if fault == "hold":

@@ -58,6 +58,12 @@ class _S3(StorageConformance):
         return await anyio.to_thread.run_sync(partial(self.store.unfinished, self._key(storage, "")))
 
     @contextmanager
+    def slowed(self, storage: Storage, seconds: float) -> Iterator[None]:
+        self.proxy.late = seconds
+        yield
+        self.proxy.late = 0.0
+
+    @contextmanager
     def losing_an_answer(self, storage: Storage) -> Iterator[None]:
         lost: list[str] = []
 

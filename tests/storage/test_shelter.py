@@ -1,0 +1,92 @@
+"""What is sheltered ends in spite of cancellation, within its limit, on both loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from asyncrec.storage import sheltered
+from asyncrec.testing import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, object]]]:
+    return virtual_backend(request.param)
+
+
+class Request:
+    """A request that takes its time; what becomes of it is noted."""
+
+    def __init__(self, seconds: float, error: Exception | None = None) -> None:
+        self.seconds, self.error = seconds, error
+        self.ended = ""
+
+    async def send(self) -> str:
+        try:
+            await anyio.sleep(self.seconds)
+        except BaseException:
+            self.ended = "cancelled"
+            raise
+        self.ended = "failed" if self.error else "done"
+        if self.error:
+            raise self.error
+        return self.ended
+
+
+async def test_its_result_is_given() -> None:
+    assert await sheltered(Request(1).send(), limit=5) == "done"
+
+
+async def test_its_error_is_raised_as_it_is() -> None:
+    error = OSError("no route")
+    with pytest.raises(OSError, match="no route") as raised:
+        await sheltered(Request(1, error).send(), limit=5)
+    assert raised.value is error
+
+
+async def test_cancelled_meanwhile_its_result_is_returned_and_the_next_await_is_cancelled() -> None:
+    request = Request(3)
+    result = ""
+    with anyio.move_on_after(1) as scope:
+        result = await sheltered(request.send(), limit=5)
+        await anyio.lowlevel.checkpoint()
+        result = "went on"
+    assert scope.cancelled_caught
+    assert result == "done"
+
+
+async def test_cancelled_before_it_begins_it_is_still_made() -> None:
+    request = Request(1)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await sheltered(request.send(), limit=5)
+        await anyio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert request.ended == "done"
+
+
+async def test_cancelled_and_failed_it_is_the_cancellation_that_is_raised() -> None:
+    request = Request(3, OSError("no route"))
+    with anyio.move_on_after(1) as scope:
+        await sheltered(request.send(), limit=5)
+    assert scope.cancelled_caught
+    assert request.ended == "failed"
+
+
+async def test_past_the_limit_it_is_cancelled() -> None:
+    request = Request(30)
+    begin = anyio.current_time()
+    with anyio.move_on_after(1) as scope:
+        await sheltered(request.send(), limit=5)
+    assert scope.cancelled_caught
+    assert request.ended == "cancelled"
+    assert anyio.current_time() - begin == pytest.approx(6, abs=0.5)
+
+
+async def test_the_limit_counts_from_the_cancellation() -> None:
+    assert await sheltered(Request(30).send(), limit=5) == "done"

@@ -24,6 +24,7 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 __all__ = ["ClassBalancedSampler"]
 
 _KIND = "class_balanced"
+_OTHER_CLASSES = "class_fn tells other classes than when the state was taken: it would go on in another order"
 # Records read together, so that those that stand near each other share a read; twice as many are held.
 _READ_RECORDS = 1024
 
@@ -45,7 +46,8 @@ class ClassBalancedSampler:
 
     Args:
         class_feature: the feature that holds the class: one value of int64, float32 or bytes.
-        class_fn: or a function from a record to its class, anything hashable; called in worker threads.
+        class_fn: or a function from a record to its class, anything hashable; called in worker threads. To go on from
+            a state it must sort the records as it did then.
         worker: ``(i, n)``: worker i of n takes the batches whose number is i modulo n.
 
     Attributes:
@@ -53,7 +55,9 @@ class ClassBalancedSampler:
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
+        ValueError: ``class_fn`` tells other classes than when the state was taken that was loaded before.
         SchemaError: a record has no class, or several.
+        DecodeError: ``class_fn`` raised; the message says for which record.
     """
 
     def __init__(
@@ -90,6 +94,8 @@ class ClassBalancedSampler:
             "per_class": per_class,
             "class_feature": class_feature,
         }
+        # Of `class_fn`, whose name says nothing; a feature's are the snapshot's. Of the state until it is entered.
+        self._classes_digest: str | None = None
         self._position = 0  # of all workers, in batches
         self._given = 0
         self._order: BalancedOrder
@@ -107,6 +113,11 @@ class ClassBalancedSampler:
                 f"{self._dataset.manifest.path}: {len(column.labels)} classes, and a batch needs {wide}: "
                 "take fewer classes_per_batch"
             )
+        if self._class_fn is not None:
+            digest = await in_thread(column.digest)
+            if self._classes_digest not in (None, digest):
+                raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
+            self._classes_digest = digest
         self._order = await in_thread(self._ordered, column)
         await self._ahead.__aenter__()
         return self
@@ -130,10 +141,13 @@ class ClassBalancedSampler:
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches all workers have had, as JSON. It may be loaded with any number of workers."""
         position = self._position + self._given * self._workers
-        return ordered_state(_KIND, self._identity, position=position)
+        state = ordered_state(_KIND, self._identity, position=position)
+        if self._classes_digest is not None:
+            state["classes"] = self._classes_digest
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating.
+        """Continue from this state. Call it before iterating; what ``class_fn`` tells is compared on entering, too.
 
         Raises:
             ValueError: the state is of another data set, of other classes or batches, or of a later version.
@@ -144,6 +158,10 @@ class ClassBalancedSampler:
         check_ordered(state, _KIND, self._identity)
         if int(state["position"]) < 0:
             raise ArgumentValueError(f"position {state['position']}: at least 0")
+        classes = state.get("classes")  # none from before it was asked
+        if None not in (classes, self._classes_digest) and classes != self._classes_digest:
+            raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
+        self._classes_digest = self._classes_digest or classes
         self._position = int(state["position"])
 
     def _ordered(self, column: ClassColumn) -> BalancedOrder:

@@ -80,7 +80,8 @@ class InterleaveSampler:
         deserialization_fn: a function from bytes to an example; may be async.
         example_per_class: how many records are taken from a shard before it is the next one's turn; with ``class_fn``,
             how many examples of each class a batch has.
-        batch_size: examples in a batch; with ``class_fn``, exactly ``batch_size // example_per_class`` classes.
+        batch_size: examples in a batch; with ``class_fn``, exactly ``batch_size // example_per_class`` classes, so that
+            33 with ``example_per_class=8`` gives batches of 32.
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
         parallelism: how many reads run at once (with ``async_cycle``), and how many threads or coroutines deserialise.
@@ -103,8 +104,9 @@ class InterleaveSampler:
         worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th: the share of one
             of n workers.
         on_exhausted: with ``class_fn``, what happens after the last pass, or when a whole pass gave no batch because it
-            had too few classes: ``"stop"`` ends; ``"short"`` gives the complete classes, in batches of fewer classes;
-            ``"repeat"`` reads on, for at most one more pass, until one more batch is complete.
+            had too few classes: ``"stop"`` ends, and raises where there was no batch at all; ``"short"`` gives the
+            complete classes, in batches of fewer classes; ``"repeat"`` reads on, for at most one more pass, until one
+            more batch is complete.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard there. `damage` lists what was lost.
         storage, storage_options: as for `open_reader`; with ``storage`` the folder is a key in it.
@@ -113,7 +115,8 @@ class InterleaveSampler:
         ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
         DecodeError: ``deserialization_fn`` or ``class_fn`` raised; the message says for which record.
-        DatasetError: no shard has a record, or ``"repeat"`` found too few classes.
+        DatasetError: no shard has a record; with ``class_fn``, a pass had too few classes, and no batch came before, or
+            ``"repeat"`` found too few.
         FormatError, StorageError: while iterating, as for `open_reader`, after the batches before.
     """
 

@@ -356,6 +356,29 @@ async def test_a_corrupt_record_is_skipped_or_raised_as_told_with_its_path(class
     assert len(found) == 79 if class_fn is None else len(found) > 60
 
 
+async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that_names_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = MemoryStorage()
+    for name in ("test", "train", "train-2"):
+        async with asyncrec.open_sharded_writer(f"data/{name}", max_shard_records=3, storage=storage) as writer:
+            await writer.write_many([f"{name}:{n}".encode() for n in range(6)])
+    await asyncrec.write_records("data/other.tfrecord", [b"other"], storage=storage)
+    with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+        found = await batches_of(sampler_of(storage, shard_suffix="tr*", num_repeat=1))
+    assert len(found[0]) == 12
+    (told,) = caplog.messages
+    assert told == (
+        "data: the shards of 2 data sets are read together: train, train-2; of one alone by "
+        "shard_suffix='train-*.tfrecord'"
+    )
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+        for pattern in ("test-*.tfrecord", "train-2-*.tfrecord", "other*"):
+            await batches_of(sampler_of(storage, shard_suffix=pattern, num_repeat=1))
+    assert caplog.messages == []
+
+
 async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:
     with pytest.raises(asyncrec.errors.DatasetError, match="no record in any of the 2 shards"):
         await batches_of(sampler_of(await folder([[], []])))

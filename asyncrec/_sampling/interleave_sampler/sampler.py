@@ -69,7 +69,7 @@ class InterleaveSampler:
 
     ::
 
-        async with asyncrec.InterleaveSampler("data/train", decode, example_per_class=2, batch_size=32) as sampler:
+        async with asyncrec.InterleaveSampler("data", decode, shard_suffix="train-*.tfrecord", seed=1) as sampler:
             async for examples in sampler:
                 ...
 
@@ -89,7 +89,8 @@ class InterleaveSampler:
         async_cycle: fetch the shards of a cycle at the same time, with a pool of tasks. Off by default, because local
             files are read fastest by one task; turn it on for a remote store.
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
-        shard_suffix: a pattern for the names of the shards.
+        shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
+            ``"train-*.tfrecord"``. Shards of several are read together, which is logged as a warning.
         num_repeat: how often the shards are read; -1, the default, means for ever. Batches continue into the next pass.
         seed: the seed for the order of the shards, which differs in each pass. `None` chooses one; `state_dict` holds
             it.

@@ -34,8 +34,9 @@ def command(
 ) -> int:
     """Rows of a CSV file become the data sets train, eval and test, each with its share of every label.
 
-    Columns of whole numbers become int64 features, of numbers float32, all others text. The names of the classes are in
-    the manifests, under "labels". What is there of these names is replaced.
+    Columns of whole numbers become int64 features, of numbers float32, all others text (bytes). An empty cell is text,
+    and so is its column: where it seems a slip, its line is named. The names of the classes are in the manifests, under
+    "labels". What is there of these names is replaced.
 
     \b
     Example:

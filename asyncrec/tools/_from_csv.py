@@ -43,8 +43,9 @@ async def from_csv(
 ) -> SplitsReport:
     """Rows of a CSV file, whose first names the columns, become train, eval and test.
 
-    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text. The
-    file is held in memory.
+    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text
+    (bytes); an empty cell is text. Of a column that is text because of a few cells among numbers, ``notes`` of the
+    report says where the first stands. The file is held in memory.
 
     Args:
         label: a column whose values are classes: numbered in their order, and each split gets its share of each.
@@ -92,17 +93,24 @@ class _Table:
         for name in (*files, *([label] if label is not None else [])):
             if name not in self._columns:
                 raise ArgumentValueError(f"{path}: there is no column {name!r}; there are {', '.join(self._columns)}")
-        kinds = dict.fromkeys(self._columns, "int64")
+        columns = [_Column() for _ in self._columns]
         values: set[str] = set()
         for number in range(1, len(self._rows)):
             row = self._rows[number]
             if len(row) != len(self._columns):
-                raise DatasetError(f"{self._rows.where(number)}: {len(row)} cells for {len(self._columns)} columns")
-            for name, cell in zip(self._columns, row, strict=True):
-                kinds[name] = _kind(cell, kinds[name])
+                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                raise DatasetError(f"{self._rows.where(number)}: {cells} for {len(self._columns)} columns")
+            for column, cell in zip(columns, row, strict=True):
+                column.add(cell, number)
             if label is not None:
                 values.add(row[self._columns.index(label)])
-        self._kinds = kinds
+        self._kinds = {name: column.kind for name, column in zip(self._columns, columns, strict=True)}
+        # A column of numbers with a slip in it is text from then on, and nobody would see it.
+        self.notes = [
+            f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
+            for name, column in zip(self._columns, columns, strict=True)
+            if column.kind == "bytes" and column.numbers > column.texts and name != label and name not in files
+        ]
         self.labels = sorted(values)
         self._numbers = {name: number for number, name in enumerate(self.labels)}
 
@@ -135,18 +143,48 @@ class _Table:
         return ExampleParts(features, files)
 
 
-def _kind(cell: str, before: str) -> str:
-    """The type of a column with one more cell."""
-    if before == "int64":
-        try:
-            if -(1 << 63) <= int(cell) < 1 << 63 and "_" not in cell:
-                return "int64"
-        except ValueError:
-            pass
-    if before != "bytes":
-        try:
-            float(cell)
-        except ValueError:
-            return "bytes"
-        return "float32" if "_" not in cell else "bytes"
-    return "bytes"
+class _Column:
+    """What is known of a column.
+
+    Attributes:
+        kind: the type that holds all its cells.
+        numbers, texts: cells that are one, and that are none.
+        row, text: where it became text, and what stands there.
+    """
+
+    def __init__(self) -> None:
+        self.kind = "int64"
+        self.numbers = self.texts = self.row = 0
+        self.text = ""
+
+    def add(self, cell: str, row: int) -> None:
+        kind = _kind(cell)
+        if kind != "bytes":
+            self.numbers += 1
+        else:
+            self.texts += 1
+            if self.texts == 1:
+                self.row, self.text = row, cell
+        self.kind = max(self.kind, kind, key=_KINDS.index)
+
+
+# Each holds what those before it hold.
+_KINDS = ("int64", "float32", "bytes")
+# In a message.
+_SHOWN_CELL = 80
+
+
+def _kind(cell: str) -> str:
+    """The first type that holds a cell. A number has no underscores, which Python alone reads."""
+    if "_" in cell:
+        return "bytes"
+    try:
+        if -(1 << 63) <= int(cell) < 1 << 63:
+            return "int64"
+    except ValueError:
+        pass
+    try:
+        float(cell)
+    except ValueError:
+        return "bytes"
+    return "float32"

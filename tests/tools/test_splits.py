@@ -116,7 +116,7 @@ async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "said"),
     [
-        ("a,b\n1\n2,3", {}, "1 cells for 2 columns"),
+        ("a,b\n1\n2,3", {}, "1 cell for 2 columns"),
         ("a,a\n1,2", {}, "a name of its own"),
         ("a\n1", {}, "none is left for 'eval'"),
         ('a\n"1', {}, "line 2"),
@@ -129,6 +129,23 @@ async def test_what_is_wrong_with_a_table_is_said(
     with pytest.raises(DatasetError, match=said):
         await tools.from_csv("x.csv", "out", storage=storage, target_storage=storage, **options)  # type: ignore[arg-type]  # as listed
     assert await names(storage, "out") == []
+
+
+async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_line_of_the_first(
+    storage: Storage,
+) -> None:
+    rows = [f'{n},{n},{n},"a\nb",{n},{n}' for n in range(10)]  # each of two lines
+    rows[4] = '4,three,4,"a\nb",,x'
+    rows[6] = '6,,6.5,"a\nb",6,x'
+    await storage.put("x.csv", "\n".join(["whole,slip,real,text,kind,file", *rows]).encode())
+    for name in "0123456789x":
+        await storage.put(name, b"")
+    report = await tools.from_csv("x.csv", "out", label="kind", files=["file"], storage=storage, target_storage=storage)
+    assert report.types == {
+        "file": "bytes", "kind": "int64", "real": "float32", "slip": "bytes", "text": "bytes", "whole": "int64"
+    }  # fmt: skip
+    assert report.notes == ["slip is text: line 10 has 'three'"]
+    assert report.to_json()["notes"] == report.notes
 
 
 @pytest.mark.parametrize("options", [{"label": "kind"}, {"files": ["kind"]}])

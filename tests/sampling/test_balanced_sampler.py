@@ -230,7 +230,7 @@ async def test_misuse_is_told() -> None:
         with pytest.raises(ValueError, match="20 classes, and a batch needs 21"):
             async with asyncrec.ClassBalancedSampler(dataset, 21, 2, class_feature="label"):
                 pass
-        with pytest.raises(SchemaError, match=r"'colour': missing, .*; there is .*\blabel\b") as raised:
+        with pytest.raises(SchemaError, match=r"'colour': a record has none, .*; there is .*\blabel\b") as raised:
             async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="colour"):
                 pass
         assert "pages-" in raised.value.__notes__[0]

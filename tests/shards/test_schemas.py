@@ -64,9 +64,9 @@ async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
         await writer.write_many([{"url": "http://a/2", "body": b""}, {"url": "http://a/0", "body": b""}])
         await writer.write(encode_example({"url": "http://a/3", "body": b""}))
         assert writer.has("http://a/3")
-        with pytest.raises(SchemaError, match="they are to be one"):
+        with pytest.raises(SchemaError, match="they must be the same"):
             await writer.write({"url": "http://a/4", "body": b""}, key="http://a/5")
-        with pytest.raises(SchemaError, match="they are to be one"):
+        with pytest.raises(SchemaError, match="they must be the same"):
             await writer.write({**page(1), "url": "\ud800"}, key="\udcff")
         with pytest.raises(SchemaError, match="key_feature"):
             await writer.write({"body": b""})

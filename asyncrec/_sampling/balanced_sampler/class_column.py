@@ -203,9 +203,9 @@ def _by_feature(feature: str) -> ClassesOf:
         first = there.get(feature)
         if first is None:
             names = ", ".join(sorted(there)[:30]) or "nothing"
-            raise SchemaError(f"feature {feature!r}: missing, where the class is its value; there is {names}")
+            raise SchemaError(f"feature {feature!r}: a record has none, and its value is the class; there is {names}")
         if len(first) != 1:
-            raise SchemaError(f"feature {feature!r}: {len(first)} values, where a class is one value")
+            raise SchemaError(f"feature {feature!r}: {len(first)} values; a class is one value")
         kind: FieldKind = "bytes" if isinstance(first, list) else "int64" if first.dtype == np.int64 else "float32"
         schema = Schema({feature: FixedLen((), kind)}, allow_extra=True)
         found: list[Any] = schema.decode_batch(records)[feature].tolist()

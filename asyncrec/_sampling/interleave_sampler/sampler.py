@@ -24,12 +24,13 @@ from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
 from asyncrec._sampling.interleave.shard_inputs import parse_reading_compression
-from asyncrec._sampling.interleave.stream import check_plan, new_seed
+from asyncrec._sampling.interleave.stream import check_plan
 from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BatchPlan, OnExhausted
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec._sampling.interleave_sampler.passes import Passes
 from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
 from asyncrec._sampling.interleave_sampler.shard_folder import ShardFolder
+from asyncrec._sampling.parameters import check_function, check_seed, new_seed, whole_number, worker_of
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
@@ -147,16 +148,27 @@ class InterleaveSampler:
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        batch_size = whole_number(batch_size, "batch_size", least=1)
+        example_per_class = whole_number(example_per_class, "example_per_class", least=1)
+        check_function(deserialization_fn, "deserialization_fn", "a function from bytes to an example")
+        if class_fn is not None:
+            check_function(class_fn, "class_fn", "a function from an example to its class")
         if not 1 <= example_per_class <= batch_size:
             raise ArgumentValueError(f"example_per_class={example_per_class} is from 1 to batch_size={batch_size}")
-        if (parallelism is not None and parallelism < 1) or (shards_per_cycle is not None and shards_per_cycle < 1):
-            raise ArgumentValueError("parallelism and shards_per_cycle are at least 1, or None")
-        if prefetch_size < 0 or num_repeat == 0 or num_repeat < -1:
-            raise ArgumentValueError("prefetch_size is at least 0; num_repeat at least 1, or -1 for ever")
+        if parallelism is not None:
+            parallelism = whole_number(parallelism, "parallelism", least=1, other="None")
+        if shards_per_cycle is not None:
+            shards_per_cycle = whole_number(shards_per_cycle, "shards_per_cycle", least=1, other="None")
+        prefetch_size = whole_number(prefetch_size, "prefetch_size", least=0)
+        if num_repeat != -1:
+            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 for ever")
+        shuffle_buffer = whole_number(shuffle_buffer, "shuffle_buffer", least=0)
+        worker = worker_of(worker)
         if on_exhausted not in ("stop", "repeat", "short"):
             raise ArgumentValueError(f'on_exhausted={on_exhausted!r}: "stop", "repeat" or "short"')
         if class_buffer is None:
             class_buffer = max(_CLASS_BUFFER, 16 * batch_size)
+        class_buffer = whole_number(class_buffer, "class_buffer", least=1, other="None")
         self._folder = ShardFolder(
             path=fspath(shard_path),
             pattern=shard_suffix,
@@ -167,7 +179,7 @@ class InterleaveSampler:
             storage_options=storage_options,
         )
         self._deserializing = partial(Deserializer, deserialization_fn, parallelism or 1)
-        self._seed = seed
+        self._seed = check_seed(seed)
         self._prefetch_size = prefetch_size
         reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
         self._plan = InterleavePlan(
@@ -266,7 +278,7 @@ class InterleaveSampler:
         prefetch = self._open()
         if prefetch.begun:
             raise RuntimeError("a state is loaded before iterating")
-        checked(state, _KIND, self._identity, self._parameters)
+        checked(state, _KIND, self._identity, self._parameters, difference=self._inputs.difference)
         if self._seed is not None and self._seed != state["seed"]:
             raise ArgumentValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
         self._inputs.check_known(state.get("versions", ()))

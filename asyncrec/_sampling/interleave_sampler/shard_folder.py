@@ -18,6 +18,7 @@ from asyncrec._sampling.interleave.stream import worker_share
 from asyncrec._shards.manifest.names import is_data, maker_of
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact
 
@@ -83,6 +84,17 @@ class ShardFolder:
                 others += 1
         if not found:
             await self._refuse_dataset()
+            if is_pattern(self.path):
+                folder, _, pattern = self.path.rpartition("/")
+                raise ObjectNotFoundError(
+                    f"{self.display_path}: no shard matches: shards are found in a folder, and this is a pattern: give "
+                    f"{redact(folder) or '.'!r} and shard_suffix={pattern!r}"
+                )
+            if not others and not datasets:
+                raise ObjectNotFoundError(
+                    f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}: there is no such folder, or "
+                    "nothing in it"
+                )
             raise ObjectNotFoundError(
                 f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; {others} other objects are "
                 "there, and names that begin with '_' or '.' are never shards"

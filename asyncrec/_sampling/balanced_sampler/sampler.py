@@ -88,7 +88,7 @@ class ClassBalancedSampler:
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(
-                f"ClassBalancedSampler takes an asyncrec.Dataset, which asyncrec.open_dataset gives, not "
+                f"ClassBalancedSampler takes a Dataset, which asyncrec.open_dataset gives, not "
                 f"{public_type(dataset)}" + _HINTS.get(public_type(dataset), "")
             )
         if (class_feature is None) == (class_fn is None):

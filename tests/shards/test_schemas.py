@@ -107,6 +107,23 @@ async def test_a_feature_may_be_added_with_a_default_and_all_older_records_decod
     assert report.conflicts == []
 
 
+async def test_an_earlier_snapshot_has_the_schema_and_metadata_of_those_who_wrote_it(tmp_path: Path) -> None:
+    """Also the one at which a writer ended: its closing segment, the only one read then, is later than its shards."""
+    path = tmp_path / "pages"
+    manifests = []
+    for run, schema in enumerate((PAGE, GROWN)):
+        options: Any = {"schema": schema, "metadata": {"run": run}, "max_shard_records": 2}
+        async with asyncrec.open_sharded_writer(path, **options) as writer:
+            await writer.write_many([{**page(number), **({"status": 1} if run else {})} for number in range(5)])
+        manifests.append(await asyncrec.read_manifest(path))
+    for manifest in manifests:
+        earlier = await asyncrec.read_manifest(path, at=manifest.id)
+        assert (earlier.schema, earlier.metadata) == (manifest.schema, manifest.metadata)
+        async with asyncrec.open_dataset(earlier) as dataset:
+            assert [example async for example in dataset.examples()]
+    assert manifests[0].schema != manifests[1].schema
+
+
 async def test_a_writer_of_the_older_schema_that_ends_later_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:

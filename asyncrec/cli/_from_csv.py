@@ -18,6 +18,9 @@ def command(
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Its values become numbers, their names are kept.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Its values are the keys of the records; it is text.")
+    ] = None,
     file: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="It holds paths; the bytes of the files are stored. May be repeated."),
@@ -53,6 +56,7 @@ def command(
                 source,
                 target,
                 label=label,
+                key=key,
                 files=file or (),
                 encoding=encoding,
                 progress=bar,

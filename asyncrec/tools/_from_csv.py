@@ -29,6 +29,7 @@ async def from_csv(
     target: str | os.PathLike[str],
     *,
     label: str | None = None,
+    key: str | None = None,
     files: Sequence[str] = (),
     ratios: float | Sequence[float] = 0.8,
     seed: int = 0,
@@ -49,27 +50,29 @@ async def from_csv(
 
     Args:
         label: a column whose values are classes: numbered in their order, and each split gets its share of each.
+        key: a column whose values are the keys of the records, each another; it is text.
         files: columns that hold paths, relative to the CSV file; the feature is the bytes of the file.
         ratios: 0.8 to train and the rest to eval; or two, or three for train, eval and test.
         seed: of the order.
 
     Raises:
-        DatasetError: a row with other than the header's number of cells, no row for a split, or a file of another
-            encoding.
-        ValueError: ``label`` or one of ``files`` is no column; or ``ratios`` that cannot be.
+        DatasetError: a row with other than the header's number of cells, a key that came before, no row for a split, or
+            a file of another encoding.
+        ValueError: ``label``, ``key`` or one of ``files`` is no column, or one is two of these; or ``ratios`` that
+            cannot be.
         ObjectNotFoundError: a file that a row names is not there. Nothing is changed.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(
         target, weights_of(ratios), seed, max_shard_bytes, compression, target_storage, target_storage_options
     )
-    async with located(source, storage=storage, storage_options=storage_options) as (store, key):
-        content = await store.get(key)
+    async with located(source, storage=storage, storage_options=storage_options) as (store, file):
+        content = await store.get(file)
 
         def parse() -> _Table:
             rows = CsvRows(content, path=report.source, encoding=encoding)
-            folder = key[: key.rfind("/") + 1]
-            return _Table(rows, path=report.source, folder=folder, label=label, files=tuple(files))
+            folder = file[: file.rfind("/") + 1]
+            return _Table(rows, path=report.source, folder=folder, label=label, key=key, files=tuple(files))
 
         await write_splits(await in_thread(parse), store, options, report, progress)
     return report
@@ -82,19 +85,26 @@ class _Table:
         folder: of the file, in whose storage the paths of the columns ``files`` are relative to it.
     """
 
-    def __init__(self, rows: CsvRows, *, path: str, folder: str, label: str | None, files: tuple[str, ...]) -> None:
+    def __init__(
+        self, rows: CsvRows, *, path: str, folder: str, label: str | None, key: str | None, files: tuple[str, ...]
+    ) -> None:
         self._rows = rows
         self._folder = folder
         self._columns = self._rows[0]
         self._label = label
+        self.key = key
         self._files = files
         if len(set(self._columns)) < len(self._columns) or "" in self._columns:
             raise DatasetError(f"{path}: the first row names the columns, each by a name of its own: {self._columns}")
-        for name in (*files, *([label] if label is not None else [])):
+        special = [*files, *(name for name in (label, key) if name is not None)]
+        for name in special:
             if name not in self._columns:
                 raise ArgumentValueError(f"{path}: there is no column {name!r}; there are {', '.join(self._columns)}")
+            if special.count(name) > 1:
+                raise ArgumentValueError(f"{path}: the column {name!r} is one of label, key and files, not two of them")
         columns = [_Column() for _ in self._columns]
         values: set[str] = set()
+        keys: dict[str, int] = {}
         for number in range(1, len(self._rows)):
             row = self._rows[number]
             if len(row) != len(self._columns):
@@ -104,12 +114,16 @@ class _Table:
                 column.add(cell, number)
             if label is not None:
                 values.add(row[self._columns.index(label)])
+            if key is not None and (first := keys.setdefault(row[self._columns.index(key)], number)) != number:
+                raise DatasetError(f"{self._rows.where(number)}: line {self._rows.line(first)} has the same key")
         self._kinds = {name: column.kind for name, column in zip(self._columns, columns, strict=True)}
+        if key is not None:
+            self._kinds[key] = "bytes"
         # A column of numbers with a slip in it is text from then on, and nobody would see it.
         self.notes = [
             f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
             for name, column in zip(self._columns, columns, strict=True)
-            if column.kind == "bytes" and column.numbers > column.texts and name != label and name not in files
+            if column.kind == "bytes" and column.numbers > column.texts and name not in special
         ]
         self.labels = sorted(values)
         self._numbers = {name: number for number, name in enumerate(self.labels)}

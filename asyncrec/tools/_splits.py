@@ -82,12 +82,14 @@ class ExampleSource(Protocol):
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
+        key: the feature that holds the keys of the records, where they have any.
         notes: for the report.
         strata: of each example in turn; every split gets its share of each. Asked for in a thread: it may take long.
         schema: of the records.
     """
 
     labels: list[str]
+    key: str | None
     notes: list[str]
 
     @property
@@ -131,7 +133,7 @@ async def write_splits(
     report.features = sorted(schema.features)
     report.types = {name: entry.dtype for name, entry in schema.features.items() if isinstance(entry, FixedLen)}
     said = {"labels": report.labels, "seed": options.seed, "source": report.source}
-    plans = [SplitPlan("", name, schema, {"split": name, **said}) for name in dealt]
+    plans = [SplitPlan("", name, schema, {"split": name, **said}, source.key) for name in dealt]
     target = located(options.target, storage=options.storage, storage_options=options.storage_options)
     async with (
         target as (store, key),

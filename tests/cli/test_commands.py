@@ -608,6 +608,9 @@ def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert json.loads(run("info", "two/eval", "--json").ok())["datasets"][0]["metadata"]["labels"] == ["cat", "dog"]
     Path("slip.csv").write_text('n\n1\n2\n""\n3\n')
     assert run("from-csv", "slip.csv", "slip", "--ratios", "0.5").ok().endswith("n (bytes)\nn is text: line 4 has ''\n")
+    run("from-csv", "table.csv", "keyed", "--label", "kind", "--key", "picture").ok()
+    found = [run("cat", f"keyed/{split}", "--key", "pictures/cat/3.png") for split in ("train", "eval")]
+    assert sorted(each.code == 0 for each in found) == [False, True]
     wrong = run("from-csv", "table.csv", "three", "--label", "species")
     assert wrong.code == 2
     assert "species" in wrong.err

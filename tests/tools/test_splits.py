@@ -131,6 +131,36 @@ async def test_what_is_wrong_with_a_table_is_said(
     assert await names(storage, "out") == []
 
 
+async def test_a_column_of_keys_is_text_by_which_records_are_found(storage: Storage) -> None:
+    await table(storage)
+    report = await tools.from_csv(
+        "in/table.csv", "out", label="kind", key="count", files=["file"], storage=storage, target_storage=storage
+    )
+    assert report.types["count"] == "bytes"
+    found = set()
+    for split, records in report.records.items():
+        async with asyncrec.open_dataset(f"out/{split}", storage=storage) as dataset:
+            for number in range(20):
+                try:
+                    record = await dataset.get_by_key(str(number))
+                except KeyError:
+                    continue
+                assert dataset.schema is not None
+                assert dataset.schema.decode(record)["file"] == b"bytes %d" % number
+                found.add((split, number))
+            assert len([each for each in found if each[0] == split]) == records
+    assert len(found) == 20
+
+
+async def test_a_key_that_came_before_is_refused_with_both_lines(storage: Storage) -> None:
+    await storage.put("x.csv", b"id,n\na,1\nb,2\na,3\n")
+    with pytest.raises(DatasetError, match=r"x\.csv, line 4, row .*: line 2 has the same key"):
+        await tools.from_csv("x.csv", "out", key="id", storage=storage, target_storage=storage)
+    with pytest.raises(ArgumentValueError, match="'id' is one of label, key and files, not two"):
+        await tools.from_csv("x.csv", "out", key="id", label="id", storage=storage, target_storage=storage)
+    assert await names(storage, "out") == []
+
+
 async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_line_of_the_first(
     storage: Storage,
 ) -> None:

@@ -75,6 +75,7 @@ ROOMS = {
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (
+        "parameters",
         "stream_state",
         "damage",
         "interleave",
@@ -94,6 +95,7 @@ PURE = (
     "asyncrec._framing",
     "asyncrec.example",
     "asyncrec._records.position",
+    "asyncrec._sampling.parameters",
     "asyncrec._sampling.balanced_sampler.order",
     "asyncrec._sampling.random_access.frame_extractor",
     "asyncrec._sampling.damage",

@@ -9,11 +9,11 @@ at a number of that order.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from asyncrec.errors import ArgumentValueError
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["check_ordered", "checked", "enveloped", "fingerprint", "ordered_state"]
 
@@ -36,12 +36,21 @@ def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapp
     return {"version": VERSION, "kind": kind, "inputs": inputs, "parameters": dict(parameters), **state}
 
 
-def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The state itself.
+def checked(
+    state: Mapping[str, Any],
+    kind: str,
+    inputs: str,
+    parameters: Mapping[str, Any],
+    *,
+    difference: Callable[[Sequence[Sequence[Any]]], str] | None = None,
+) -> Mapping[str, Any]:
+    """The state itself. ``difference`` says where the shards differ from those of whose versions the state tells.
 
     Raises:
         ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
+        TypeError: it is no mapping.
     """
+    _check_mapping(state)
     if state.get("version") not in _READ or state.get("kind") != kind:
         raise ArgumentValueError(
             f"a state of {state.get('kind')!r}, version {state.get('version')!r}; this is {kind!r}, and reads the "
@@ -56,7 +65,10 @@ def checked(state: Mapping[str, Any], kind: str, inputs: str, parameters: Mappin
     if different:
         raise ArgumentValueError(f"the state was taken with other parameters: {'; '.join(different)}")
     if state.get("inputs") != inputs:
-        raise ArgumentValueError("the state was taken over other shards: their names or their order have changed")
+        raise ArgumentValueError(
+            "the state was taken over other shards: their names or their order have changed"
+            + (difference(state["versions"]) if difference is not None and state.get("versions") else "")
+        )
     return state
 
 
@@ -70,7 +82,9 @@ def check_ordered(state: Mapping[str, Any], kind: str, identity: Mapping[str, An
 
     Raises:
         ValueError: it is of another version, another kind of stream, or another order; says which.
+        TypeError: it is no mapping.
     """
+    _check_mapping(state)
     if state.get("version") != _ORDERED or state.get("kind") != kind:
         raise ArgumentValueError(
             f"a state of kind {state.get('kind')!r}, version {state.get('version')!r}; "
@@ -83,3 +97,8 @@ def check_ordered(state: Mapping[str, Any], kind: str, identity: Mapping[str, An
                 f"the state was made with {name}={state.get(name)!r}, and this stream has {value!r}: it would go on in "
                 f"another order{remedy}"
             )
+
+
+def _check_mapping(state: Any) -> None:
+    if not isinstance(state, Mapping):
+        raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from asyncrec._sampling.balanced_sampler import sampler as balanced_sampler
 from asyncrec._sampling.interleave import stream
 from asyncrec._sampling.interleave_sampler import sampler as interleave_sampler
+from asyncrec._sampling.parameters import public_type
 from asyncrec._sampling.random_access import dataset
 from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec._sampling.random_access.record_numbers import numbers_of
@@ -130,7 +131,7 @@ def _of_dataset(
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(
                 f"{func.__name__} takes a Dataset of asyncrec.blocking, which open_dataset gives, not "
-                f"{type(dataset).__name__}"
+                f"{public_type(dataset)}"
             )
         owner = owner_of(dataset)
         return _stream(

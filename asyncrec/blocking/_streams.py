@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec.blocking._owner import Handle, Owner
-from asyncrec.errors import ArgumentValueError
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
 
@@ -163,6 +163,8 @@ class Stream(Handle[Any], Iterator[T]):
             ValueError: the state is of another stream; or one of several workers took it between the records of a list,
                 and it is loaded into another worker.
         """
+        if not isinstance(state, Mapping):
+            raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")
         state = dict(state)
         skip = int(state.pop("list_position", 0))
         if skip and state.pop("list_shard") != self._worker:

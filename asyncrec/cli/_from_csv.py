@@ -18,6 +18,9 @@ def command(
     label: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Its values become numbers, their names are kept.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Its values are the keys of the records; it is text.")
+    ] = None,
     file: Annotated[
         list[str] | None,
         typer.Option(metavar="COLUMN", help="It holds paths; the bytes of the files are stored. May be repeated."),
@@ -34,8 +37,9 @@ def command(
 ) -> int:
     """Rows of a CSV file become the data sets train, eval and test, each with its share of every label.
 
-    Columns of whole numbers become int64 features, of numbers float32, all others text. The names of the classes are in
-    the manifests, under "labels". What is there of these names is replaced.
+    Columns of whole numbers become int64 features, of numbers float32, all others text (bytes). An empty cell is text,
+    and so is its column: where it seems a slip, its line is named. The names of the classes are in the manifests, under
+    "labels". What is there of these names is replaced.
 
     \b
     Example:
@@ -52,6 +56,7 @@ def command(
                 source,
                 target,
                 label=label,
+                key=key,
                 files=file or (),
                 encoding=encoding,
                 progress=bar,

@@ -43,10 +43,12 @@ def show(report: SplitsReport, json: bool) -> None:
         return
     table(["data set", "records"], ((f"{report.target.rstrip('/')}/{name}", n) for name, n in report.records.items()))
     say()
-    say(f"features: {', '.join(report.features)}")
+    say(f"features: {', '.join(f'{name} ({report.types[name]})' for name in report.features)}")
     if report.labels:
         labels = ", ".join(f"{number} {name}" for number, name in enumerate(report.labels[:20]))
         say(f"labels: {labels}{', ...' if len(report.labels) > 20 else ''}")
+    for note in report.notes:
+        say(note)
 
 
 def _parse_ratios(text: str) -> list[float] | float:

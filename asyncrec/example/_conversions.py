@@ -43,7 +43,36 @@ def converter(entry: FixedLen | VarLen) -> Convert:
         return lambda value: (BYTES, [_raw_bytes(_array(value, entry.dtype, entry.shape))])
     if entry.shape:
         return lambda value: _many(value, entry.dtype, entry.shape)
-    return _SCALARS[entry.dtype]
+    return _single(_SCALARS[entry.dtype])
+
+
+def _single(convert: Convert) -> Convert:
+    """Take an array of no dimensions, too, of NumPy or JAX or whatever gives one to NumPy, for the value it holds."""
+
+    def convert_either(value: Any) -> Raw:
+        try:
+            return convert(value)
+        except Unfit:
+            held = _held(value)
+            if held is None:
+                raise
+        try:
+            return convert(held)
+        except Unfit as error:
+            raise Unfit(f"it holds {told(held)}" + (f"; {error}" if str(error) else "")) from None
+
+    return convert_either
+
+
+def _held(value: Any) -> Any:
+    """What an array of no dimensions holds; `None` where it is no such array, or does not say."""
+    if isinstance(value, np.generic | np.ma.MaskedArray) or getattr(value, "shape", None) != ():
+        return None
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # a tensor on another device, one that is traced
+        return None
+    return float(array) if _is_small_float(array.dtype, "float32") else array[()]
 
 
 def _bytes(value: Any) -> Raw:
@@ -177,7 +206,7 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
         raise Unfit(f"it has the shape {array.shape}")
     kinds = {"bool": "b", "float16": "iuf", "float32": "iuf", "float64": "iuf"}.get(dtype, "iub")
     if array.size and array.dtype.kind not in kinds and not _is_small_float(array.dtype, dtype):
-        raise Unfit(f"its values are {array.dtype.name}")
+        raise Unfit(f"its values are {_named(array.dtype)}")
     if array.dtype.name == dtype:
         return array
     with np.errstate(all="ignore"):  # what does not fit is found by the comparison
@@ -195,6 +224,12 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
 
 def _is_small_float(given: Any, dtype: str) -> bool:
     return dtype.startswith("float") and given.name.startswith(("bfloat16", "float8"))
+
+
+def _named(dtype: Any) -> str:
+    """A type as users know it: NumPy calls text of one character str32."""
+    name: str = {"U": "text", "T": "text", "S": "bytes"}.get(dtype.kind, dtype.name)
+    return name
 
 
 def _raw_bytes(array: Any) -> bytes:
@@ -243,7 +278,7 @@ def told(value: Any) -> str:
     if value is None:
         return "None"
     if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype.name} with the shape {value.shape}"
+        return f"an array of {_named(value.dtype)} with the shape {value.shape}"
     if isinstance(value, bool | int | float | str | np.generic):
         text = repr(value)
         return f"{name} {text}" if len(text) <= 80 else f"{name} {text[:80]}..."

@@ -58,6 +58,9 @@ class DeclaredExample:
     with ``def`` or ``async def``; whoever calls them awaits what is awaitable. Keyword arguments are those given to the
     job that writes the examples, all of them to each.
 
+    The types of fields are those of ``Field``: ``TYPE_BOOL``, ``TYPE_INT32``, ``TYPE_INT64``, ``TYPE_FLOAT``,
+    ``TYPE_DOUBLE``, ``TYPE_STRING``, ``TYPE_BYTES``, ``TYPE_ARRAY_FLOAT32`` and ``TYPE_ARRAY_INT32``.
+
     Raises TypeError, when the class is made, if a field has the name of one of these methods, or the one under which
     the shape of an array is stored.
     """

@@ -7,6 +7,7 @@
     FixedLen((), "bool")       True or False
     FixedLen((), an integer)   a whole number within the type's range
     FixedLen((), a float)      a number
+    FixedLen((), t)            or an array of no dimensions, NumPy's or JAX's, that holds such a value
     FixedLen(shape, t)         an array or nested lists of that shape, of values as above
     VarLen(t)                  a list, a tuple or an array of one dimension, of any length
     Tensor(t)                  an array of any shape
@@ -212,7 +213,7 @@ class Encoder:
     def _missing(self, name: str, values: Mapping[str, Any]) -> SchemaError:
         there = ", ".join(sorted(map(repr, values))[:30]) or "nothing"
         return SchemaError(
-            f"feature {name!r}: missing; wanted {_shown(self._features[name])}; given was {there}; "
+            f"feature {name!r}: missing; wanted {_shown(self._features[name])}; given: {there}; "
             "give it a value, or its entry a default"
         )
 

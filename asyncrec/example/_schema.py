@@ -95,7 +95,7 @@ class Schema:
 
         Raises DecodeError when it is not an Example, SchemaError when it does not match the schema.
         """
-        data = bytes(record)
+        data = record if type(record) is bytes else _record(record)
         try:
             if not self._sequences:
                 raws = parse_example(data)
@@ -111,6 +111,8 @@ class Schema:
 
         Raises as ``decode``, for the first bad record, and names it.
         """
+        if isinstance(records, str | bytes | bytearray | memoryview):
+            raise ArgumentTypeError(f"give a list of records, not one of them: a {type(records).__name__}")
         return self._batch(records)
 
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
@@ -314,6 +316,14 @@ class Schema:
     ) -> None:
         expected = f"expected {self._features[name]}" if name else "pass over such with allow_extra=True"
         raise SchemaError(f"record {row} of the batch: {fault}; {expected}; {_there(raws, lists)}")
+
+
+def _record(record: Any) -> bytes:
+    """The bytes of what holds some; of a number bytes() would make so many zeros."""
+    try:
+        return bytes(memoryview(record))
+    except TypeError:
+        raise ArgumentTypeError(f"a record is bytes, not a {type(record).__name__}") from None
 
 
 def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:

@@ -29,6 +29,7 @@ async def from_csv(
     target: str | os.PathLike[str],
     *,
     label: str | None = None,
+    key: str | None = None,
     files: Sequence[str] = (),
     ratios: float | Sequence[float] = 0.8,
     seed: int = 0,
@@ -43,32 +44,35 @@ async def from_csv(
 ) -> SplitsReport:
     """Rows of a CSV file, whose first names the columns, become train, eval and test.
 
-    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text. The
-    file is held in memory.
+    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text
+    (bytes); an empty cell is text. Of a column that is text because of a few cells among numbers, ``notes`` of the
+    report says where the first stands. The file is held in memory.
 
     Args:
         label: a column whose values are classes: numbered in their order, and each split gets its share of each.
+        key: a column whose values are the keys of the records, each another; it is text.
         files: columns that hold paths, relative to the CSV file; the feature is the bytes of the file.
         ratios: 0.8 to train and the rest to eval; or two, or three for train, eval and test.
         seed: of the order.
 
     Raises:
-        DatasetError: a row with other than the header's number of cells, no row for a split, or a file of another
-            encoding.
-        ValueError: ``label`` or one of ``files`` is no column; or ``ratios`` that cannot be.
+        DatasetError: a row with other than the header's number of cells, a key that came before, no row for a split, or
+            a file of another encoding.
+        ValueError: ``label``, ``key`` or one of ``files`` is no column, or one is two of these; or ``ratios`` that
+            cannot be.
         ObjectNotFoundError: a file that a row names is not there. Nothing is changed.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(
         target, weights_of(ratios), seed, max_shard_bytes, compression, target_storage, target_storage_options
     )
-    async with located(source, storage=storage, storage_options=storage_options) as (store, key):
-        content = await store.get(key)
+    async with located(source, storage=storage, storage_options=storage_options) as (store, file):
+        content = await store.get(file)
 
         def parse() -> _Table:
             rows = CsvRows(content, path=report.source, encoding=encoding)
-            folder = key[: key.rfind("/") + 1]
-            return _Table(rows, path=report.source, folder=folder, label=label, files=tuple(files))
+            folder = file[: file.rfind("/") + 1]
+            return _Table(rows, path=report.source, folder=folder, label=label, key=key, files=tuple(files))
 
         await write_splits(await in_thread(parse), store, options, report, progress)
     return report
@@ -81,28 +85,46 @@ class _Table:
         folder: of the file, in whose storage the paths of the columns ``files`` are relative to it.
     """
 
-    def __init__(self, rows: CsvRows, *, path: str, folder: str, label: str | None, files: tuple[str, ...]) -> None:
+    def __init__(
+        self, rows: CsvRows, *, path: str, folder: str, label: str | None, key: str | None, files: tuple[str, ...]
+    ) -> None:
         self._rows = rows
         self._folder = folder
         self._columns = self._rows[0]
         self._label = label
+        self.key = key
         self._files = files
         if len(set(self._columns)) < len(self._columns) or "" in self._columns:
             raise DatasetError(f"{path}: the first row names the columns, each by a name of its own: {self._columns}")
-        for name in (*files, *([label] if label is not None else [])):
+        special = [*files, *(name for name in (label, key) if name is not None)]
+        for name in special:
             if name not in self._columns:
                 raise ArgumentValueError(f"{path}: there is no column {name!r}; there are {', '.join(self._columns)}")
-        kinds = dict.fromkeys(self._columns, "int64")
+            if special.count(name) > 1:
+                raise ArgumentValueError(f"{path}: the column {name!r} is one of label, key and files, not two of them")
+        columns = [_Column() for _ in self._columns]
         values: set[str] = set()
+        keys: dict[str, int] = {}
         for number in range(1, len(self._rows)):
             row = self._rows[number]
             if len(row) != len(self._columns):
-                raise DatasetError(f"{self._rows.where(number)}: {len(row)} cells for {len(self._columns)} columns")
-            for name, cell in zip(self._columns, row, strict=True):
-                kinds[name] = _kind(cell, kinds[name])
+                cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+                raise DatasetError(f"{self._rows.where(number)}: {cells} for {len(self._columns)} columns")
+            for column, cell in zip(columns, row, strict=True):
+                column.add(cell, number)
             if label is not None:
                 values.add(row[self._columns.index(label)])
-        self._kinds = kinds
+            if key is not None and (first := keys.setdefault(row[self._columns.index(key)], number)) != number:
+                raise DatasetError(f"{self._rows.where(number)}: line {self._rows.line(first)} has the same key")
+        self._kinds = {name: column.kind for name, column in zip(self._columns, columns, strict=True)}
+        if key is not None:
+            self._kinds[key] = "bytes"
+        # A column of numbers with a slip in it is text from then on, and nobody would see it.
+        self.notes = [
+            f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
+            for name, column in zip(self._columns, columns, strict=True)
+            if column.kind == "bytes" and column.numbers > column.texts and name not in special
+        ]
         self.labels = sorted(values)
         self._numbers = {name: number for number, name in enumerate(self.labels)}
 
@@ -135,18 +157,48 @@ class _Table:
         return ExampleParts(features, files)
 
 
-def _kind(cell: str, before: str) -> str:
-    """The type of a column with one more cell."""
-    if before == "int64":
-        try:
-            if -(1 << 63) <= int(cell) < 1 << 63 and "_" not in cell:
-                return "int64"
-        except ValueError:
-            pass
-    if before != "bytes":
-        try:
-            float(cell)
-        except ValueError:
-            return "bytes"
-        return "float32" if "_" not in cell else "bytes"
-    return "bytes"
+class _Column:
+    """What is known of a column.
+
+    Attributes:
+        kind: the type that holds all its cells.
+        numbers, texts: cells that are one, and that are none.
+        row, text: where it became text, and what stands there.
+    """
+
+    def __init__(self) -> None:
+        self.kind = "int64"
+        self.numbers = self.texts = self.row = 0
+        self.text = ""
+
+    def add(self, cell: str, row: int) -> None:
+        kind = _kind(cell)
+        if kind != "bytes":
+            self.numbers += 1
+        else:
+            self.texts += 1
+            if self.texts == 1:
+                self.row, self.text = row, cell
+        self.kind = max(self.kind, kind, key=_KINDS.index)
+
+
+# Each holds what those before it hold.
+_KINDS = ("int64", "float32", "bytes")
+# In a message.
+_SHOWN_CELL = 80
+
+
+def _kind(cell: str) -> str:
+    """The first type that holds a cell. A number has no underscores, which Python alone reads."""
+    if "_" in cell:
+        return "bytes"
+    try:
+        if -(1 << 63) <= int(cell) < 1 << 63:
+            return "int64"
+    except ValueError:
+        pass
+    try:
+        float(cell)
+    except ValueError:
+        return "bytes"
+    return "float32"

@@ -72,6 +72,8 @@ class _Files:
         self._prefix = prefix
         self._paths = [name for name in names if "/" in name and is_data(name)]
         self.strata = [path.partition("/")[0] for path in self._paths]
+        self.notes: list[str] = []
+        self.key: str | None = None
         self.labels = sorted(set(self.strata))
         self._numbers = {name: number for number, name in enumerate(self.labels)}
 

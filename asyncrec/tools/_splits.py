@@ -26,6 +26,7 @@ from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import DatasetError
 from asyncrec.example._codec import encode_example
 from asyncrec.example._encoding import is_large
+from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
@@ -40,13 +41,21 @@ _CONCURRENT = 8
 
 @dataclass(slots=True, kw_only=True)
 class SplitsReport:
-    """What was written: records of each split, and the names of the classes in the order of their numbers."""
+    """What was written: records of each split, and the names of the classes in the order of their numbers.
+
+    Attributes:
+        features: their names, sorted.
+        types: of each feature: ``"int64"``, ``"float32"`` or ``"bytes"``.
+        notes: what may surprise, a sentence each: a column that is text by a slip.
+    """
 
     source: str
     target: str
     records: dict[str, int] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     features: list[str] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -55,6 +64,8 @@ class SplitsReport:
             "records": self.records,
             "labels": self.labels,
             "features": self.features,
+            "types": self.types,
+            "notes": self.notes,
         }
 
 
@@ -71,11 +82,15 @@ class ExampleSource(Protocol):
 
     Attributes:
         labels: the names of the classes, in the order of their numbers.
+        key: the feature that holds the keys of the records, where they have any.
+        notes: for the report.
         strata: of each example in turn; every split gets its share of each. Asked for in a thread: it may take long.
         schema: of the records.
     """
 
     labels: list[str]
+    key: str | None
+    notes: list[str]
 
     @property
     def strata(self) -> Sequence[str | None]: ...
@@ -109,14 +124,16 @@ async def write_splits(
         ObjectNotFoundError: a file is not there. Nothing is changed.
     """
     report.labels = source.labels
+    report.notes = source.notes
     count, dealt = await in_thread(_dealt, source, options)
     empty = [name for name, numbers in dealt.items() if not numbers]
     if empty:
         raise DatasetError(f"{report.source}: {count:,} examples, of which none is left for {empty[0]!r}")
     schema = source.schema
     report.features = sorted(schema.features)
+    report.types = {name: entry.dtype for name, entry in schema.features.items() if isinstance(entry, FixedLen)}
     said = {"labels": report.labels, "seed": options.seed, "source": report.source}
-    plans = [SplitPlan("", name, schema, {"split": name, **said}) for name in dealt]
+    plans = [SplitPlan("", name, schema, {"split": name, **said}, source.key) for name in dealt]
     target = located(options.target, storage=options.storage, storage_options=options.storage_options)
     async with (
         target as (store, key),

@@ -205,7 +205,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["from-csv", "data/table.csv", "-"], "does not write to standard output"),
         (["from-folder", "data", "-"], "does not write to standard output"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),
-        (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios 0.5,0.6 sum to 1.1; they sum to 1"),
+        (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios 0.5,0.6 sum to 1.1; they must sum to 1"),
         (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: one ratio between 0 and 1"),
     ],
 )
@@ -600,11 +600,17 @@ def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.
     Path("table.csv").write_text(rows.getvalue())
     out = run("from-csv", "table.csv", "one", "--label", "kind", "--file", "picture", "--ratios", "0.6,0.2,0.2").ok()
     assert "labels: 0 cat, 1 dog" in out
+    assert "features: count (int64), kind (int64), picture (bytes), weight (float32)" in out
     record = lines(run("cat", "one/test", "--json").ok())[0]
     assert record["picture"].split()[0] == ["cat", "dog"][record["kind"]]
     assert record["weight"] == record["count"] / 2
     assert "16" in run("from-folder", "pictures", "two").ok()
     assert json.loads(run("info", "two/eval", "--json").ok())["datasets"][0]["metadata"]["labels"] == ["cat", "dog"]
+    Path("slip.csv").write_text('n\n1\n2\n""\n3\n')
+    assert run("from-csv", "slip.csv", "slip", "--ratios", "0.5").ok().endswith("n (bytes)\nn is text: line 4 has ''\n")
+    run("from-csv", "table.csv", "keyed", "--label", "kind", "--key", "picture").ok()
+    found = [run("cat", f"keyed/{split}", "--key", "pictures/cat/3.png") for split in ("train", "eval")]
+    assert sorted(each.code == 0 for each in found) == [False, True]
     wrong = run("from-csv", "table.csv", "three", "--label", "species")
     assert wrong.code == 2
     assert "species" in wrong.err

@@ -36,7 +36,7 @@ def test_other_ratios_are_refused(ratios: object) -> None:
 
 
 def test_ratios_that_do_not_sum_to_one_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"sum to 0\.9; they sum to 1"):
+    with pytest.raises(ValueError, match=r"sum to 0\.9; they must sum to 1"):
         weights_of([0.7, 0.1, 0.1])
 
 

@@ -215,6 +215,18 @@ class TestErrors:
             async with open_split("", "train+val", storage=storage):
                 pass
 
+    async def test_a_split_in_a_folder_of_its_own_is_named(self) -> None:
+        """As `write_splits_from_csv` makes them."""
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("csvc/train/train", storage=storage) as writer:
+            await writer.write(b"x")
+        for folder, path in (("csvc", "csvc/train"), ("csvc/", "csvc/train")):
+            with pytest.raises(ValueError, match=rf"in one below it: open_split\('{path}', 'train'\)"):
+                async with open_split(folder, "train[:80%]", storage=storage):
+                    pass
+        async with open_split(path, "train", storage=storage) as reader:
+            assert [record async for batch in reader.batches() for record in batch] == [b"x"]
+
     async def test_a_bound_beyond_the_split(self) -> None:
         storage = MemoryStorage()
         await written(storage, train=5)

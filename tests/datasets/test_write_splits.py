@@ -496,8 +496,12 @@ async def test_what_a_method_raises_names_file_line_and_row_and_the_earlier_data
 async def test_a_short_row_is_named() -> None:
     storage = MemoryStorage()
     await storage.put("list.csv", b"a,1\nb\n")
-    with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: Toy\.from_csv_row: IndexError"):
+    with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: Toy\.from_csv_row: IndexError: [^.]*$"):
         await write(storage, ratios=0.5)
+    await storage.put("list.csv", b"name,label\na,1\n")
+    with pytest.raises(DatasetError, match=r"line 1, row .* ValueError: .*'label'\. Is this row a header\? Leave"):
+        await write(storage, ratios=0.5)
+    await storage.put("list.csv", b"a,1\nb\n")
     with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: stratify_by=1: list index"):
         await write(storage, ratios=0.5, stratify_by=1)
 

@@ -76,8 +76,46 @@ def test_a_value_that_does_not_fit_is_refused_and_the_error_names_feature_given_
 
 
 def test_a_missing_feature_without_a_default_is_named_with_what_was_given() -> None:
-    with pytest.raises(SchemaError, match=r"'url': missing; wanted FixedLen\(\(\), 'str'\); given was 'body'"):
+    with pytest.raises(SchemaError, match=r"'url': missing; wanted FixedLen\(\(\), 'str'\); given: 'body'"):
         PAGE.encode({"body": b"", "status": 1})
+
+
+class OfAnother:
+    """An array of another library, as JAX's: it has a shape, and gives itself to NumPy."""
+
+    def __init__(self, value: Any) -> None:
+        self._array = np.array(value)
+        self.shape = self._array.shape
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self._array
+
+
+@pytest.mark.parametrize("array", [np.array, OfAnother])
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [("int64", 3), ("uint8", 255), ("bool", True), ("float32", 2.5), ("float16", 2.5), ("str", "ä"), ("bytes", b"x")],
+)
+def test_an_array_of_no_dimensions_is_the_value_it_holds(array: Any, dtype: Any, value: Any) -> None:
+    schema = Schema({"a": FixedLen((), dtype), "b": FixedLen((), "int64")})
+    assert schema.encode({"a": array(value), "b": 1}) == schema.encode({"a": value, "b": 1})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (np.array(2.5), "given an array of float64 with the shape (); wanted FixedLen((), 'int64'); it holds float64 "),
+        (np.array(True), "it holds bool"),
+        (OfAnother("x"), "given OfAnother; wanted FixedLen((), 'int64'); it holds str_ "),
+        (np.array("x"), "given an array of text with the shape (); "),
+        (np.ma.masked, "wanted FixedLen((), 'int64')"),
+        (np.array([3]), "given an array of int64 with the shape (1,); wanted FixedLen((), 'int64')"),
+    ],
+)
+def test_another_array_is_refused_with_what_is_wrong_with_it(value: Any, said: str) -> None:
+    with pytest.raises(SchemaError) as raised:
+        Schema({"a": FixedLen((), "int64")}).encode({"a": value})
+    assert said in str(raised.value)
 
 
 def test_what_is_no_mapping_is_refused() -> None:

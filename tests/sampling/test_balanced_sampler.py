@@ -12,7 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder
-from asyncrec.errors import SchemaError, StoragePermissionError
+from asyncrec.errors import DecodeError, SchemaError, StoragePermissionError
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import FlakyStorage
 
@@ -173,6 +173,50 @@ async def test_resuming_at_every_k_goes_on_as_before_with_any_number_of_workers(
                 assert [batch for each in zip(*parts, strict=True) for batch in each] == whole[k : k + 8]
 
 
+async def test_a_state_is_refused_where_class_fn_tells_other_classes_loaded_before_entering_or_after() -> None:
+    storage = MemoryStorage()
+    of = await stored(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+
+        def made(class_fn: Any) -> asyncrec.ClassBalancedSampler:
+            return asyncrec.ClassBalancedSampler(dataset, 4, 2, class_fn=class_fn, seed=1)
+
+        async with made(of.__getitem__) as sampler:
+            await anext(sampler)
+            state = json.loads(json.dumps(sampler.state_dict()))
+            expected = await anext(sampler)
+        for others in (lambda record: of[record] // 2, lambda record: -of[record], lambda record: of[record] * 3):
+            async with made(lambda record, others=others: f"k{others(record) % 7}") as sampler:
+                with pytest.raises(ValueError, match="class_fn tells other classes than when the state was taken"):
+                    sampler.load_state_dict(state)
+            sampler = made(lambda record, others=others: f"k{others(record) % 7}")
+            sampler.load_state_dict(state)
+            assert sampler.state_dict() == state
+            with pytest.raises(ValueError, match="class_fn tells other classes than when the state was taken"):
+                await sampler.__aenter__()
+        for class_fn in (of.__getitem__, lambda record: f"class {of[record]:02}"):  # called otherwise, and the same
+            async with made(class_fn) as sampler:
+                sampler.load_state_dict(state)
+                assert await anext(sampler) == expected
+
+
+async def test_an_error_of_class_fn_names_the_record() -> None:
+    storage = MemoryStorage()
+    of = await stored(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        last = await dataset.get(len(dataset) - 1)
+        shard = dataset.manifest.shards[-1]
+        place = f"{shard.path}, record {shard.records - 1}"
+
+        def class_fn(record: bytes) -> Any:
+            return of[record] if record != last else []
+
+        with pytest.raises(DecodeError, match=f"{place}: class_fn raised TypeError: ") as raised:
+            async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_fn=class_fn):
+                pass
+        assert isinstance(raised.value.__cause__, TypeError)
+
+
 async def test_misuse_is_told() -> None:
     storage = MemoryStorage()
     await stored(storage)
@@ -186,7 +230,7 @@ async def test_misuse_is_told() -> None:
         with pytest.raises(ValueError, match="20 classes, and a batch needs 21"):
             async with asyncrec.ClassBalancedSampler(dataset, 21, 2, class_feature="label"):
                 pass
-        with pytest.raises(SchemaError, match=r"'colour': missing, .*; there is .*\blabel\b") as raised:
+        with pytest.raises(SchemaError, match=r"'colour': a record has none, .*; there is .*\blabel\b") as raised:
             async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="colour"):
                 pass
         assert "pages-" in raised.value.__notes__[0]

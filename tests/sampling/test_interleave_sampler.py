@@ -135,16 +135,41 @@ async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
     assert stats.records - stats.dropped - 32 * stats.batches <= 4096 + 32
 
 
-async def test_too_few_classes_stop_are_short_or_are_an_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_too_few_classes_are_short_or_are_an_error() -> None:
     storage = await folder([[b"%d:%d" % (cls, i) for i in range(4)] for cls in range(3)])
     options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2}
-    with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
-        assert await batches_of(sampler_of(storage, on_exhausted="stop", **options)) == []
-    assert "3 classes are waiting" in caplog.text
+    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, and a batch needs 4"):
+        await batches_of(sampler_of(storage, on_exhausted="stop", **options))
     short = await batches_of(sampler_of(storage, on_exhausted="short", num_repeat=1, **options))
     assert [len(batch) for batch in short] == [6, 6]
     with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, and a batch needs 4"):
         await batches_of(sampler_of(storage, on_exhausted="repeat", **options))
+
+
+@pytest.mark.parametrize("prefetch_size", [0, 3])
+@pytest.mark.parametrize("num_repeat", [1, 2, -1])
+@pytest.mark.parametrize("on_exhausted", ["stop", "short", "repeat"])
+async def test_a_first_pass_that_gives_no_batch_is_an_error_each_time(
+    on_exhausted: Any, num_repeat: int, prefetch_size: int
+) -> None:
+    storage = await folder([[b"%d:0" % cls] for cls in range(6)])  # of each class one, and two are needed
+    options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2, "seed": 1}
+    options |= {"on_exhausted": on_exhausted, "num_repeat": num_repeat, "prefetch_size": prefetch_size}
+    async with sampler_of(storage, **options) as sampler:
+        for _ in range(2):
+            with pytest.raises(asyncrec.errors.DatasetError, match="0 classes have 2 examples, and a batch needs 4"):
+                await anext(sampler)
+    with pytest.raises(asyncrec.errors.DatasetError, match="no record in any of the 2 shards"):
+        await batches_of(sampler_of(await folder([[], []]), **options))
+
+
+async def test_a_later_pass_that_gives_no_batch_is_the_end_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    storage = await folder([[b"%d:%d" % (cls, i) for i in range(2)] for cls in range(4)])
+    classes = iter([*range(4)] * 2)  # in the first pass four classes, in all others one
+    options: dict[str, Any] = {"class_fn": lambda _: next(classes, 9), "batch_size": 8, "example_per_class": 2}
+    with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+        assert len(await batches_of(sampler_of(storage, on_exhausted="stop", **options))) == 1
+    assert "1 classes are waiting" in caplog.text
 
 
 async def test_repeat_reads_on_until_the_last_batch_is_complete() -> None:
@@ -329,6 +354,29 @@ async def test_a_corrupt_record_is_skipped_or_raised_as_told_with_its_path(class
     assert (path, lost.records_before) == ("data/s002.tfrecord", 9)
     assert b"2:9" not in found
     assert len(found) == 79 if class_fn is None else len(found) > 60
+
+
+async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that_names_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = MemoryStorage()
+    for name in ("test", "train", "train-2"):
+        async with asyncrec.open_sharded_writer(f"data/{name}", max_shard_records=3, storage=storage) as writer:
+            await writer.write_many([f"{name}:{n}".encode() for n in range(6)])
+    await asyncrec.write_records("data/other.tfrecord", [b"other"], storage=storage)
+    with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+        found = await batches_of(sampler_of(storage, shard_suffix="tr*", num_repeat=1))
+    assert len(found[0]) == 12
+    (told,) = caplog.messages
+    assert told == (
+        "data: the shards of 2 data sets are read together: train, train-2; of one alone by "
+        "shard_suffix='train-*.tfrecord'"
+    )
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+        for pattern in ("test-*.tfrecord", "train-2-*.tfrecord", "other*"):
+            await batches_of(sampler_of(storage, shard_suffix=pattern, num_repeat=1))
+    assert caplog.messages == []
 
 
 async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:

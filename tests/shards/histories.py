@@ -125,8 +125,8 @@ def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[s
         text = f"{entry.path}\0{entry.records}\0{entry.bytes}\0{entry.crc32c}".encode()
         identity ^= int.from_bytes(hashlib.blake2b(text, digest_size=16).digest(), "big")
     described = sorted(segments, key=lambda each: (each.time, each.writer))
-    told = [each for each in described if until is None or each.time <= until]
     owners = {writer for writer, _ in shards.values()}
+    told = [each for each in described if until is None or each.time <= until or each.writer in owners]
     schema, conflicts = agreed(
         (each.writer, each.schema) for each in told if each.schema is not None and (each.writer in owners or not owners)
     )

@@ -64,9 +64,9 @@ async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
         await writer.write_many([{"url": "http://a/2", "body": b""}, {"url": "http://a/0", "body": b""}])
         await writer.write(encode_example({"url": "http://a/3", "body": b""}))
         assert writer.has("http://a/3")
-        with pytest.raises(SchemaError, match="they are to be one"):
+        with pytest.raises(SchemaError, match="they must be the same"):
             await writer.write({"url": "http://a/4", "body": b""}, key="http://a/5")
-        with pytest.raises(SchemaError, match="they are to be one"):
+        with pytest.raises(SchemaError, match="they must be the same"):
             await writer.write({**page(1), "url": "\ud800"}, key="\udcff")
         with pytest.raises(SchemaError, match="key_feature"):
             await writer.write({"body": b""})
@@ -105,6 +105,23 @@ async def test_a_feature_may_be_added_with_a_default_and_all_older_records_decod
         assert [example["status"] async for example in dataset.examples()] == [0, 0]
     report = await tools.verify(path)
     assert report.conflicts == []
+
+
+async def test_an_earlier_snapshot_has_the_schema_and_metadata_of_those_who_wrote_it(tmp_path: Path) -> None:
+    """Also the one at which a writer ended: its closing segment, the only one read then, is later than its shards."""
+    path = tmp_path / "pages"
+    manifests = []
+    for run, schema in enumerate((PAGE, GROWN)):
+        options: Any = {"schema": schema, "metadata": {"run": run}, "max_shard_records": 2}
+        async with asyncrec.open_sharded_writer(path, **options) as writer:
+            await writer.write_many([{**page(number), **({"status": 1} if run else {})} for number in range(5)])
+        manifests.append(await asyncrec.read_manifest(path))
+    for manifest in manifests:
+        earlier = await asyncrec.read_manifest(path, at=manifest.id)
+        assert (earlier.schema, earlier.metadata) == (manifest.schema, manifest.metadata)
+        async with asyncrec.open_dataset(earlier) as dataset:
+            assert [example async for example in dataset.examples()]
+    assert manifests[0].schema != manifests[1].schema
 
 
 async def test_a_writer_of_the_older_schema_that_ends_later_changes_nothing(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "said"),
     [
-        ("a,b\n1\n2,3", {}, "1 cells for 2 columns"),
+        ("a,b\n1\n2,3", {}, "1 cell for 2 columns"),
         ("a,a\n1,2", {}, "a name of its own"),
         ("a\n1", {}, "none is left for 'eval'"),
         ('a\n"1', {}, "line 2"),
@@ -129,6 +129,53 @@ async def test_what_is_wrong_with_a_table_is_said(
     with pytest.raises(DatasetError, match=said):
         await tools.from_csv("x.csv", "out", storage=storage, target_storage=storage, **options)  # type: ignore[arg-type]  # as listed
     assert await names(storage, "out") == []
+
+
+async def test_a_column_of_keys_is_text_by_which_records_are_found(storage: Storage) -> None:
+    await table(storage)
+    report = await tools.from_csv(
+        "in/table.csv", "out", label="kind", key="count", files=["file"], storage=storage, target_storage=storage
+    )
+    assert report.types["count"] == "bytes"
+    found = set()
+    for split, records in report.records.items():
+        async with asyncrec.open_dataset(f"out/{split}", storage=storage) as dataset:
+            for number in range(20):
+                try:
+                    record = await dataset.get_by_key(str(number))
+                except KeyError:
+                    continue
+                assert dataset.schema is not None
+                assert dataset.schema.decode(record)["file"] == b"bytes %d" % number
+                found.add((split, number))
+            assert len([each for each in found if each[0] == split]) == records
+    assert len(found) == 20
+
+
+async def test_a_key_that_came_before_is_refused_with_both_lines(storage: Storage) -> None:
+    await storage.put("x.csv", b"id,n\na,1\nb,2\na,3\n")
+    with pytest.raises(DatasetError, match=r"x\.csv, line 4, row .*: line 2 has the same key"):
+        await tools.from_csv("x.csv", "out", key="id", storage=storage, target_storage=storage)
+    with pytest.raises(ArgumentValueError, match="'id' is one of label, key and files, not two"):
+        await tools.from_csv("x.csv", "out", key="id", label="id", storage=storage, target_storage=storage)
+    assert await names(storage, "out") == []
+
+
+async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_line_of_the_first(
+    storage: Storage,
+) -> None:
+    rows = [f'{n},{n},{n},"a\nb",{n},{n}' for n in range(10)]  # each of two lines
+    rows[4] = '4,three,4,"a\nb",,x'
+    rows[6] = '6,,6.5,"a\nb",6,x'
+    await storage.put("x.csv", "\n".join(["whole,slip,real,text,kind,file", *rows]).encode())
+    for name in "0123456789x":
+        await storage.put(name, b"")
+    report = await tools.from_csv("x.csv", "out", label="kind", files=["file"], storage=storage, target_storage=storage)
+    assert report.types == {
+        "file": "bytes", "kind": "int64", "real": "float32", "slip": "bytes", "text": "bytes", "whole": "int64"
+    }  # fmt: skip
+    assert report.notes == ["slip is text: line 10 has 'three'"]
+    assert report.to_json()["notes"] == report.notes
 
 
 @pytest.mark.parametrize("options", [{"label": "kind"}, {"files": ["kind"]}])

@@ -61,9 +61,13 @@ class CsvRows:
     def __getitem__(self, row: int) -> list[str]:
         return next(csv.reader([self._text[self._starts[row] : self._ends[row]]], strict=True))
 
+    def line(self, row: int) -> int:
+        """The line, from 1, where a row begins."""
+        return self._lines[row]
+
     def where(self, row: int) -> str:
         """File, line (from 1; where the row begins) and row, for an error."""
-        return f"{self._path}, line {self._lines[row]}, row {repr(self[row])[:_SHOWN_ROW]}"
+        return f"{self._path}, line {self.line(row)}, row {repr(self[row])[:_SHOWN_ROW]}"
 
     def _each_line(self) -> Iterator[str]:
         for match in _LINE.finditer(self._text):

@@ -36,6 +36,9 @@ class Origin(Protocol):
     def where(self) -> str:
         """Where it stands, for an error."""
 
+    def guess(self) -> str:
+        """What may be the reason where ``from_csv_row`` raises: a sentence, or nothing."""
+
 
 @dataclass(slots=True)
 class Made:
@@ -116,7 +119,10 @@ def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any
     except IgnoreExample as reason:
         return Made(ignored=str(reason) or type(reason).__name__)
     except Exception as error:
-        raise DatasetError(f"{origin.where()}: {kind.__name__}.{doing}: {type(error).__name__}: {error}") from error
+        guess = origin.guess() if doing == "from_csv_row" else ""
+        raise DatasetError(
+            f"{origin.where()}: {kind.__name__}.{doing}: {type(error).__name__}: {error}" + (guess and f". {guess}")
+        ) from error
     return made if made.records else Made(ignored="split() gave no example")
 
 

@@ -29,7 +29,7 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
             f"ratios={ratios!r}: one ratio between 0 and 1 (train, the rest is eval), or two or three"
         )
     if not math.isclose(math.fsum(given), 1, abs_tol=_ROUNDING):
-        raise ArgumentValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they sum to 1")
+        raise ArgumentValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they must sum to 1")
     return dict(zip(_NAMES, given, strict=False))
 
 

@@ -44,12 +44,14 @@ class SplitPlan:
         name: of the data set in it.
         schema: of its records, where there is one.
         metadata: for its manifest.
+        key_feature: of the schema, which holds the keys of the records, where they have any.
     """
 
     folder: str
     name: str
     schema: Schema | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    key_feature: str | None = None
 
 
 class SplitWriter:
@@ -160,6 +162,7 @@ async def _open_split(
             storage=store,
             schema=plan.schema,
             metadata=plan.metadata,
+            key_feature=plan.key_feature,
             **options,
         ) as writer:
             yield SplitWriter(writer, csv, encoding or "utf-8")

@@ -230,6 +230,9 @@ class _CsvOrigin:
     def where(self) -> str:
         return self.rows.where(self.index)
 
+    def guess(self) -> str:
+        return "" if self.index else "Is this row a header? Leave it out: every row is an example, the first one too"
+
 
 @dataclass(frozen=True, slots=True)
 class _GivenOrigin:
@@ -244,6 +247,9 @@ class _GivenOrigin:
 
     def where(self) -> str:
         return self.place
+
+    def guess(self) -> str:
+        return ""
 
 
 async def _write(

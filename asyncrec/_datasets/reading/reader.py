@@ -24,7 +24,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located_folder
-from asyncrec.storage._url import redact
+from asyncrec.storage._url import join, redact
 
 __all__ = ["Found", "Slice", "SplitReader", "find_split", "open_folder", "open_split"]
 
@@ -194,6 +194,12 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     if counts.keys() != set(split.names):
         for name in await _names(folder):
             counts.setdefault(name, 0)
+    for name in split.names:
+        if name not in counts and (below := await dataset_names(folder_at(folder, name))):
+            raise ArgumentValueError(
+                f"{display_path}: there is no split {name!r} in this folder, but in one below it: "
+                f"open_split({join(display_path, name)!r}, {name if name in below else below[0]!r})"
+            )
     if not counts:
         raise ArgumentValueError(
             f"{display_path}: there is no split {split.names[0]!r}; there are: none. A split is a data set in this "

@@ -143,7 +143,9 @@ class RecordEncoder:
         if not isinstance(there, str | bytes):
             raise SchemaError(f"{self._path}: feature {name!r}: a key is str or bytes, not {type(there).__name__}")
         if key is not None and _as_bytes(key) != _as_bytes(there):
-            raise SchemaError(f"{self._path}: feature {name!r}: {there!r}, and the key is {key!r}; they are to be one")
+            raise SchemaError(
+                f"{self._path}: feature {name!r}: {there!r}, and the key is {key!r}; they must be the same"
+            )
         return values, there
 
     def _looks_at(self) -> bool:
@@ -205,10 +207,14 @@ def encoder_of(
         from asyncrec.example._kinds import FixedLen
 
         entry = schema.features.get(key_feature) if schema is not None else None
+        if entry is None:
+            there = (
+                "there is no schema" if schema is None else f"the schema has {', '.join(map(repr, schema.features))}"
+            )
+            raise ArgumentValueError(f"key_feature={key_feature!r}: there is no such feature; {there:.500}")
         if not isinstance(entry, FixedLen) or entry.shape != () or entry.dtype not in ("str", "bytes"):
             raise ArgumentValueError(
-                f"key_feature={key_feature!r} names a feature of the schema that is FixedLen((), 'str') or "
-                f"FixedLen((), 'bytes'), not {entry!r}"
+                f"key_feature={key_feature!r} is {entry!r}; a key is FixedLen((), 'str') or FixedLen((), 'bytes')"
             )
     if schema is None:
         return None

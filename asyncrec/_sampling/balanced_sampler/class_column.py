@@ -27,7 +27,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec.errors import ArgumentTypeError, DatasetError, ObjectNotFoundError, SchemaError, StorageError
+from asyncrec.errors import ArgumentTypeError, DatasetError, DecodeError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
@@ -56,6 +56,10 @@ class ClassColumn:
     codes: NDArray[np.int32]
     labels: tuple[Any, ...]
 
+    def digest(self) -> str:
+        """Of each record's class, as its number among the sorted labels: 16 bytes of blake2b, in hexadecimal."""
+        return hashlib.blake2b(self.codes.astype("<i4").tobytes(), digest_size=16).hexdigest()
+
 
 async def class_column(dataset: Dataset, *, feature: str | None, class_fn: ClassFn | None) -> ClassColumn:
     """The classes of all records, by a feature that has one value, or by a function, which is called in a thread.
@@ -65,6 +69,7 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
 
     Raises:
         SchemaError: a record lacks the feature, or has more than one value of it.
+        DecodeError: ``class_fn`` raised; the message says for which record.
         FormatError: a record is damaged.
     """
     if (feature is None) == (class_fn is None):
@@ -82,8 +87,7 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         column = await _read(dataset, _by_feature(feature))
     else:
         assert class_fn is not None, "one of the two"
-        function = class_fn
-        column = await _read(dataset, lambda records: [function(record) for record in records])
+        column = await _read(dataset, _by_function(class_fn))
     if key is not None:
         await _store(dataset, key, column)
     return column
@@ -145,6 +149,11 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
             async for records in reader.batches():
                 try:
                     parts[shard].append(await in_thread(code, records))
+                except _FailedAt as failed:
+                    cause = failed.__cause__
+                    raise DecodeError(
+                        f"{reader.path}, record {count + failed.index}: class_fn raised {type(cause).__name__}: {cause}"
+                    ) from cause
                 except Exception as error:
                     error.add_note(f"{reader.path}: among the records {count:,} to {count + len(records) - 1:,}")
                     raise
@@ -164,6 +173,29 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
     return ClassColumn(renumbered[np.concatenate(coded)] if coded else np.empty(0, np.int32), tuple(labels))
 
 
+class _FailedAt(Exception):
+    """The function raised for record number ``index`` of those it was given; the cause is its error."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+def _by_function(function: ClassFn) -> ClassesOf:
+    def classes_of(records: Sequence[bytes]) -> list[Any]:
+        labels: list[Any] = []
+        try:
+            for record in records:
+                label = function(record)
+                hash(label)
+                labels.append(label)
+        except Exception as error:
+            raise _FailedAt(len(labels)) from error
+        return labels
+
+    return classes_of
+
+
 def _by_feature(feature: str) -> ClassesOf:
     def classes_of(records: Sequence[bytes]) -> list[Any]:
         # What the first record has, all must have; else decoding says which does not.
@@ -171,9 +203,9 @@ def _by_feature(feature: str) -> ClassesOf:
         first = there.get(feature)
         if first is None:
             names = ", ".join(sorted(there)[:30]) or "nothing"
-            raise SchemaError(f"feature {feature!r}: missing, where the class is its value; there is {names}")
+            raise SchemaError(f"feature {feature!r}: a record has none, and its value is the class; there is {names}")
         if len(first) != 1:
-            raise SchemaError(f"feature {feature!r}: {len(first)} values, where a class is one value")
+            raise SchemaError(f"feature {feature!r}: {len(first)} values; a class is one value")
         kind: FieldKind = "bytes" if isinstance(first, list) else "int64" if first.dtype == np.int64 else "float32"
         schema = Schema({feature: FixedLen((), kind)}, allow_extra=True)
         found: list[Any] = schema.decode_batch(records)[feature].tolist()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +17,15 @@ from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassF
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
+from asyncrec._sampling.parameters import (
+    check_function,
+    check_seed,
+    new_seed,
+    public_type,
+    state_place,
+    whole_number,
+    worker_of,
+)
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec._sampling.stream_state import check_ordered, ordered_state
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
@@ -24,6 +33,12 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 __all__ = ["ClassBalancedSampler"]
 
 _KIND = "class_balanced"
+_NO_COLUMN = ClassColumn(np.empty(0, np.int32), ())
+_HINTS = {
+    "asyncrec.blocking.Dataset": ": for that there is asyncrec.blocking.ClassBalancedSampler",
+    "str": "; open_dataset takes its path",
+}
+_OTHER_CLASSES = "class_fn tells other classes than when the state was taken: it would go on in another order"
 # Records read together, so that those that stand near each other share a read; twice as many are held.
 _READ_RECORDS = 1024
 
@@ -45,7 +60,9 @@ class ClassBalancedSampler:
 
     Args:
         class_feature: the feature that holds the class: one value of int64, float32 or bytes.
-        class_fn: or a function from a record to its class, anything hashable; called in worker threads.
+        class_fn: or a function from a record to its class, anything hashable; called in worker threads. To go on from
+            a state it must sort the records as it did then.
+        seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
         worker: ``(i, n)``: worker i of n takes the batches whose number is i modulo n.
 
     Attributes:
@@ -53,7 +70,9 @@ class ClassBalancedSampler:
 
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
+        ValueError: ``class_fn`` tells other classes than when the state was taken that was loaded before.
         SchemaError: a record has no class, or several.
+        DecodeError: ``class_fn`` raised; the message says for which record.
     """
 
     def __init__(
@@ -64,35 +83,39 @@ class ClassBalancedSampler:
         *,
         class_feature: str | None = None,
         class_fn: ClassFn | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(
-                f"ClassBalancedSampler takes a Dataset, which asyncrec.open_dataset gives, not {type(dataset).__name__}"
+                f"ClassBalancedSampler takes a Dataset, which asyncrec.open_dataset gives, not "
+                f"{public_type(dataset)}" + _HINTS.get(public_type(dataset), "")
             )
         if (class_feature is None) == (class_fn is None):
             raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
-        if min(classes_per_batch, per_class) < 1:
-            raise ArgumentValueError(
-                f"classes_per_batch={classes_per_batch}, per_class={per_class}: both are at least 1"
-            )
-        self._worker, self._workers = worker
-        if not 0 <= self._worker < self._workers:
-            raise ArgumentValueError(f"worker={worker}: (i, n) is worker i of n, counted from 0")
+        if class_fn is not None:
+            check_function(class_fn, "class_fn", "a function from a record to its class; class_feature names a feature")
+        classes_per_batch = whole_number(classes_per_batch, "classes_per_batch", least=1)
+        per_class = whole_number(per_class, "per_class", least=1)
+        self._worker, self._workers = worker_of(worker)
+        seed = check_seed(seed, workers=self._workers)
+        self._chosen = seed is None
         self.classes: tuple[Any, ...] = ()
         self._dataset = dataset
         self._class_fn = class_fn
         self._identity: dict[str, Any] = {
             "snapshot": dataset.manifest.id,
-            "seed": seed,
+            "seed": new_seed() if seed is None else seed,
             "classes_per_batch": classes_per_batch,
             "per_class": per_class,
             "class_feature": class_feature,
         }
+        # Of `class_fn`, whose name says nothing; a feature's are the snapshot's. Of the state until it is entered.
+        self._classes_digest: str | None = None
         self._position = 0  # of all workers, in batches
         self._given = 0
-        self._order: BalancedOrder
+        self._column = _NO_COLUMN  # held until the order is made
+        self._order: BalancedOrder | None = None  # made when a seed that a state may change is known
         self._ahead: ReadAheadItems[NDArray[np.int64], list[bytes]] = ReadAheadItems(
             self._fetch, path=dataset.manifest.path, what="sampler"
         )
@@ -107,7 +130,12 @@ class ClassBalancedSampler:
                 f"{self._dataset.manifest.path}: {len(column.labels)} classes, and a batch needs {wide}: "
                 "take fewer classes_per_batch"
             )
-        self._order = await in_thread(self._ordered, column)
+        if self._class_fn is not None:
+            digest = await in_thread(column.digest)
+            if self._classes_digest not in (None, digest):
+                raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
+            self._classes_digest = digest
+        self._column = column
         await self._ahead.__aenter__()
         return self
 
@@ -130,10 +158,13 @@ class ClassBalancedSampler:
     def state_dict(self) -> dict[str, Any]:
         """Return how many batches all workers have had, as JSON. It may be loaded with any number of workers."""
         position = self._position + self._given * self._workers
-        return ordered_state(_KIND, self._identity, position=position)
+        state = ordered_state(_KIND, self._identity, position=position)
+        if self._classes_digest is not None:
+            state["classes"] = self._classes_digest
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating.
+        """Continue from this state. Call it before iterating; what ``class_fn`` tells is compared on entering, too.
 
         Raises:
             ValueError: the state is of another data set, of other classes or batches, or of a later version.
@@ -141,10 +172,17 @@ class ClassBalancedSampler:
         """
         if self._ahead.begun:
             raise RuntimeError("load_state_dict comes before iterating; make another sampler")
-        check_ordered(state, _KIND, self._identity)
-        if int(state["position"]) < 0:
-            raise ArgumentValueError(f"position {state['position']}: at least 0")
-        self._position = int(state["position"])
+        identity = self._identity
+        if self._chosen and isinstance(state, Mapping) and (seed := check_seed(state.get("seed"))) is not None:
+            identity = {**identity, "seed": seed}
+        check_ordered(state, _KIND, identity)
+        position = state_place(state, "position")
+        classes = state.get("classes")  # none from before it was asked
+        if None not in (classes, self._classes_digest) and classes != self._classes_digest:
+            raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")
+        self._classes_digest = self._classes_digest or classes
+        self._identity = identity
+        self._position = position
 
     def _ordered(self, column: ClassColumn) -> BalancedOrder:
         identity = self._identity
@@ -164,6 +202,9 @@ class ClassBalancedSampler:
             start += self._workers * together
 
     async def _fetch(self, numbers: NDArray[np.int64]) -> list[list[bytes]]:
+        if self._order is None:
+            self._order = await in_thread(self._ordered, self._column)
+            self._column = _NO_COLUMN
         wanted = await in_thread(self._order.batches, numbers)
         records = await self._dataset.get_many(wanted.ravel())
         size = wanted.shape[1]

@@ -17,6 +17,7 @@ from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.epochs.worker_batches import PositionRange
+from asyncrec._sampling.parameters import whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
 
@@ -54,7 +55,7 @@ class NumberedRecords(Protocol):
 class ShufflePlan(NamedTuple):
     """The parameters of the order; see `asyncrec.Dataset.shuffled`."""
 
-    seed: int
+    seed: int | None  # a stream chooses one
     mode: Mode
     buffer_size: int
     buffer_bytes: int
@@ -78,10 +79,10 @@ class ShuffledOrder:
         if plan.mode not in get_args(Mode):
             raise ArgumentValueError(f'mode={plan.mode!r}: "block", "buffer" or "global"')
         block_records = plan.block_records
-        if min(plan.buffer_size, plan.buffer_bytes, plan.cycle_length, plan.block_length, block_records or 1) < 1:
-            raise ArgumentValueError(
-                "buffer_size, buffer_bytes, block_records, cycle_length and block_length are at least 1"
-            )
+        for name in ("buffer_size", "buffer_bytes", "cycle_length", "block_length"):
+            whole_number(getattr(plan, name), name, least=1)
+        if block_records is not None:
+            whole_number(block_records, "block_records", least=1, other="None")
         mean = dataset.manifest.bytes / max(1, len(dataset))
         if any(dataset.manifest.shards.compressions):
             mean *= _INFLATION

@@ -12,7 +12,7 @@ its own records of a window, nearby ones together.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -24,6 +24,7 @@ from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
 from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
+from asyncrec._sampling.parameters import check_seed, new_seed, state_place, whole_number, worker_of
 from asyncrec._sampling.stream_state import check_ordered, ordered_state
 from asyncrec.errors import ArgumentValueError
 
@@ -68,7 +69,11 @@ class ShuffledStream:
         if on_corrupt not in ("raise", "skip"):
             raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: "raise" or "skip"')
         self._dataset = dataset
-        self._order = ShuffledOrder(dataset, plan)
+        worker = worker_of(worker)
+        seed = check_seed(plan.seed, workers=worker[1])
+        self._chosen = seed is None
+        self._plan = plan._replace(seed=new_seed() if seed is None else seed)
+        self._order = ShuffledOrder(dataset, self._plan)
         self._worker = worker
         self._batches = WorkerBatches(len(dataset), epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven)
         self._skips = on_corrupt == "skip"
@@ -109,9 +114,7 @@ class ShuffledStream:
         All workers must use the same size, because whole batches are divided among them. If the size changes, batches
         are counted anew from the current position.
         """
-        if batch_size < 1:
-            raise ArgumentValueError(f"batch_size={batch_size}: at least 1")
-        return Batches(partial(self._take, batch_size))
+        return Batches(partial(self._take, whole_number(batch_size, "batch_size", least=1)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch given out, as JSON of a few hundred bytes.
@@ -131,8 +134,13 @@ class ShuffledStream:
         """
         if self._given or self._batches.batch_size:
             raise RuntimeError("load_state_dict comes before iterating; make another stream with dataset.shuffled()")
-        check_ordered(state, _KIND, self._order.identity)
-        self._batches.go_to(int(state["epoch"]), int(state["position"]))
+        order = self._order
+        if self._chosen and isinstance(state, Mapping):
+            seed = check_seed(state.get("seed"))
+            order = order if seed is None else ShuffledOrder(self._dataset, self._plan._replace(seed=seed))
+        check_ordered(state, _KIND, order.identity)
+        self._batches.go_to(state_place(state, "epoch"), state_place(state, "position"))
+        self._order = order
 
     @property
     def damage(self) -> list[ShardDamage]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from asyncrec._sampling.parameters import whole_number, worker_of
 from asyncrec.errors import ArgumentValueError
 
 __all__ = ["PositionRange", "WorkerBatches"]
@@ -43,13 +44,12 @@ class WorkerBatches:
     def __init__(
         self, count: int, *, epoch: int, num_repeat: int, worker: tuple[int, int], uneven: Literal["drop", "pad"]
     ) -> None:
-        number, workers = worker
+        number, workers = worker_of(worker)
         if uneven not in ("drop", "pad"):
             raise ArgumentValueError(f'uneven={uneven!r}: "drop" or "pad"')
-        if not 0 <= number < workers:
-            raise ArgumentValueError(f"worker={worker}: (i, n) is worker i of n, counted from 0")
-        if epoch < 0 or num_repeat < -1:
-            raise ArgumentValueError(f"epoch={epoch} is at least 0, num_repeat={num_repeat} at least 0, or -1 for ever")
+        epoch = whole_number(epoch, "epoch", least=0)
+        if num_repeat != -1:
+            num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 for ever")
         self._count = count
         self._worker, self._workers = number, workers
         self._uneven = uneven

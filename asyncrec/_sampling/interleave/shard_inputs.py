@@ -82,6 +82,19 @@ class ShardInputs:
                     "now: bring the old one back, or begin anew without the state"
                 )
 
+    def difference(self, versions: Sequence[Sequence[Any]]) -> str:
+        """Where these shards, all known, differ from all those of which ``versions`` told, for a message."""
+        counts = f"; there were {len(versions):,}, and now there are {len(self):,}"
+        for shard, *version in versions:
+            info = self._known.get(shard)
+            if info is None:
+                break
+            if not is_version(version, info):
+                return f"{counts}, and the first that is another is {self.path(shard)}"
+        if len(self) > len(versions):
+            return f"{counts}, and the first that is new is {self.path(len(versions))}"
+        return counts
+
     async def check(self, versions: Sequence[Sequence[Any]]) -> None:
         """As `check_known`, of what the store says now.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,12 +22,13 @@ from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, I
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
 from asyncrec._sampling.interleave.single_pass import SinglePass
+from asyncrec._sampling.parameters import check_seed, new_seed, whole_number, worker_of
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-__all__ = ["InterleaveStats", "InterleaveStream", "interleave", "new_seed"]
+__all__ = ["InterleaveStats", "InterleaveStream", "interleave"]
 
 _KIND = "asyncrec.interleave"
 
@@ -95,9 +95,7 @@ class InterleaveStream:
         Raises:
             ValueError: ``batch_size`` is below 1.
         """
-        if batch_size < 1:
-            raise ArgumentValueError(f"batches of {batch_size} records: at least 1")
-        return Batches(partial(self._next_batch, batch_size))
+        return Batches(partial(self._next_batch, whole_number(batch_size, "batch_size", least=1)))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the current position as JSON, for `load_state_dict` of a stream over the same shards.
@@ -221,6 +219,7 @@ async def interleave(
         cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer
     )
     share = worker_share([fspath(path) for path in check_plan(plan, paths)], worker)
+    seed = check_seed(seed)
     parameters = {
         "cycle_length": cycle_length,
         "block_length": block_length,
@@ -254,10 +253,10 @@ def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
         raise ArgumentTypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
     if not paths:
         raise ArgumentValueError("there are no shards to read")
-    if plan.cycle_length < 1 or plan.block_length < 1 or plan.prefetch < 1 or plan.memory_limit < 1:
-        raise ArgumentValueError("cycle_length, block_length, prefetch and memory_limit are at least 1")
-    if plan.parallelism < 0 or plan.shuffle_buffer < 0:
-        raise ArgumentValueError("parallelism and shuffle_buffer are at least 0")
+    for name in ("cycle_length", "block_length", "prefetch", "memory_limit"):
+        whole_number(getattr(plan, name), name, least=1)
+    for name in ("parallelism", "shuffle_buffer"):
+        whole_number(getattr(plan, name), name, least=0)
     return paths
 
 
@@ -268,17 +267,10 @@ def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]
         ValueError: there is no such worker, or fewer shards than workers: one would have nothing, and in distributed
             training all others would wait for it.
     """
-    index, count = worker
-    if not 0 <= index < count:
-        raise ArgumentValueError(f"worker={worker}: (i, n) with i from 0 to n - 1")
+    index, count = worker_of(worker)
     if len(paths) < count:
         raise ArgumentValueError(
             f"{len(paths)} shards cannot be dealt to {count} workers: write more shards, or use open_dataset, which "
             "deals records"
         )
     return paths[index::count]
-
-
-def new_seed() -> int:
-    """A random seed of 53 bits, which every JSON reader keeps exactly."""
-    return secrets.randbits(53)

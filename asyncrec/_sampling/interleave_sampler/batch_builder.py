@@ -226,13 +226,13 @@ class BatchBuilder:
             return True
         if plan.on_exhausted == "repeat" and queues.ready:
             if not self._in_pass and self.passes.epoch:
-                raise DatasetError(
-                    f"a whole pass over the shards gave no batch: {queues.ready} classes have {plan.per_class} "
-                    f"examples, and a batch needs {classes}. Give a smaller batch_size, or a larger class_buffer"
-                )
+                raise self._no_batch(queues)
             self._last_batch = self.passes.is_last
             await self._begin_pass()
             return True
+        if not self.batches:
+            # Nobody means a training that ends before its first batch.
+            raise self._no_batch(queues)
         if not self._in_pass:
             _log.warning(
                 "a whole pass over the shards gave no batch of %d classes, %d examples of each: %d classes are "
@@ -243,6 +243,15 @@ class BatchBuilder:
                 extra={"classes": classes, "waiting": queues.waiting},
             )
         return False
+
+    def _no_batch(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> DatasetError:
+        plan = self._batch_plan
+        if not self.passes.records:
+            return DatasetError(f"there is no record in any of the {len(self._inputs)} shards")
+        return DatasetError(
+            f"a whole pass over the shards gave no batch: {queues.ready} classes have {plan.per_class} examples, and a "
+            f"batch needs {plan.batch_size // plan.per_class}. Give a smaller batch_size, or a larger class_buffer"
+        )
 
     def _class_of(self, taken: TracedRecords, index: int, example: Any) -> Hashable:
         assert self._batch_plan.class_fn is not None, "only with one"

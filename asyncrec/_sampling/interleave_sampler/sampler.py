@@ -24,12 +24,13 @@ from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
 from asyncrec._sampling.interleave.shard_inputs import parse_reading_compression
-from asyncrec._sampling.interleave.stream import check_plan, new_seed
+from asyncrec._sampling.interleave.stream import check_plan
 from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BatchPlan, OnExhausted
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec._sampling.interleave_sampler.passes import Passes
 from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
 from asyncrec._sampling.interleave_sampler.shard_folder import ShardFolder
+from asyncrec._sampling.parameters import check_function, check_seed, new_seed, whole_number, worker_of
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
@@ -69,7 +70,7 @@ class InterleaveSampler:
 
     ::
 
-        async with asyncrec.InterleaveSampler("data/train", decode, example_per_class=2, batch_size=32) as sampler:
+        async with asyncrec.InterleaveSampler("data", decode, shard_suffix="train-*.tfrecord", seed=1) as sampler:
             async for examples in sampler:
                 ...
 
@@ -80,7 +81,8 @@ class InterleaveSampler:
         deserialization_fn: a function from bytes to an example; may be async.
         example_per_class: how many records are taken from a shard before it is the next one's turn; with ``class_fn``,
             how many examples of each class a batch has.
-        batch_size: examples in a batch; with ``class_fn``, exactly ``batch_size // example_per_class`` classes.
+        batch_size: examples in a batch; with ``class_fn``, exactly ``batch_size // example_per_class`` classes, so that
+            33 with ``example_per_class=8`` gives batches of 32.
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
         parallelism: how many reads run at once (with ``async_cycle``), and how many threads or coroutines deserialise.
@@ -88,7 +90,8 @@ class InterleaveSampler:
         async_cycle: fetch the shards of a cycle at the same time, with a pool of tasks. Off by default, because local
             files are read fastest by one task; turn it on for a remote store.
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
-        shard_suffix: a pattern for the names of the shards.
+        shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
+            ``"train-*.tfrecord"``. Shards of several are read together, which is logged as a warning.
         num_repeat: how often the shards are read; -1, the default, means for ever. Batches continue into the next pass.
         seed: the seed for the order of the shards, which differs in each pass. `None` chooses one; `state_dict` holds
             it.
@@ -103,8 +106,9 @@ class InterleaveSampler:
         worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th: the share of one
             of n workers.
         on_exhausted: with ``class_fn``, what happens after the last pass, or when a whole pass gave no batch because it
-            had too few classes: ``"stop"`` ends; ``"short"`` gives the complete classes, in batches of fewer classes;
-            ``"repeat"`` reads on, for at most one more pass, until one more batch is complete.
+            had too few classes: ``"stop"`` ends, and raises where there was no batch at all; ``"short"`` gives the
+            complete classes, in batches of fewer classes; ``"repeat"`` reads on, for at most one more pass, until one
+            more batch is complete.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard there. `damage` lists what was lost.
         storage, storage_options: as for `open_reader`; with ``storage`` the folder is a key in it.
@@ -113,7 +117,8 @@ class InterleaveSampler:
         ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
         DecodeError: ``deserialization_fn`` or ``class_fn`` raised; the message says for which record.
-        DatasetError: no shard has a record, or ``"repeat"`` found too few classes.
+        DatasetError: no shard has a record; with ``class_fn``, a pass had too few classes, and no batch came before, or
+            ``"repeat"`` found too few.
         FormatError, StorageError: while iterating, as for `open_reader`, after the batches before.
     """
 
@@ -143,16 +148,27 @@ class InterleaveSampler:
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        batch_size = whole_number(batch_size, "batch_size", least=1)
+        example_per_class = whole_number(example_per_class, "example_per_class", least=1)
+        check_function(deserialization_fn, "deserialization_fn", "a function from bytes to an example")
+        if class_fn is not None:
+            check_function(class_fn, "class_fn", "a function from an example to its class")
         if not 1 <= example_per_class <= batch_size:
             raise ArgumentValueError(f"example_per_class={example_per_class} is from 1 to batch_size={batch_size}")
-        if (parallelism is not None and parallelism < 1) or (shards_per_cycle is not None and shards_per_cycle < 1):
-            raise ArgumentValueError("parallelism and shards_per_cycle are at least 1, or None")
-        if prefetch_size < 0 or num_repeat == 0 or num_repeat < -1:
-            raise ArgumentValueError("prefetch_size is at least 0; num_repeat at least 1, or -1 for ever")
+        if parallelism is not None:
+            parallelism = whole_number(parallelism, "parallelism", least=1, other="None")
+        if shards_per_cycle is not None:
+            shards_per_cycle = whole_number(shards_per_cycle, "shards_per_cycle", least=1, other="None")
+        prefetch_size = whole_number(prefetch_size, "prefetch_size", least=0)
+        if num_repeat != -1:
+            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 for ever")
+        shuffle_buffer = whole_number(shuffle_buffer, "shuffle_buffer", least=0)
+        worker = worker_of(worker)
         if on_exhausted not in ("stop", "repeat", "short"):
             raise ArgumentValueError(f'on_exhausted={on_exhausted!r}: "stop", "repeat" or "short"')
         if class_buffer is None:
             class_buffer = max(_CLASS_BUFFER, 16 * batch_size)
+        class_buffer = whole_number(class_buffer, "class_buffer", least=1, other="None")
         self._folder = ShardFolder(
             path=fspath(shard_path),
             pattern=shard_suffix,
@@ -163,7 +179,7 @@ class InterleaveSampler:
             storage_options=storage_options,
         )
         self._deserializing = partial(Deserializer, deserialization_fn, parallelism or 1)
-        self._seed = seed
+        self._seed = check_seed(seed)
         self._prefetch_size = prefetch_size
         reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
         self._plan = InterleavePlan(
@@ -242,8 +258,8 @@ class InterleaveSampler:
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last batch given out, as JSON, for a sampler over the same shards.
 
-        It has the positions of the open shards, of the shuffle buffer and of the class buffer, never examples. Batches
-        that were prepared ahead are not in it, and are made again.
+        It has the positions of the open shards, of the shuffle buffer and of the class buffer, never examples: some 100
+        kB where the buffers hold some thousands. Batches that were prepared ahead are not in it, and are made again.
 
         Raises:
             RuntimeError: with ``deterministic=False``.
@@ -262,7 +278,7 @@ class InterleaveSampler:
         prefetch = self._open()
         if prefetch.begun:
             raise RuntimeError("a state is loaded before iterating")
-        checked(state, _KIND, self._identity, self._parameters)
+        checked(state, _KIND, self._identity, self._parameters, difference=self._inputs.difference)
         if self._seed is not None and self._seed != state["seed"]:
             raise ArgumentValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
         self._inputs.check_known(state.get("versions", ()))

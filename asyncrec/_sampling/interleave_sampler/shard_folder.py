@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,17 +10,24 @@ from fnmatch import fnmatchcase
 from glob import escape
 from typing import Any
 
+from asyncrec._records.dataset_names import MANIFESTS
 from asyncrec._records.reading.not_a_file import is_dataset
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
-from asyncrec._shards.manifest.names import is_data
+from asyncrec._shards.manifest.names import is_data, maker_of
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact
 
 __all__ = ["ShardFolder", "folder_of"]
+
+_log = logging.getLogger("asyncrec.sampling")
+
+# In a warning, of the data sets of a folder.
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +71,11 @@ class ShardFolder:
         """The shards by their names, ascending."""
         found = {}
         others = 0
+        datasets = set()
         async for info in store.list_objects(prefix):
             name = info.key[len(prefix) :]
+            if name.startswith(MANIFESTS):
+                datasets.add(name.split("/")[1])
             if "/" in name or not is_data(name):
                 continue
             if fnmatchcase(name, self.pattern):
@@ -73,11 +84,36 @@ class ShardFolder:
                 others += 1
         if not found:
             await self._refuse_dataset()
+            if is_pattern(self.path):
+                folder, _, pattern = self.path.rpartition("/")
+                raise ObjectNotFoundError(
+                    f"{self.display_path}: no shard matches: shards are found in a folder, and this is a pattern: give "
+                    f"{redact(folder) or '.'!r} and shard_suffix={pattern!r}"
+                )
+            if not others and not datasets:
+                raise ObjectNotFoundError(
+                    f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}: there is no such folder, or "
+                    "nothing in it"
+                )
             raise ObjectNotFoundError(
                 f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; {others} other objects are "
                 "there, and names that begin with '_' or '.' are never shards"
             )
+        self._warn_of_several(datasets, found)
         return found
+
+    def _warn_of_several(self, datasets: set[str], found: Mapping[str, ObjectInfo]) -> None:
+        """Train and test in one folder are read as one: seldom what is meant."""
+        mixed = [name for name in sorted(datasets) if any(maker_of(name, shard) for shard in found)]
+        if len(mixed) > 1:
+            _log.warning(
+                "%s: the shards of %d data sets are read together: %s; of one alone by shard_suffix=%r",
+                self.display_path,
+                len(mixed),
+                ", ".join(mixed[:_NAMED]) + (", ..." if len(mixed) > _NAMED else ""),
+                f"{escape(mixed[0])}-*.tfrecord",
+                extra={"path": self.display_path, "datasets": len(mixed)},
+            )
 
     async def _refuse_dataset(self) -> None:
         """Say so where the path is no folder but a data set's, as far as the store says.

@@ -203,7 +203,7 @@ class Dataset:
     def shuffled(
         self,
         *,
-        seed: int = 0,
+        seed: int | None = 0,
         epoch: int = 0,
         num_repeat: int = 1,
         mode: Mode = "block",
@@ -225,7 +225,7 @@ class Dataset:
                     ...
 
         Args:
-            seed: any int.
+            seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
             epoch: the first epoch; each has an order of its own.
             num_repeat: how many epochs; -1 for ever.
             mode: ``"block"`` permutes runs of neighbouring records (in GZIP shards, whole members) over the whole data

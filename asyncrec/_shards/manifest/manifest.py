@@ -110,24 +110,30 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
         if total >= 1 << 63:
             raise ManifestError(f"{path}: its shards would have {total} records or bytes together; no data set has")
     counts, records = shards.by_writer()
-    schema, conflicts = agreed(_schemas(history, until, owners=counts > 0))
+    owners = counts > 0
+    schema, conflicts = agreed(_schemas(history, until, owners=owners))
     removals = history.commits["removal"]
     return Manifest(
         path=path,
         id=f"{identity:032x}",
         shards=shards,
         schema=schema,
-        metadata=_metadata(history, until),
+        metadata=_metadata(history, until, owners=owners),
         writers=_writers(history, counts, records),
         removals=max(int(removals.max()), 0) if len(removals) else 0,
         conflicts=tuple(dict.fromkeys(conflicts)),
     )
 
 
-def _in_order(history: History, until: int | None, column: str) -> NDArray[np.int64]:
-    """The commits that have something in a column, by time and writer; one that repeats the last says nothing new."""
+def _in_order(history: History, until: int | None, column: str, *, owners: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The commits that have something in a column, by time and writer; one that repeats the last says nothing new.
+
+    Of an earlier moment are those until then, and all of a writer that has shards in it: its closing segment says what
+    its first one did, and those before it are not read once it is there.
+    """
     commits = history.commits
-    rows = np.flatnonzero((commits[column] >= 0) & (True if until is None else commits["time"] <= until))
+    then = True if until is None else (commits["time"] <= until) | owners[commits["writer"]]
+    rows = np.flatnonzero((commits[column] >= 0) & then)
     ranks = np.empty(len(history.writers), np.int64)
     ranks[sorted(range(len(history.writers)), key=history.writers.__getitem__)] = np.arange(len(history.writers))
     return rows[np.lexsort((ranks[commits["writer"][rows]], commits["time"][rows]))]
@@ -141,7 +147,7 @@ def _schemas(
     history: History, until: int | None, *, owners: NDArray[np.bool_]
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Which writer gave which schema, in the order of time. What was replaced or removed needs none."""
-    rows = _in_order(history, until, "schema")
+    rows = _in_order(history, until, "schema", owners=owners)
     writers = history.commits["writer"]
     if owners.any():
         rows = rows[owners[writers[rows]]]
@@ -149,8 +155,8 @@ def _schemas(
         yield history.writers[writers[row]], history.values[history.commits["schema"][row]]
 
 
-def _metadata(history: History, until: int | None) -> dict[str, Any]:
-    rows = _in_order(history, until, "metadata")
+def _metadata(history: History, until: int | None, *, owners: NDArray[np.bool_]) -> dict[str, Any]:
+    rows = _in_order(history, until, "metadata", owners=owners)
     metadata: dict[str, Any] = {}
     for row in rows[_changes(history.commits["metadata"][rows])].tolist():
         metadata.update(history.values[history.commits["metadata"][row]])

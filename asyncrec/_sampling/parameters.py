@@ -1,0 +1,101 @@
+"""What streams and samplers are given is held against what it may be here: numbers, seeds, a worker's share. Pure.
+
+Every message says the parameter, what was given, and what it may be.
+"""
+
+from __future__ import annotations
+
+import operator
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["check_function", "check_seed", "new_seed", "public_type", "state_place", "whole_number", "worker_of"]
+
+_WORKER = "give (i, n) for worker i of n, counted from 0"
+
+
+def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
+    """The number. ``other`` is what the parameter may be besides, for the message: ``"-1 for ever"``.
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it is less than ``least``.
+    """
+    wanted = f"at least {least}" + (f", or {other}" if other else "")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{name}={value!r:.80}: a whole number, {wanted}") from None
+    if number < least:
+        raise ArgumentValueError(f"{name}={number}: {wanted}")
+    return number
+
+
+def worker_of(worker: Any) -> tuple[int, int]:
+    """The number of a worker, and how many there are.
+
+    Raises:
+        TypeError: it is no pair of whole numbers.
+        ValueError: there is no such worker.
+    """
+    try:
+        number, workers = map(operator.index, worker)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"worker={worker!r:.80}: {_WORKER}") from None
+    if not 0 <= number < workers:
+        raise ArgumentValueError(f"worker={(number, workers)}: {_WORKER}")
+    return number, workers
+
+
+def check_seed(seed: Any, *, workers: int = 1) -> int | None:
+    """The seed, a plain int, or `None`: one is to be chosen. A stream of one of several workers is not to choose.
+
+    Raises:
+        TypeError: it is neither.
+        ValueError: it is `None`, and each of the workers would choose another.
+    """
+    if seed is None:
+        if workers > 1:
+            raise ArgumentValueError("seed=None: each worker would choose an order of its own; give all the same seed")
+        return None
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise ArgumentTypeError(f"seed={seed!r:.80}: a whole number, or None to choose one") from None
+
+
+def new_seed() -> int:
+    """A random seed of 53 bits, which every JSON reader keeps exactly."""
+    return secrets.randbits(53)
+
+
+def check_function(function: Any, name: str, what: str) -> None:
+    """Refuse what cannot be called: ``what`` says what is to be given.
+
+    Raises:
+        TypeError: it is no function.
+    """
+    if not callable(function):
+        raise ArgumentTypeError(f"{name}={function!r:.80}: {what}")
+
+
+def state_place(state: Mapping[str, Any], name: str) -> int:
+    """A number, at least 0, that says where a state stands.
+
+    Raises:
+        ValueError: there is none.
+    """
+    place = state.get(name)
+    if type(place) is not int or place < 0:
+        raise ArgumentValueError(f"the state has {name}={place!r:.80}; state_dict gives a number of at least 0")
+    return place
+
+
+def public_type(value: object) -> str:
+    """The type of a value as users import it, so that two of one name are told apart: ``asyncrec.blocking.Dataset``."""
+    kind: type = type(value)
+    module = kind.__module__.partition("._")[0]
+    return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"

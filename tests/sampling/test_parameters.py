@@ -1,0 +1,182 @@
+"""What streams and samplers are given is checked, and every message says the parameter and what was given."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import asyncrec
+from asyncrec import blocking
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+async def stored() -> MemoryStorage:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("data/pages", max_shard_records=20, storage=storage) as writer:
+        for n in range(60):
+            await writer.write(asyncrec.encode_example({"label": n % 5, "n": n}))
+    return storage
+
+
+BALANCED: dict[str, Any] = {"class_feature": "label"}
+WRONG = [
+    ("shuffled", {"seed": "a"}, TypeError, "seed='a': a whole number, or None to choose one"),
+    ("shuffled", {"seed": 1.5}, TypeError, "seed=1.5: a whole number, or None to choose one"),
+    ("shuffled", {"seed": None, "worker": (0, 2)}, ValueError, "seed=None: each worker would choose"),
+    ("shuffled", {"worker": 3}, TypeError, "worker=3: give (i, n) for worker i of n, counted from 0"),
+    ("shuffled", {"worker": (2, 2)}, ValueError, "worker=(2, 2): give (i, n) for worker i of n"),
+    ("shuffled", {"buffer_size": 0}, ValueError, "buffer_size=0: at least 1"),
+    ("shuffled", {"block_records": 0}, ValueError, "block_records=0: at least 1, or None"),
+    ("shuffled", {"epoch": -1}, ValueError, "epoch=-1: at least 0"),
+    ("shuffled", {"num_repeat": "2"}, TypeError, "num_repeat='2': a whole number, at least 0, or -1 for ever"),
+    ("balanced", {"classes_per_batch": "4"}, TypeError, "classes_per_batch='4': a whole number, at least 1"),
+    ("balanced", {"per_class": 0}, ValueError, "per_class=0: at least 1"),
+    ("balanced", {"seed": "a"}, TypeError, "seed='a': a whole number, or None to choose one"),
+    ("balanced", {"seed": None, "worker": (1, 2)}, ValueError, "seed=None: each worker would choose"),
+    ("balanced", {"class_feature": None, "class_fn": "label"}, TypeError, "class_fn='label': a function from a record"),
+    ("interleaving", {"batch_size": "32"}, TypeError, "batch_size='32': a whole number, at least 1"),
+    ("interleaving", {"batch_size": 0}, ValueError, "batch_size=0: at least 1"),
+    ("interleaving", {"prefetch_size": -1}, ValueError, "prefetch_size=-1: at least 0"),
+    ("interleaving", {"num_repeat": 0}, ValueError, "num_repeat=0: at least 1, or -1 for ever"),
+    ("interleaving", {"shuffle_buffer": -1}, ValueError, "shuffle_buffer=-1: at least 0"),
+    ("interleaving", {"seed": "a"}, TypeError, "seed='a': a whole number, or None to choose one"),
+    ("interleaving", {"worker": 3}, TypeError, "worker=3: give (i, n) for worker i of n"),
+    ("interleaving", {"class_fn": "label"}, TypeError, "class_fn='label': a function from an example to its class"),
+]
+
+
+def made(dataset: Any, kind: str, **options: Any) -> Any:
+    if kind == "shuffled":
+        return dataset.shuffled(**options)
+    if kind == "balanced":
+        return asyncrec.ClassBalancedSampler(dataset, **{"classes_per_batch": 3, "per_class": 2, **BALANCED, **options})
+    return asyncrec.InterleaveSampler("", bytes, storage=dataset.folder, **options)
+
+
+@pytest.mark.parametrize(("kind", "options", "error", "said"), WRONG)
+async def test_a_wrong_parameter_is_refused_at_once_by_its_name_and_value(
+    kind: str, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
+        with pytest.raises(error) as raised:
+            made(dataset, kind, **options)
+    assert said in str(raised.value)
+
+
+async def test_batches_are_of_a_whole_number_of_records() -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("data/pages", storage=storage) as dataset:
+        sizes: list[tuple[Any, type[Exception]]] = [("3", TypeError), (0, ValueError)]
+        for size, error in sizes:
+            async with dataset.shuffled() as stream:
+                with pytest.raises(error, match=f"batch_size={size!r}: .*at least 1"):
+                    stream.batches(size)
+            async with asyncrec.interleave(["data/x"], storage=storage) as interleaved:
+                with pytest.raises(error, match=f"batch_size={size!r}: .*at least 1"):
+                    interleaved.batches(size)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "balanced", "interleaving"])
+async def test_a_seed_of_none_is_chosen_and_the_state_holds_it(kind: str) -> None:
+    async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
+        async with made(dataset, kind, seed=None) as stream:
+            seed = stream.state_dict()["seed"]
+            await anext(stream)
+            state = json.loads(json.dumps(stream.state_dict()))
+            expected = await anext(stream)
+        async with made(dataset, kind, seed=None) as stream:
+            assert stream.state_dict()["seed"] != seed
+            stream.load_state_dict(state)
+            assert stream.state_dict()["seed"] == seed
+            assert await anext(stream) == expected
+        async with made(dataset, kind, seed=np.int64(seed)) as stream:
+            stream.load_state_dict(state)
+            assert json.loads(json.dumps(stream.state_dict())) == state
+            assert await anext(stream) == expected
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "balanced", "interleaving"])
+async def test_what_is_no_state_is_refused_in_words(kind: str) -> None:
+    async with asyncrec.open_dataset("data/pages", storage=await stored()) as dataset:
+        for seed in (1, None):
+            async with made(dataset, kind, seed=seed) as stream:
+                for wrong in (None, "x"):
+                    with pytest.raises(TypeError, match=f"a state is the dict that state_dict gave, not {wrong!r}"):
+                        stream.load_state_dict(wrong)
+                with pytest.raises(ValueError, match="a state of"):
+                    stream.load_state_dict({})
+                state = stream.state_dict()
+                if kind == "interleaving":
+                    continue
+                for position in (None, "x", -1):
+                    with pytest.raises(ValueError, match=f"the state has position={position!r}"):
+                        stream.load_state_dict(state | {"position": position})
+
+
+async def test_a_dataset_of_the_other_kind_is_told_apart(tmp_path: Any) -> None:
+    await asyncrec.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
+    async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+        with pytest.raises(TypeError, match=r"takes a Dataset of asyncrec\.blocking, .* not asyncrec\.Dataset"):
+            blocking.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
+    with pytest.raises(TypeError, match=r"not str; open_dataset takes its path"):
+        asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
+
+
+def test_the_blocking_dataset_is_not_the_async_one(tmp_path: Any) -> None:
+    blocking.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
+    wrong: Any = "3"
+    with blocking.open_dataset(tmp_path / "pages") as dataset:
+        with pytest.raises(TypeError, match=r"not asyncrec\.blocking\.Dataset: .* asyncrec\.blocking\.Cl"):
+            asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
+        with pytest.raises(TypeError, match="worker='3': give"):
+            dataset.shuffled(worker=wrong).__enter__()
+        with dataset.shuffled() as stream, pytest.raises(TypeError, match="batch_size='3': a whole number"):
+            next(stream.batches(wrong))
+        with dataset.shuffled() as stream, pytest.raises(TypeError, match="a state is the dict"):
+            stream.load_state_dict(wrong)
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nowhere", r"^nowhere: no shard matches .*: there is no such folder, or nothing in it$"),
+        ("data/pages-*.tfrecord", r"this is a pattern: give 'data' and shard_suffix='pages-\*\.tfrecord'$"),
+        ("pages-*", r"this is a pattern: give '\.' and shard_suffix='pages-\*'$"),
+    ],
+)
+async def test_a_folder_that_is_not_there_and_a_pattern_in_its_place_are_told(path: str, said: str) -> None:
+    with pytest.raises(ObjectNotFoundError, match=said):
+        async with asyncrec.InterleaveSampler(path, bytes, storage=await stored()):
+            pass
+
+
+async def test_the_first_shard_that_is_another_than_the_states_is_named() -> None:
+    storage = MemoryStorage()
+    for n in (1, 2, 4):
+        await asyncrec.write_records(f"data/{n}.tfrecord", [b"%d" % n] * 9, storage=storage)
+
+    def sampler() -> Any:
+        return asyncrec.InterleaveSampler("data", bytes, storage=storage, seed=1)
+
+    async with sampler() as stream:
+        state = stream.state_dict()
+
+    async def refused() -> str:
+        async with sampler() as stream:
+            with pytest.raises(ValueError, match="over other shards: ") as raised:
+                stream.load_state_dict(state)
+        return str(raised.value).partition("; ")[2]
+
+    await asyncrec.write_records("data/5.tfrecord", [b"5"], storage=storage)
+    assert await refused() == "there were 3, and now there are 4, and the first that is new is data/5.tfrecord"
+    await asyncrec.write_records("data/3.tfrecord", [b"3"], storage=storage)
+    assert await refused() == "there were 3, and now there are 5, and the first that is another is data/3.tfrecord"
+    for n in (3, 4, 5):
+        await storage.delete(f"data/{n}.tfrecord")
+    assert await refused() == "there were 3, and now there are 2"

@@ -26,7 +26,7 @@ def command(
 
     A data set becomes the data set TARGET (folder and name), with indexes, keys, schema and metadata. Interrupted, it
     is taken up by copying again: what is there already and is the same stays. A data set that grew is brought up to
-    date in the same way.
+    date in the same way, and one that lost a shard gets it back.
 
     \b
     Example:

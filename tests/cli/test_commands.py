@@ -483,7 +483,7 @@ def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
         os.utime(path, (0, 0))
     said = run("uploads", "data", "--remove").ok()
     assert "3 unfinished, 0 removed, 3 kept" in said
-    assert said.count("kept: a job's ('asyncrec recover'), or being written") == 3
+    assert said.count("kept: it belongs to a job: 'asyncrec recover' sees to those that died") == 3
     assert "recovered 1 records" in run("recover", "data/killed").ok()
 
 

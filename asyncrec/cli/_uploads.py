@@ -44,11 +44,15 @@ def command(
             rows = report.to_json()["uploads"]
             table(
                 ["path", "bytes", "begun", ""],
-                ((row["path"], "" if row["bytes"] is None else row["bytes"], row["begun"], _state(row)) for row in rows),
+                ((row["path"], _size(row), row["begun"], _state(row)) for row in rows),
             )
         kept = f", {len(report.kept):,} kept" if report.kept else ""
         say(f"{len(report.found):,} unfinished, {len(report.removed):,} removed{kept}")
     return 0
+
+
+def _size(row: Mapping[str, Any]) -> int | str:
+    return "" if row["bytes"] is None else int(row["bytes"])
 
 
 def _state(row: Mapping[str, Any]) -> str:

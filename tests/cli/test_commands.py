@@ -420,6 +420,21 @@ def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run
     assert "not counted is what the dead left: 'asyncrec recover" in run("info", "data/killed").ok()
 
 
+def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: Path) -> None:
+    killed("spool='spool'")
+    shown = run("info", "data/killed").ok()
+    assert "'asyncrec recover SPOOL' commits it" in shown
+    assert "the next writer that opens there" not in shown
+    assert "'asyncrec recover SPOOL'" in run("watch", "--once", "data/killed").ok()
+    verified = run("verify", "spool").ok()
+    assert "ok:" not in verified
+    assert "nothing was checked: this is a spool" in verified
+    assert "'asyncrec recover spool' uploads what the dead left" in verified
+    assert "'asyncrec watch spool' shows who is at work" in run("info", "spool").ok()
+    assert json.loads(run("verify", "spool", "--json").ok())["spool"] is True
+    assert json.loads(run("info", "data", "--json").ok())["spool"] is False
+
+
 def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
     killed()
     assert run("recover", "data/killed", "--abandon", "another").code == 3

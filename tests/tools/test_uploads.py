@@ -200,6 +200,18 @@ async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_one
     assert len((await tools.uploads("crawl/", storage=store, remove=True)).removed) == 4
 
 
+async def test_recover_says_of_a_writer_without_a_spool_that_what_it_had_not_uploaded_is_lost() -> None:
+    store = Bucket()
+    life = Life.begin()
+    try:
+        await put_mark(folder_at(store, "crawl/"), mark("dead", host=this_host(), life=life.token))
+    finally:
+        life._lock.release()
+    report = await tools.recover("crawl/pages", storage=store)
+    assert report.recovery.lost == ("dead",)
+    assert report.to_json()["lost"] == ["dead"]
+
+
 def mark(writer: str, **fields: Any) -> JobHeader:
     given: dict[str, Any] = {"kind": "rolling", "url": "crawl/pages", "key": "pages", "metadata": {}, "pid": 1} | fields
     return JobHeader(name="pages", writer=writer, since="2026-01-01T00:00:00+00:00", **given)

@@ -43,4 +43,4 @@ def of_the_dead_shortly(path: str, dead: Iterable[bool]) -> str:
     said = ["'asyncrec recover SPOOL'"] if True in spools else []
     said += ["'asyncrec recover'"] if False in spools else []
     lost = "; without a spool, what was not uploaded is lost" if False in spools and not is_local(path) else ""
-    return ' and '.join(said) + lost
+    return " and ".join(said) + lost

@@ -26,12 +26,20 @@ import anyio
 
 from asyncrec import native
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec.errors import ArgumentError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import (
+    ArgumentError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._read_only import ReadOnlyStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
+from asyncrec.storage._retry import DEFAULT, RetryPolicy, patience
 from asyncrec.storage._url import redact
 from asyncrec.tools._races import race
 
@@ -41,6 +49,8 @@ _ROUNDS = 5
 _SMALL = 1 << 10
 _LARGE = 8 << 20
 _CLEAN_UP_SECONDS = 30
+# Whether anybody answers at all is known after two seconds.
+_FIRST = RetryPolicy(attempts=4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +111,8 @@ async def doctor(
             report.checks.append(Check(name="write", ok=None, detail=f"not here: {store.why}"))
             report.checks.append(await _reading(store, key))
             return report
-        await _Doctor(folder_at(store, prefix), report, ask).run()
-        report.checks.append(await _uploads(store, key))
+        if await _Doctor(folder_at(store, prefix), report, ask).run():
+            report.checks.append(await _uploads(store, key))
         report.checks.append(_kills(store))
     return report
 
@@ -144,12 +154,20 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
+        self._silent = False  # the first request already had no answer
 
-    async def run(self) -> None:
+    async def run(self) -> bool:
+        """Try all; returns whether the store answers."""
         try:
-            if not await self._try("write", self._write):
+            with patience(_FIRST):
+                written = await self._try("write", self._write)
+            if self._silent:
+                detail = "not tried, for the store did not serve the first request; try again when it does"
+                self._report.checks.append(Check(name="all else", ok=None, detail=detail))
+                return False
+            if not written:
                 await self._try("list", self._list)
-                return
+                return True
             await self._try("read", self._read)
             await self._try("list", self._list)
             await self._try("read a range", self._range)
@@ -161,18 +179,21 @@ class _Doctor:
             await self._try("latency", partial(_latency, self._folder, self._keys[0]))
             await self._try("throughput", partial(_throughput, self._folder, self._key()))
             await self._try("delete", self._delete)
+            return True
         finally:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-                for key in self._keys:
-                    try:
-                        await self._folder.delete(key)
-                    except StorageError:
-                        break  # it was told by a check
+                with patience(_FIRST if self._silent else DEFAULT):
+                    for key in self._keys:
+                        try:
+                            await self._folder.delete(key)
+                        except StorageError:
+                            break  # it was told by a check
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
         try:
             result = await check()
         except (StorageError, AssertionError) as error:
+            self._silent = self._info is None and isinstance(error, TransientStorageError)
             result = Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
         if isinstance(result, str):
             result = Check(name=name, ok=True, detail=result)
@@ -331,12 +352,12 @@ async def _uploads(store: Storage, key: str) -> Check:
 def _kills(store: Storage) -> Check:
     """What a kill -9 takes of a rolling writer here."""
     if store.flush_level == "spooled":
-        detail = "it takes what a rolling writer wrote in the last 5 seconds (flush_seconds), and no more"
+        detail = "a kill takes what a rolling writer wrote in the last 5 seconds (flush_seconds), and no more"
     else:
         detail = (
-            "no local disk is under a writer here, and it takes all that was written since the last committed shard: "
-            "256 MiB, unless max_shard_bytes or max_shard_seconds say otherwise; with spool= in a local folder it "
-            "takes the last 5 seconds (flush_seconds)"
+            "no local disk is under a writer here, and a kill takes all that was written since the last committed "
+            "shard: 256 MiB, unless max_shard_bytes or max_shard_seconds say otherwise; with spool= in a local folder "
+            "it takes the last 5 seconds (flush_seconds)"
         )
     return Check(name="kill -9", ok=None, detail=detail)
 

@@ -50,5 +50,5 @@ def command(
         print_json(report.to_json())
     else:
         kept = f"; {len(report.kept):,} were there already" if report.kept else ""
-        say(f"{len(report.copied):,} objects copied, {human_bytes(report.bytes)}{kept}")
+        say(f"{len(report.copied):,} objects copied, {human_bytes(report.bytes)}{kept}; to {report.target}")
     return 0

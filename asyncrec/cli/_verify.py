@@ -92,7 +92,7 @@ def _show(report: VerifyReport) -> None:
     if wrong:
         say("; ".join(wrong), "bad")
     elif report.shards or not report.spool:
-        say("ok: every checksum holds", "good")
+        say(f"ok: every checksum holds, in {report.path}", "good")
     if report.spool:
         checked = "" if report.shards else "nothing was checked: "
         say(checked + SPOOL.format(path=report.path))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asyncrec._concurrency.map import concurrently
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
@@ -22,6 +23,7 @@ from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
@@ -146,7 +148,7 @@ async def copy(
         await concurrently(one, items, tasks=parallelism)
         for dataset in selection.datasets:
             at = key if selection.kind == "data set" else _target(selection, dataset.prefix + dataset.name, key)
-            await _copy_dataset(dataset, store, at, one, parallelism)
+            await _copy_dataset(dataset, store, at, one, parallelism, alone=selection.kind == "data set")
     report.copied.sort()
     report.kept.sort()
     return report
@@ -164,16 +166,23 @@ def _target(selection: Selection, key: str, target: str) -> str:
 
 
 async def _copy_dataset(
-    dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int
+    dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
+    """Copy a data set; ``alone`` where the target names it, and not a folder for several."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
-        raise ArgumentValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
+        below = join(join(store.root, at), dataset.name)
+        inside = f"; to have it in that folder, copy to {below}" if not name else ""
+        raise ArgumentValueError(
+            f"the target of a data set ends in its name, which begins with neither '_' nor '.'{inside}"
+        )
     folder = folder_at(store, prefix)
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
     pairs = list(zip(dataset.manifest.shards, entries, strict=True))
     there = await load_manifest(folder, name, path=at)
     lacking = {entry.path for entry in _missing(entries, there, at)}
+    if there is None and (home := local_folder(folder_at(store, at))) is not None and alone:
+        await in_thread(_refuse_folder, home.folder, join(join(store.root, at), dataset.name))
     await _heal(dataset, folder, at, [pair for pair in pairs if pair[1].path not in lacking], one, parallelism)
     if there is not None and not lacking:
         return
@@ -237,6 +246,18 @@ def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[_Item]:
         *(_Item(prefix + from_.path, to.path, from_.crc32c, from_.bytes) for from_, to in sidecars),
         _Item(prefix + old.path, entry.path, old.crc32c, old.bytes),
     ]
+
+
+def _refuse_folder(folder: str, inside: str) -> None:
+    """Refuse a new data set of a folder's name: whoever says so means one in it. Blocks.
+
+    Raises:
+        ObjectExistsError: it is a folder.
+    """
+    if os.path.isdir(folder):
+        raise ObjectExistsError(
+            f"{folder}: it is a folder, and a data set's path is its folder and its name: copy to {inside}"
+        )
 
 
 def _stem(name: str, path: str) -> str | None:

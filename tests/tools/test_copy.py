@@ -9,7 +9,14 @@ from tool_data import change, data_names, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import (
+    ArgumentValueError,
+    ConflictError,
+    IntegrityError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    TransientStorageError,
+)
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing import Fault, FlakyStorage
@@ -146,6 +153,20 @@ async def test_another_data_set_is_not_mixed_with(storage: Storage) -> None:
     await write_pages(storage, "b/pages")
     with pytest.raises(ObjectExistsError, match="another data set"):
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+
+
+async def test_a_folder_that_is_there_is_not_taken_for_the_name_of_a_data_set(tmp_path: Path) -> None:
+    source = LocalStorage(tmp_path)
+    await write_pages(source, "a/pages")
+    (tmp_path / "local").mkdir()
+    with pytest.raises(ObjectExistsError, match=r"local: it is a folder, .* copy to .*local/pages$"):
+        await tools.copy(tmp_path / "a/pages", tmp_path / "local")
+    with pytest.raises(ArgumentValueError, match=r"to have it in that folder, copy to .*/local/pages$"):
+        await tools.copy(tmp_path / "a/pages", f"{tmp_path}/local/")
+    await tools.copy(tmp_path / "a/pages", tmp_path / "local/pages")
+    await tools.copy(tmp_path / "a/pages", tmp_path / "new")
+    (tmp_path / "new").mkdir()  # beside a data set of its name
+    assert len((await tools.copy(tmp_path / "a/pages", tmp_path / "new")).kept) == 9
 
 
 async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(storage: Storage) -> None:

@@ -314,6 +314,17 @@ def test_count(run: Run, data: Path) -> None:
     assert json.loads(run("count", "data/plain.tfrecord", "--json").ok())["records"] == 5
 
 
+def test_count_by_a_feature(run: Run, data: Path) -> None:
+    lines = run("count", "data/pages", "--by", "label", "--where", "label<2").ok().splitlines()
+    assert [line.split() for line in lines] == [["label", "records"], ["0", "10"], ["1", "10"], ["20", "in", "all"]]
+    assert json.loads(run("count", "data/pages", "--by", "label", "--json").ok())["by"][0] == {
+        "value": 0,
+        "records": 10,
+    }
+    assert run("count", "data/pages", "--where", "label=2").ok() == "10\n"
+    assert run("count", "data/pages", "--by", "nothing").code == 2
+
+
 def test_schema_as_stored_and_inferred(run: Run, data: Path) -> None:
     assert "as the manifest holds it" in run("schema", "data/pages").ok()
     inferred = json.loads(run("schema", "data/pages", "--infer", "--json").ok())

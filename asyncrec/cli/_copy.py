@@ -26,7 +26,7 @@ def command(
 
     A data set becomes the data set TARGET (folder and name), with indexes, keys, schema and metadata. Interrupted, it
     is taken up by copying again: what is there already and is the same stays. A data set that grew is brought up to
-    date in the same way.
+    date in the same way, and one that lost a shard gets it back.
 
     \b
     Example:
@@ -50,5 +50,5 @@ def command(
         print_json(report.to_json())
     else:
         kept = f"; {len(report.kept):,} were there already" if report.kept else ""
-        say(f"{len(report.copied):,} objects copied, {human_bytes(report.bytes)}{kept}")
+        say(f"{len(report.copied):,} objects copied, {human_bytes(report.bytes)}{kept}; to {report.target}")
     return 0

@@ -9,12 +9,18 @@ import typer
 from asyncrec.cli._options import Debug, Input, Jobs, Json, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
+from asyncrec.cli._show_records import Wheres, conditions
 from asyncrec.cli._values import opened
 
 
 def command(
     path: Input,
     shards: Annotated[bool, typer.Option("--shards", help="Of each shard, too.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="FEATURE", help="By this feature's values, too: at most 10,000."),
+    ] = None,
+    where: Wheres = None,
     jobs: Jobs = None,
     storage_option: StorageOptions = None,
     json: Json = False,
@@ -22,19 +28,26 @@ def command(
 ) -> int:
     """How many records: by the manifest, by indexes that fit, or else by reading their lengths.
 
+    With --by or --where all records are read.
+
     \b
     Example:
       asyncrec count demo-data/pages
     """
     from asyncrec import tools
 
+    chosen = conditions(where)
     options = opened(path, storage_option)
     with Bar("counting") as bar:
-        report = run_async(lambda: tools.count(path, jobs=jobs, progress=bar, **options))
+        report = run_async(lambda: tools.count(path, by=by, where=chosen, jobs=jobs, progress=bar, **options))
     if json:
         print_json(report.to_json())
-    elif shards:
-        table(["shard", "records"], report.shards)
+    elif shards or report.by is not None:
+        if shards:
+            table(["shard", "records"], report.shards)
+        if report.by is not None:
+            rows = (("(absent)" if value is None else value, n) for value, n in report.by.items())
+            table([by or "", "records"], rows)
         say(f"{report.records} in all")
     else:
         say(str(report.records))

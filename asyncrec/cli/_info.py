@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from asyncrec.cli._dead import SPOOL, of_the_dead
 from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, pairs, print_json, say, table
 from asyncrec.cli._values import parse_options
@@ -52,6 +53,9 @@ def _show(report: InfoReport) -> None:
             "damage": in_options(report.damage) if report.damage else None,
         }
     )
+    if report.spool:
+        say()
+        say(SPOOL.format(path=report.path))
     for dataset in report.datasets:
         _show_dataset(dataset, named=report.kind != "data set")
     if report.files and (len(report.files) > 1 or report.kind != "file"):
@@ -107,9 +111,8 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
         dead = [each.job for each in dataset.writers if each.state == "dead"]
         if dead:
             say()
-            rolling = all(job is not None and job.kind == "rolling" for job in dead)
-            other = "the next writer that opens there commits it, or " if rolling else ""
-            say(f"not counted is what the dead left: {other}'asyncrec recover {dataset.path}' sees to it")
+            for sentence in of_the_dead(dataset.path, [(job.kind, job.spool) for job in dead if job is not None]):
+                say(sentence)
     if dataset.orphans:
         say()
         say(f"in no manifest: {len(dataset.orphans):,} ('asyncrec verify' tells what can be done)")

@@ -20,7 +20,7 @@ def command(
     abandon: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ID", help="Give this job up, and delete what it made and did not commit. May be repeated."
+            metavar="ID", help="Give this job up, and delete what it left there in no commit. May be repeated."
         ),
     ] = None,
     storage_option: StorageOptions = None,
@@ -53,7 +53,9 @@ def command(
         for name in found.discarded:
             say(f"{name}: discarded: of a writer that publishes all or none, and had promised nothing")
         for job in found.abandoned:
-            say(f"job {job} was given up: what it had not committed was deleted")
+            say(f"job {job} was given up: what it left here in no commit was deleted; no spool elsewhere was")
+        for job in found.lost:
+            say(f"job {job} wrote to the store without a spool: what it had not uploaded when it died is lost")
         for job in found.in_use:
             say(f"job {job} is running: what is its own was left alone")
         for unfinished in found.unfinished:

@@ -23,7 +23,8 @@ def command(
     """Unfinished uploads at or below PATH: S3's multipart uploads, unfinished files on a disk.
 
     What a running program is writing is among them; so --remove takes only those that were begun a day ago or more,
-    unless --older-than says otherwise, and keeps what belongs to a job, or is being written on this machine.
+    unless --older-than says otherwise. It keeps what a job in the folder may be writing, here or on another machine, or
+    has left for 'asyncrec recover', and says why.
 
     \b
     Example:
@@ -43,14 +44,18 @@ def command(
             rows = report.to_json()["uploads"]
             table(
                 ["path", "bytes", "begun", ""],
-                ((row["path"], row["bytes"], row["begun"], _state(row)) for row in rows),
+                ((row["path"], _size(row), row["begun"], _state(row)) for row in rows),
             )
         kept = f", {len(report.kept):,} kept" if report.kept else ""
         say(f"{len(report.found):,} unfinished, {len(report.removed):,} removed{kept}")
     return 0
 
 
+def _size(row: Mapping[str, Any]) -> int | str:
+    return "" if row["bytes"] is None else int(row["bytes"])
+
+
 def _state(row: Mapping[str, Any]) -> str:
     if row["kept"]:
-        return "kept: a job's ('asyncrec recover'), or being written"
+        return f"kept: {row['reason']}"
     return "removed" if row["removed"] else ""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from asyncrec.cli._dead import SPOOL
 from asyncrec.cli._exits import DAMAGE, FINE, STORAGE
 from asyncrec.cli._options import Debug, Input, Jobs, Json, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
@@ -90,8 +91,11 @@ def _show(report: VerifyReport) -> None:
     wrong += [f"CONTRADICTORY: the manifest, in {plural(len(report.conflicts), 'place')}"] if report.conflicts else []
     if wrong:
         say("; ".join(wrong), "bad")
-    else:
-        say("ok: every checksum holds", "good")
+    elif report.shards or not report.spool:
+        say(f"ok: every checksum holds, in {report.path}", "good")
+    if report.spool:
+        checked = "" if report.shards else "nothing was checked: "
+        say(checked + SPOOL.format(path=report.path))
 
 
 def _state(orphan: Orphan, report: VerifyReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from asyncrec.cli._dead import of_the_dead_shortly
 from asyncrec.cli._output import clean, human_bytes
 
 if TYPE_CHECKING:
@@ -69,8 +70,8 @@ def _totals(report: WatchReport, width: int) -> list[str]:
         lines.append(f"not safe  {f'oldest for {_seconds(report.at_risk)}' if report.at_risk else 'nothing'}")
     if report.last_commit is not None:
         lines.append(f"commit    {report.last_commit[:19].replace('T', ' ')} UTC")
-    if dead := sum(writer.state == "dead" for writer in report.writers):
-        lines.append(f"dead      {dead}: see 'asyncrec recover'")
+    if dead := [writer.spool for writer in report.writers if writer.state == "dead"]:
+        lines.append(f"dead      {len(dead)}: {of_the_dead_shortly(report.path, dead)}")
     if not report.writers:
         lines.append("nobody is at work")
     return lines

@@ -247,7 +247,8 @@ class UnfinishedUploads(Protocol):
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
         """List what was begun and neither completed nor aborted.
 
-        The ``etag`` of each is the id of the upload, ``modified`` when it began.
+        The ``etag`` of each is the id of the upload, ``modified`` when it began; ``size`` is 0 where the store does
+        not say it.
         """
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,7 +23,7 @@ from asyncrec._concurrency.ending import is_refused_by_the_end
 from asyncrec.errors import TransientStorageError
 from asyncrec.storage._url import redact
 
-__all__ = ["DEFAULT", "Backoff", "RetryPolicy", "retrying"]
+__all__ = ["DEFAULT", "Backoff", "RetryPolicy", "patience", "retrying"]
 
 T = TypeVar("T")
 OnRetry = Callable[[TransientStorageError, int, float], None]
@@ -53,6 +55,18 @@ class RetryPolicy:
 
 DEFAULT = RetryPolicy()
 
+_patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEFAULT)
+
+
+@contextmanager
+def patience(policy: RetryPolicy) -> Iterator[None]:
+    """Have what this task asks of a store tried so often, instead of by `DEFAULT`. Never where records are written."""
+    token = _patience.set(policy)
+    try:
+        yield
+    finally:
+        _patience.reset(token)
+
 
 class Backoff:
     """The state of one series of attempts.
@@ -64,7 +78,7 @@ class Backoff:
 
     def __init__(self, what: str, policy: RetryPolicy = DEFAULT, *, on_retry: OnRetry | None = None) -> None:
         self.what = redact(what)
-        self.policy = policy
+        self.policy = _patience.get() if policy is DEFAULT else policy
         self.failed = 0
         self._on_retry = on_retry
         self._began: float | None = None

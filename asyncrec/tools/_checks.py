@@ -12,6 +12,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.manifest.lost_shard import PUT_BACK
 from asyncrec._shards.manifest.segment import Sidecar
 from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
@@ -90,7 +91,8 @@ async def check_shard(
     try:
         found = await read_through(storage, shard, sizes=indexed, advance=advance)
     except ObjectNotFoundError as error:
-        report.problems.append(Problem(kind="missing", message=str(error)))
+        advice = "" if shard.entry is None else "; " + PUT_BACK
+        report.problems.append(Problem(kind="missing", message=f"{error}{advice}"))
         return report
     except StorageError as error:
         report.problems.append(Problem(kind="unreadable", message=str(error)))

@@ -20,7 +20,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
-__all__ = ["Conditions", "Operator", "Where", "features_of", "unknown_feature"]
+__all__ = ["Conditions", "Operator", "Where", "features_of", "unknown_feature", "values_of"]
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
 
@@ -83,7 +83,7 @@ class Where:
         kind, payload = features.get(self.feature, (NONE, b""))
         if kind == NONE:
             return self.operator == "!="
-        return self._test(kind)(_values(kind, payload)) == (self.operator != "!=")
+        return self._test(kind)(values_of(kind, payload)) == (self.operator != "!=")
 
     def check(self, kind: int) -> None:
         """Look whether a feature of this kind can have such a value.
@@ -182,7 +182,8 @@ def unknown_feature(name: str, features: Collection[str], path: str) -> Argument
     return ArgumentValueError(f"{path}: there is no feature {name!r}; there are {named}{more}")
 
 
-def _values(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:
+def values_of(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:
+    """Return the values of a feature, as it is on the wire."""
     if isinstance(payload, list):
         return payload
     found: list[Any] = (int64_values(payload) if kind == INT64 else np.frombuffer(payload, "<f4")).tolist()

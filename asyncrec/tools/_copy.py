@@ -1,7 +1,8 @@
 """`copy` copies files and data sets from one store to another, byte for byte, and verifies their checksums on the way.
 
 Of a data set every shard goes with its index and its keys, and its manifest comes last: a copy that was interrupted is
-no data set yet, and is taken up again by copying once more. What is there already and is the same is left alone.
+no data set yet, and is taken up again by copying once more. What is there already and is the same is left alone. What
+the target's manifest names and is no longer there is put back, under that manifest and without a commit.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from asyncrec._concurrency.map import concurrently
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.snapshot import load_manifest
+from asyncrec._shards.ownership.abandonment import delete_replaced
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
-from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
@@ -64,11 +68,19 @@ class CopyReport:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """One object to copy: keys in both stores, and its CRC32C where a manifest says it."""
+    """One object to copy.
+
+    Attributes:
+        source, target: keys in both stores.
+        size, crc32c: where a manifest says them.
+        listed: the manifest at the target names it already.
+    """
 
     source: str
     target: str
     crc32c: int | None
+    size: int | None = None
+    listed: bool = False
 
 
 async def copy(
@@ -91,7 +103,8 @@ async def copy(
 
     Each object is verified: what is read against the manifest's CRC32C or the source's, what is stored by the sink, and
     by the CRC32C of the target's store where it keeps one. A data set at the target that is an earlier state of the
-    source is brought up to date.
+    source is brought up to date. What it lists and is not there, or is of another size or checksum as the store tells
+    them, is copied again; to find damage that keeps the size on a store without checksums is for `verify`.
 
     Args:
         overwrite: replace files at the target that are others; without it they are an error.
@@ -99,6 +112,7 @@ async def copy(
     Raises:
         IntegrityError: what was read is not what the source is said to hold; nothing of that object was published.
         ObjectExistsError: the target holds another file or data set.
+        ConflictError: somebody else is making, or has replaced, the data set at the target.
     """
     report = CopyReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     async with (
@@ -107,17 +121,24 @@ async def copy(
     ):
         advance = Advance(progress, selection.bytes)
 
-        async def one(item: _Item, into: Storage = store) -> None:
+        async def one(item: _Item, into: Storage = store) -> bool:
             display_path = join(into.root, item.target)
-            # Of a data set nothing is written over: whoever else may make these names is told.
-            exclusive = into is not store
-            if await _same(selection.storage, into, item, overwrite=overwrite and not exclusive):
+            if item.listed:
+                # Nobody else makes a name that a manifest lists, and nothing but what the manifest says is published.
+                exclusive = False
+                there = await _is_there(into, item)
+            else:
+                # Of a data set nothing is written over: whoever else may make these names is told.
+                exclusive = into is not store
+                there = await _same(selection.storage, into, item, overwrite=overwrite and not exclusive)
+            if there:
                 report.kept.append(display_path)
-                return
+                return False
             # Before the sum is read: others add to it.
             size = await _copy(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
             report.copied.append(display_path)
+            return True
 
         items = [
             _Item(shard.key, _target(selection, shard.key, key), None)
@@ -127,7 +148,7 @@ async def copy(
         await concurrently(one, items, tasks=parallelism)
         for dataset in selection.datasets:
             at = key if selection.kind == "data set" else _target(selection, dataset.prefix + dataset.name, key)
-            await _copy_dataset(dataset, store, at, one, parallelism)
+            await _copy_dataset(dataset, store, at, one, parallelism, alone=selection.kind == "data set")
     report.copied.sort()
     report.kept.sort()
     return report
@@ -145,15 +166,25 @@ def _target(selection: Selection, key: str, target: str) -> str:
 
 
 async def _copy_dataset(
-    dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int
+    dataset: SelectedDataset, store: Storage, at: str, one: Callable[..., Any], parallelism: int, *, alone: bool
 ) -> None:
+    """Copy a data set; ``alone`` where the target names it, and not a folder for several."""
     prefix, name = at[: at.rfind("/") + 1], at[at.rfind("/") + 1 :]
     if not name or name[0] in "_." or is_pattern(name):
-        raise ArgumentValueError("the target of a data set ends in its name, which begins with neither '_' nor '.'")
+        below = join(join(store.root, at), dataset.name)
+        inside = f"; to have it in that folder, copy to {below}" if not name else ""
+        raise ArgumentValueError(
+            f"the target of a data set ends in its name, which begins with neither '_' nor '.'{inside}"
+        )
     folder = folder_at(store, prefix)
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
+    pairs = list(zip(dataset.manifest.shards, entries, strict=True))
     there = await load_manifest(folder, name, path=at)
-    if there is not None and not _missing(entries, there, at):
+    lacking = {entry.path for entry in _missing(entries, there, at)}
+    if there is None and (home := local_folder(folder_at(store, at))) is not None and alone:
+        await in_thread(_refuse_folder, home.folder, join(join(store.root, at), dataset.name))
+    await _heal(dataset, folder, at, [pair for pair in pairs if pair[1].path not in lacking], one, parallelism)
+    if there is not None and not lacking:
         return
     header = whole_job_header(
         folder,
@@ -162,20 +193,71 @@ async def _copy_dataset(
         schema=dataset.manifest.schema,
         metadata=dataset.manifest.metadata,
     )
-    pairs = list(zip(dataset.manifest.shards, entries, strict=True))
     async with open_job(folder, header, path=at, mode="append") as job:
         missing = _missing(entries, job.before, at)
+        lacking = {entry.path for entry in missing}
 
         async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:
-            old, entry = pair
-            for from_, to in ((old.index, entry.index), (old.keys, entry.keys)):
-                if from_ and to:
-                    await one(_Item(dataset.prefix + from_.path, to.path, from_.crc32c), job.staging)
-            await one(_Item(dataset.prefix + old.path, entry.path, old.crc32c), job.staging)
+            for item in _items(dataset.prefix, *pair):
+                await one(item, job.staging)
 
         job.publisher.publishing = True
-        await concurrently(shard, pairs, tasks=parallelism)
+        await concurrently(shard, [pair for pair in pairs if pair[1].path in lacking], tasks=parallelism)
         await job.commit([replace(entry, committed=job.manifest.clock.now()) for entry in missing])
+
+
+async def _heal(
+    dataset: SelectedDataset,
+    folder: Storage,
+    at: str,
+    pairs: list[tuple[ShardEntry, ShardEntry]],
+    one: Callable[..., Any],
+    parallelism: int,
+) -> None:
+    """Put back what the manifest at the target lists and is not there.
+
+    Raises:
+        ConflictError: the data set was replaced meanwhile, and what was put back was taken away again.
+    """
+    put_back: list[ShardEntry] = []
+
+    async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:
+        copied = [await one(replace(item, listed=True), folder) for item in _items(dataset.prefix, *pair)]
+        if any(copied):
+            put_back.append(pair[1])
+
+    await concurrently(shard, pairs, tasks=parallelism)
+    if not put_back:
+        return
+    # Who replaces a data set commits first, and deletes then: what it does not list by now, nobody may delete any more.
+    name = at.rpartition("/")[2]
+    now = await load_manifest(folder, name, path=at)
+    gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
+    if gone:
+        await delete_replaced(folder, name, {entry.path for entry in gone})
+        raise ConflictError(f"{at}: the data set was replaced meanwhile")
+
+
+def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[_Item]:
+    """The objects of a shard, in the order in which they are published."""
+    pairs = ((old.index, entry.index), (old.keys, entry.keys))
+    sidecars = [(from_, to) for from_, to in pairs if from_ and to]
+    return [
+        *(_Item(prefix + from_.path, to.path, from_.crc32c, from_.bytes) for from_, to in sidecars),
+        _Item(prefix + old.path, entry.path, old.crc32c, old.bytes),
+    ]
+
+
+def _refuse_folder(folder: str, inside: str) -> None:
+    """Refuse a new data set of a folder's name: whoever says so means one in it. Blocks.
+
+    Raises:
+        ObjectExistsError: it is a folder.
+    """
+    if os.path.isdir(folder):
+        raise ObjectExistsError(
+            f"{folder}: it is a folder, and a data set's path is its folder and its name: copy to {inside}"
+        )
 
 
 def _stem(name: str, path: str) -> str | None:
@@ -210,6 +292,15 @@ def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
 
 def _identity(entry: ShardEntry) -> tuple[str, int, int, int | None]:
     return entry.path, entry.records, entry.bytes, entry.crc32c
+
+
+async def _is_there(store: Storage, item: _Item) -> bool:
+    """Whether what a manifest lists is there, as far as the store tells without being read."""
+    try:
+        there = await store.head(item.target)
+    except ObjectNotFoundError:
+        return False
+    return item.size in (None, there.size) and (None in (item.crc32c, there.crc32c) or item.crc32c == there.crc32c)
 
 
 async def _same(source: Storage, store: Storage, item: _Item, *, overwrite: bool) -> bool:

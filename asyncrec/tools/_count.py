@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
+from asyncrec.tools._conditions import Where
+from asyncrec.tools._counts_by import CountedValue, CountsBy
 from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
@@ -26,10 +28,15 @@ _FAR = 16
 
 @dataclass(slots=True, kw_only=True)
 class CountReport:
-    """How many records there are, and how many in each shard."""
+    """How many records there are, and how many in each shard.
+
+    Attributes:
+        by: how many have which value of the feature asked for, the most frequent first; of `None`, those without it.
+    """
 
     path: str
     shards: list[tuple[str, int]] = field(default_factory=list)
+    by: Mapping[CountedValue, int] | None = None
 
     @property
     def records(self) -> int:
@@ -40,12 +47,15 @@ class CountReport:
             "path": self.path,
             "records": self.records,
             "shards": [{"path": path, "records": records} for path, records in self.shards],
+            "by": None if self.by is None else [{"value": value, "records": n} for value, n in self.by.items()],
         }
 
 
 async def count(
     path: str | os.PathLike[str],
     *,
+    by: str | None = None,
+    where: Sequence[Where] = (),
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
     storage: Storage | None = None,
@@ -54,19 +64,36 @@ async def count(
     """How many records: as manifests say, by indexes that fit, or else by reading lengths (payloads are not checked).
 
     Args:
+        by: a feature, by whose values the records are counted, too: all of them are read.
+        where: conditions that have to hold for a record that is counted: all records are read.
         jobs: files at once, each read in a worker thread; as many as this process may use processors, and of a store
             that is far away 16 at least. The counts are the same, whatever the number, and so is the error.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
         FormatError: a file without an index is damaged where its lengths or its compression are.
-        ValueError: ``jobs`` is less than 1.
+        ValueError: ``jobs`` is less than 1; there is no such feature, or ``by`` has more than 10,000 different values.
     """
     check_jobs(jobs)
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        counts = await counts_of(selection, Advance(progress, selection.bytes), jobs=jobs)
+        advance = Advance(progress, selection.bytes)
+        values = None
+        if by is None and not where:
+            counts = await counts_of(selection, advance, jobs=jobs)
+        else:
+            counting = CountsBy(selection, by, where)
+
+            async def look(shard: SelectedShard) -> int:
+                records = await counting.count(shard)
+                advance(shard.size)
+                return records
+
+            # Without a schema it is the first records that tell whether there is anything to choose by.
+            tasks = at_once(jobs, selection.storage) if counting.side_by_side else 1
+            counts = await side_by_side(look, selection.shards, tasks=tasks)
+            values = counting.end()
         paths = [shard.display_path for shard in selection.shards]
-    return CountReport(path=selection.path, shards=list(zip(paths, counts, strict=True)))
+    return CountReport(path=selection.path, shards=list(zip(paths, counts, strict=True)), by=values)
 
 
 async def counts_of(

@@ -26,12 +26,20 @@ import anyio
 
 from asyncrec import native
 from asyncrec._concurrency.tasks import TaskScope, in_thread
-from asyncrec.errors import ArgumentError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import (
+    ArgumentError,
+    ObjectChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TransientStorageError,
+)
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._read_only import ReadOnlyStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
+from asyncrec.storage._retry import DEFAULT, RetryPolicy, patience
 from asyncrec.storage._url import redact
 from asyncrec.tools._races import race
 
@@ -42,6 +50,8 @@ _TICK = 0.005
 _SMALL = 1 << 10
 _LARGE = 8 << 20
 _CLEAN_UP_SECONDS = 30
+# Whether anybody answers at all is known after two seconds.
+_FIRST = RetryPolicy(attempts=4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +112,8 @@ async def doctor(
             report.checks.append(Check(name="write", ok=None, detail=f"not here: {store.why}"))
             report.checks.append(await _reading(store, key))
             return report
-        await _Doctor(folder_at(store, prefix), report, ask).run()
-        report.checks.append(await _uploads(store, key))
+        if await _Doctor(folder_at(store, prefix), report, ask).run():
+            report.checks.append(await _uploads(store, key))
         report.checks.append(_kills(store))
     return report
 
@@ -145,20 +155,24 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
+        self._silent = False  # the first request already had no answer
         self._trying = ""
         self._ticked = 0.0  # when another task last ran, or a check began since
         self._held = 0.0, ""  # the longest time for which none did, in seconds, and what was tried meanwhile
 
-    async def run(self) -> None:
+    async def run(self) -> bool:
+        """Try all; returns whether the store answers."""
         async with TaskScope() as scope:
             scope.start_soon(self._watch)
             try:
-                await self._checks()
+                answers = await self._checks()
             finally:
                 scope.cancel()
-        seconds, what = self._held
-        detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {what!r})"
-        self._report.checks.append(Check(name="event loop", ok=None, detail=detail))
+        if answers:
+            seconds, what = self._held
+            detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {what!r})"
+            self._report.checks.append(Check(name="event loop", ok=None, detail=detail))
+        return answers
 
     async def _watch(self) -> None:
         while True:
@@ -171,11 +185,17 @@ class _Doctor:
             self._held = max(self._held, (max(0.0, now - self._ticked - _TICK), self._trying))
         self._ticked = now
 
-    async def _checks(self) -> None:
+    async def _checks(self) -> bool:
         try:
-            if not await self._try("write", self._write):
+            with patience(_FIRST):
+                written = await self._try("write", self._write)
+            if self._silent:
+                detail = "not tried, for the store did not serve the first request; try again when it does"
+                self._report.checks.append(Check(name="all else", ok=None, detail=detail))
+                return False
+            if not written:
                 await self._try("list", self._list)
-                return
+                return True
             await self._try("read", self._read)
             await self._try("list", self._list)
             await self._try("read a range", self._range)
@@ -187,19 +207,22 @@ class _Doctor:
             await self._try("latency", partial(_latency, self._folder, self._keys[0]))
             await self._try("throughput", partial(_throughput, self._folder, self._key()))
             await self._try("delete", self._delete)
+            return True
         finally:
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-                for key in self._keys:
-                    try:
-                        await self._folder.delete(key)
-                    except StorageError:
-                        break  # it was told by a check
+                with patience(_FIRST if self._silent else DEFAULT):
+                    for key in self._keys:
+                        try:
+                            await self._folder.delete(key)
+                        except StorageError:
+                            break  # it was told by a check
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
         self._trying, self._ticked = name, time.perf_counter()
         try:
             result = await check()
         except (StorageError, AssertionError) as error:
+            self._silent = self._info is None and isinstance(error, TransientStorageError)
             result = Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
         self._tick()
         if isinstance(result, str):
@@ -359,12 +382,12 @@ async def _uploads(store: Storage, key: str) -> Check:
 def _kills(store: Storage) -> Check:
     """What a kill -9 takes of a rolling writer here."""
     if store.flush_level == "spooled":
-        detail = "it takes what a rolling writer wrote in the last 5 seconds (flush_seconds), and no more"
+        detail = "a kill takes what a rolling writer wrote in the last 5 seconds (flush_seconds), and no more"
     else:
         detail = (
-            "no local disk is under a writer here, and it takes all that was written since the last committed shard: "
-            "256 MiB, unless max_shard_bytes or max_shard_seconds say otherwise; with spool= in a local folder it "
-            "takes the last 5 seconds (flush_seconds)"
+            "no local disk is under a writer here, and a kill takes all that was written since the last committed "
+            "shard: 256 MiB, unless max_shard_bytes or max_shard_seconds say otherwise; with spool= in a local folder "
+            "it takes the last 5 seconds (flush_seconds)"
         )
     return Check(name="kill -9", ok=None, detail=detail)
 

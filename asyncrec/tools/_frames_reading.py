@@ -7,7 +7,7 @@ thread, and no record is made. Of other shards, and from damage on, they are wha
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
@@ -17,6 +17,7 @@ from asyncrec._native import native
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.frame_scan import compression_of
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
+from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.writing.framed_batch import FramedBatch
 from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch
 from asyncrec.storage._local.disk import mapped_errors
@@ -50,7 +51,8 @@ class FramedRecords(ShardsInTurn):
         raise StopAsyncIteration
 
     async def _open(self, shard: SelectedShard) -> None:
-        self._reader = await self._stack.enter_async_context(_open_frames(self._selection, shard))
+        with nullcontext() if shard.entry is None else naming_lost_shards():
+            self._reader = await self._stack.enter_async_context(_open_frames(self._selection, shard))
 
 
 class _FrameReader:
@@ -83,14 +85,15 @@ class _FrameReader:
             self._etag, self._file = self._file.info.etag, None
         if self._reader is None:
             begun = self._offset > 0
-            self._reader = await open_reader_at(
-                self._selection.storage,
-                self._shard.key,
-                Position(self._offset, 0, self._record) if begun else BEGINNING,
-                path=self._shard.display_path,
-                etag=self._etag,
-                compression="" if begun else "auto",
-            )
+            with nullcontext() if self._shard.entry is None else naming_lost_shards():
+                self._reader = await open_reader_at(
+                    self._selection.storage,
+                    self._shard.key,
+                    Position(self._offset, 0, self._record) if begun else BEGINNING,
+                    path=self._shard.display_path,
+                    etag=self._etag,
+                    compression="" if begun else "auto",
+                )
             self._stack.push_async_callback(self._reader.aclose)
         found = await self._reader.next_batch()
         return None if found is None else KeyedBatch(found.records)

@@ -140,6 +140,7 @@ class InfoReport:
         schema: of the data set, or inferred from the first records.
         inferred: from so many records; 0 where a manifest says it.
         damage: why the first records cannot be read.
+        spool: it is the folder of a spool, where shards wait to be uploaded.
     """
 
     path: str
@@ -150,6 +151,7 @@ class InfoReport:
     schema: Mapping[str, Any] | None = None
     inferred: int = 0
     damage: str | None = None
+    spool: bool = False
 
     @property
     def shards(self) -> int:
@@ -188,6 +190,7 @@ class InfoReport:
             "schema": self.schema,
             "inferred_from": self.inferred,
             "damage": self.damage,
+            "spool": self.spool,
             "datasets": [dataset.to_json() for dataset in self.datasets],
             "files": [file.to_json() for file in self.files],
         }
@@ -239,7 +242,7 @@ async def _info(
     path: str | os.PathLike[str], storage: Storage | None, storage_options: Mapping[str, Any] | None
 ) -> InfoReport:
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
-        report = InfoReport(path=selection.path, kind=selection.kind)
+        report = InfoReport(path=selection.path, kind=selection.kind, spool=await selection.is_spool())
         orphaned = set()
         for dataset in selection.datasets:
             orphans = await find_orphans(dataset, selection.base)

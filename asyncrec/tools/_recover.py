@@ -35,6 +35,7 @@ class RecoverReport:
             "damaged": list(found.damaged),
             "discarded": list(found.discarded),
             "abandoned": list(found.abandoned),
+            "lost": list(found.lost),
             "in_use": list(found.in_use),
             "unfinished": [_job_to_json(job) for job in found.unfinished],
         }

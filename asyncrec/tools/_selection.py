@@ -22,6 +22,7 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import merged, snapshot_of
 from asyncrec._shards.ownership.listing import longer_names, of_no_manifest, without_unfinished
 from asyncrec._shards.ownership.marks import find_jobs
+from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._local.storage import local_folder
@@ -90,6 +91,7 @@ class Selection:
         path: as it was asked for, without secrets.
         base: what stands before a key to make it a path.
         shards: in the order of their names, data set by data set.
+        folder: the key of a folder: ``""``, or with a slash at its end.
     """
 
     path: str
@@ -98,6 +100,12 @@ class Selection:
     base: str
     shards: tuple[SelectedShard, ...]
     datasets: tuple[SelectedDataset, ...] = ()
+    folder: str = ""
+
+    async def is_spool(self) -> bool:
+        """Whether it is a folder that is a spool."""
+        home = local_folder(folder_at(self.storage, self.folder)) if self.kind == "folder" else None
+        return home is not None and await in_thread(is_spool, home.folder)
 
     @property
     def bytes(self) -> int:
@@ -263,6 +271,7 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
     return Selection(
         path=display_path,
         kind="folder",
+        folder=prefix,
         storage=store,
         base=base,
         shards=shards,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from asyncrec._records.index import RecordIndex
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._sampling.random_access.indexes import read_index
+from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._selection import SelectedShard, Selection
@@ -28,9 +29,10 @@ async def open_shard(
         index: the shard's, from `shard_index`.
         options: as for `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ...
     """
-    reader = await open_reader_at(
-        selection.storage, shard.key, _position(first, index), path=shard.display_path, **options
-    )
+    with nullcontext() if shard.entry is None else naming_lost_shards():
+        reader = await open_reader_at(
+            selection.storage, shard.key, _position(first, index), path=shard.display_path, **options
+        )
     try:
         yield reader
     finally:

@@ -2,6 +2,9 @@
 
 S3 keeps (and bills) multipart uploads, a disk the unfinished files of a process that was killed. Other stores have none
 that can be listed.
+
+What belongs to a job is left to it. On a disk, it is kept for `asyncrec.recover` also when the job died: records are in
+it. Of an upload to a store nothing can be read back, so that of a job that is proven dead goes.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.manifest.names import JOBS
+from asyncrec._shards.ownership.census import LifeState, census
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
@@ -36,9 +42,11 @@ class UploadsReport:
         supported: whether the store can say at all.
         root: of the store; keys are relative to it.
         found: all of them.
+        sized: whether the store says how large each is.
         removed: those that were removed.
         kept: those that are old enough, and belong to somebody: to a job, for `asyncrec.recover`, or to a process that
             is writing them.
+        reasons: why, by the key and the etag of each that was kept.
     """
 
     path: str
@@ -47,6 +55,8 @@ class UploadsReport:
     found: list[ObjectInfo] = field(default_factory=list)
     removed: list[ObjectInfo] = field(default_factory=list)
     kept: list[ObjectInfo] = field(default_factory=list)
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+    sized: bool = True
 
     def to_json(self) -> dict[str, Any]:
         removed = {(info.key, info.etag) for info in self.removed}
@@ -58,10 +68,11 @@ class UploadsReport:
                 {
                     "path": join(self.root, info.key),
                     "id": info.etag,
-                    "bytes": info.size,
+                    "bytes": info.size if self.sized or info.size else None,
                     "begun": info.modified.isoformat(),
                     "removed": (info.key, info.etag) in removed,
                     "kept": (info.key, info.etag) in kept,
+                    "reason": self.reasons.get((info.key, info.etag)),
                 }
                 for info in self.found
             ],
@@ -80,7 +91,8 @@ async def uploads(
 
     What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
     that a job's header speaks for, whether the job lives or died (`asyncrec.recover` sees to that), nor what a process
-    holds open.
+    holds open. In a store, nothing is removed that may be a job's whose mark is there, unless a lock on this machine
+    proves the job dead; those of other machines are given up by `asyncrec.recover`.
 
     Raises:
         StorageError: the store failed.
@@ -90,6 +102,8 @@ async def uploads(
         if not isinstance(store, UnfinishedUploads):
             report.supported = False
             return report
+        local = local_folder(store)
+        report.sized = local is not None
         folder = key[: key.rfind("/") + 1]
         async for info in store.list_unfinished(folder):
             # On a disk the name of an unfinished file begins with a dot.
@@ -98,27 +112,39 @@ async def uploads(
                 report.found.append(info)
         if remove:
             last = datetime.now(UTC) - timedelta(seconds=older_than)
-            local = local_folder(store)
-            jobs = None if local is None else _Jobs(local)
+            jobs = _Jobs(local) if local is not None else _Marks(store)
+
+            def keep(info: ObjectInfo, reason: str) -> None:
+                report.kept.append(info)
+                report.reasons[info.key, info.etag] = reason
+
             for info in report.found:
                 if info.modified >= last:
                     continue
-                if jobs is not None and await in_thread(jobs.have, info.key):
-                    report.kept.append(info)
+                if (reason := await jobs.owner(info.key)) is not None:
+                    keep(info, reason)
                     continue
                 try:
                     await store.remove_unfinished(info)
                 except StorageError as error:
                     if error.errno != errno.EWOULDBLOCK:
                         raise
-                    report.kept.append(info)
+                    keep(info, "a process is writing it")
                 else:
                     report.removed.append(info)
     return report
 
 
+def _folder_of(key: str) -> tuple[str, str]:
+    """The data set's folder that an unfinished file is in, and its name in it."""
+    parent, _, name = key.rpartition("/")
+    if parent.rpartition("/")[2] in ("_index", "_keys"):
+        parent = parent.rpartition("/")[0]
+    return parent, name
+
+
 class _Jobs:
-    """The jobs with a header on a disk, each folder's looked up once: after the files were found. Blocks.
+    """The jobs with a header on a disk, each folder's looked up once: after the files were found.
 
     A job has its header before its files. So one that began after the look has none among those that were found.
     """
@@ -127,11 +153,14 @@ class _Jobs:
         self._root = root
         self._found: dict[str, list[tuple[str, JobHeader]]] = {}
 
+    async def owner(self, key: str) -> str | None:
+        """Say whose an unfinished file is, if it is a job's."""
+        have = await in_thread(self.have, key)
+        return "it belongs to a job: 'asyncrec recover' sees to those that died" if have else None
+
     def have(self, key: str) -> bool:
-        """Whether an unfinished file is a job's header, or stands in one's folder under its name."""
-        parent, _, name = key.rpartition("/")
-        if parent.rpartition("/")[2] in ("_index", "_keys"):
-            parent = parent.rpartition("/")[0]
+        """Whether an unfinished file is a job's header, or stands in one's folder under its name. Blocks."""
+        parent, name = _folder_of(key)
         if parent not in self._found:
             self._found[parent] = find_job_headers(LocalStorage(os.path.join(self._root.folder, parent)))
         return any(
@@ -139,3 +168,30 @@ class _Jobs:
             or name.endswith(tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status")))
             for path, header in self._found[parent]
         )
+
+
+class _Marks:
+    """The jobs with a mark in a store, and whether they live, each folder's looked up once: after the uploads."""
+
+    def __init__(self, store: Storage) -> None:
+        self._store = store
+        self._found: dict[str, list[tuple[JobHeader, LifeState]]] = {}
+
+    async def owner(self, key: str) -> str | None:
+        """Say whose an upload is, or may be, unless it is a dead job's or nobody's."""
+        parent, name = _folder_of(key)
+        if parent not in self._found:
+            self._found[parent] = await self._look(parent)
+        shard = name.removesuffix(".index").removesuffix(".keys")
+        for header, state in self._found[parent]:
+            if state != "dead" and header.begins(shard):
+                if state == "alive":
+                    return f"its writer {header.writer} is alive"
+                where = f", on {header.host or 'another machine'}, may be alive"
+                return f"its writer {header.writer}{where}; when it is dead, 'asyncrec recover --abandon' gives it up"
+        return None
+
+    async def _look(self, parent: str) -> list[tuple[JobHeader, LifeState]]:
+        folder = folder_at(self._store, f"{parent}/" if parent else "")
+        names = {info.key.split("/")[1] async for info in folder.list_objects(JOBS) if info.key.endswith(".json")}
+        return [job for name in sorted(names) for job in await census(folder, name)]

@@ -31,6 +31,7 @@ class VerifyReport:
         conflicts: where a manifest contradicts itself.
         adopted, deleted: paths of the orphans that became part of the data set, or were removed.
         seconds: that reading took.
+        spool: it is the folder of a spool, where shards wait to be uploaded; only what is whole there is looked at.
     """
 
     path: str
@@ -41,6 +42,7 @@ class VerifyReport:
     adopted: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    spool: bool = False
 
     @property
     def records(self) -> int:
@@ -77,6 +79,7 @@ class VerifyReport:
             "conflicts": self.conflicts,
             "adopted": self.adopted,
             "deleted": self.deleted,
+            "spool": self.spool,
         }
 
 
@@ -114,7 +117,7 @@ async def verify(
     if adopt and delete:
         raise ArgumentValueError("adopt and delete exclude each other")
     async with selected(path, given_up=delete, storage=storage, storage_options=storage_options) as selection:
-        report = VerifyReport(path=selection.path, kind=selection.kind)
+        report = VerifyReport(path=selection.path, kind=selection.kind, spool=await selection.is_spool())
         report.conflicts = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts]
         found = {
             id(dataset): await find_orphans(dataset, selection.base, min_age=min_age) for dataset in selection.datasets

@@ -314,6 +314,17 @@ def test_count(run: Run, data: Path) -> None:
     assert json.loads(run("count", "data/plain.tfrecord", "--json").ok())["records"] == 5
 
 
+def test_count_by_a_feature(run: Run, data: Path) -> None:
+    lines = run("count", "data/pages", "--by", "label", "--where", "label<2").ok().splitlines()
+    assert [line.split() for line in lines] == [["label", "records"], ["0", "10"], ["1", "10"], ["20", "in", "all"]]
+    assert json.loads(run("count", "data/pages", "--by", "label", "--json").ok())["by"][0] == {
+        "value": 0,
+        "records": 10,
+    }
+    assert run("count", "data/pages", "--where", "label=2").ok() == "10\n"
+    assert run("count", "data/pages", "--by", "nothing").code == 2
+
+
 def test_schema_as_stored_and_inferred(run: Run, data: Path) -> None:
     assert "as the manifest holds it" in run("schema", "data/pages").ok()
     inferred = json.loads(run("schema", "data/pages", "--infer", "--json").ok())
@@ -420,6 +431,21 @@ def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run
     assert "not counted is what the dead left: 'asyncrec recover" in run("info", "data/killed").ok()
 
 
+def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: Path) -> None:
+    killed("spool='spool'")
+    shown = run("info", "data/killed").ok()
+    assert "'asyncrec recover SPOOL' commits it" in shown
+    assert "the next writer that opens there" not in shown
+    assert "'asyncrec recover SPOOL'" in run("watch", "--once", "data/killed").ok()
+    verified = run("verify", "spool").ok()
+    assert "ok:" not in verified
+    assert "nothing was checked: this is a spool" in verified
+    assert "'asyncrec recover spool' uploads what the dead left" in verified
+    assert "'asyncrec watch spool' shows who is at work" in run("info", "spool").ok()
+    assert json.loads(run("verify", "spool", "--json").ok())["spool"] is True
+    assert json.loads(run("info", "data", "--json").ok())["spool"] is False
+
+
 def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
     killed()
     assert run("recover", "data/killed", "--abandon", "another").code == 3
@@ -483,7 +509,7 @@ def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
         os.utime(path, (0, 0))
     said = run("uploads", "data", "--remove").ok()
     assert "3 unfinished, 0 removed, 3 kept" in said
-    assert said.count("kept: a job's ('asyncrec recover'), or being written") == 3
+    assert said.count("kept: it belongs to a job: 'asyncrec recover' sees to those that died") == 3
     assert "recovered 1 records" in run("recover", "data/killed").ok()
 
 

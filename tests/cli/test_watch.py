@@ -77,7 +77,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_holds_what_it_would_act_on(
     assert "\x1b" not in text
     assert "november/pages" in lines[0]
     assert "1,234,567, committed 5" in text
-    for word in ("at work", "1,234", "oldest for 5 s", "see 'asyncrec recover'", "70%", "silent"):
+    for word in ("at work", "1,234", "oldest for 5 s", "'asyncrec recover SPOOL'", "70%", "silent"):
         assert word in text
     assert ("failing store" in text) == (width > 40)
     assert ("process 12345" in text) == (width == 200)

@@ -297,12 +297,28 @@ async def test_a_shard_that_is_gone_or_was_rewritten_is_named() -> None:
         await storage.delete(gone)
         await storage.put(longer, await storage.get(longer) + b"more")
         await storage.put(other, await storage.get(other))
-        with pytest.raises(ObjectNotFoundError, match=gone):
+        with pytest.raises(ObjectNotFoundError, match=gone) as caught:
             await dataset.get(0)
+        assert "the manifest lists this shard, and it is not there" in str(caught.value)
+        assert "'asyncrec verify'" in str(caught.value)
         with pytest.raises(ObjectChangedError, match=longer):
             await dataset.get(140)
         with pytest.raises(ObjectChangedError, match=other):
             await dataset.get(270)
+
+
+async def test_a_shard_that_is_gone_is_no_damage_to_be_skipped() -> None:
+    storage = MemoryStorage()
+    await written(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        await storage.delete(dataset.manifest.shards[0].path)
+        with pytest.raises(ObjectNotFoundError, match="it is not there"):
+            async for _ in dataset:
+                pass
+        with pytest.raises(ObjectNotFoundError, match="it is not there"):
+            async with dataset.shuffled(seed=1, on_corrupt="skip") as stream:
+                async for _ in stream.batches(10):
+                    pass
 
 
 async def test_reads_go_on_after_a_fault_and_errors_of_the_store_are_raised_once() -> None:

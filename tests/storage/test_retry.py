@@ -9,7 +9,7 @@ import pytest
 
 from asyncrec.errors import StoragePermissionError, TransientStorageError
 from asyncrec.storage import _retry as retry
-from asyncrec.storage._retry import DEFAULT, Backoff, RetryPolicy, retrying
+from asyncrec.storage._retry import DEFAULT, Backoff, RetryPolicy, patience, retrying
 
 pytestmark = pytest.mark.anyio
 
@@ -104,6 +104,16 @@ async def test_the_log_warns_from_the_second_retry(clock: Clock, caplog: pytest.
     await retrying(Failing(3), what="head x")
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert caplog.messages[0] == "head x: attempt 2 of 10 failed, next in 0.4 s: reset 2"
+
+
+async def test_whoever_has_less_patience_gives_up_sooner_unless_a_policy_is_given(clock: Clock) -> None:
+    with patience(RetryPolicy(attempts=3)):
+        for policy, calls in ((DEFAULT, 3), (RetryPolicy(attempts=5), 5)):
+            operation = Failing(99)
+            with pytest.raises(TransientStorageError):
+                await retrying(operation, what="x", policy=policy)
+            assert operation.calls == calls
+    assert Backoff("x").policy is DEFAULT
 
 
 async def test_on_retry_learns_of_each_wait(clock: Clock) -> None:

@@ -9,7 +9,14 @@ from tool_data import change, data_names, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import (
+    ArgumentValueError,
+    ConflictError,
+    IntegrityError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    TransientStorageError,
+)
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing import Fault, FlakyStorage
@@ -61,11 +68,105 @@ async def test_a_data_set_that_grew_is_brought_up_to_date(storage: Storage) -> N
     assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
 
 
+async def test_a_shard_that_is_gone_from_the_copy_is_copied_again(storage: Storage) -> None:
+    """Without a commit: the manifest names it already."""
+    await write_pages(storage, "a/pages")
+    await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    entry = (await manifest(storage, "b/pages")).shards[1]
+    segments = await names(storage, "b/_manifest/")
+    assert entry.index is not None
+    for path in (entry.path, entry.index.path):
+        await storage.delete(f"b/{path}")
+    report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert sorted(report_keys(report.copied, storage)) == sorted([f"b/{entry.path}", f"b/{entry.index.path}"])
+    assert len(report.kept) == 7
+    assert (await tools.verify("b/pages", storage=storage)).ok
+    assert await names(storage, "b/_manifest/") == segments
+    assert not await names(storage, "b/_jobs/")
+
+
+async def test_a_shard_of_the_copy_that_is_shorter_is_copied_again(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    shard = (await manifest(storage, "b/pages")).shards[1].path
+    await storage.put(f"b/{shard}", (await storage.get(f"b/{shard}"))[:100])
+    report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert report_keys(report.copied, storage) == [f"b/{shard}"]
+    assert (await tools.verify("b/pages", storage=storage)).ok
+
+
+async def test_a_copy_that_grew_and_lacks_a_shard_gets_both(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    await storage.delete(f"b/{(await manifest(storage, 'b/pages')).shards[1].path}")
+    await write_pages(storage, "a/pages", records=10)
+    report = await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    assert len(report.copied) == 4
+    assert (await tools.verify("b/pages", storage=storage)).ok
+    assert (await manifest(storage, "b/pages")).id == (await manifest(storage, "a/pages")).id
+
+
+async def test_a_shard_that_is_gone_from_the_source_too_is_named(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    for folder in "ab":
+        await storage.delete(f"{folder}/{(await manifest(storage, 'a/pages')).shards[1].path}")
+    with pytest.raises(ObjectNotFoundError, match="a/pages-"):
+        await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+
+
+async def test_whoever_reads_a_shard_that_is_gone_is_told_of_the_manifest(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await storage.delete(f"a/{(await manifest(storage, 'a/pages')).shards[1].path}")
+    with pytest.raises(ObjectNotFoundError, match="the manifest lists this shard"):
+        await tools.reshard("a/pages", "b/pages", num_shards=1, storage=storage, target_storage=storage)
+    with pytest.raises(ObjectNotFoundError, match="the manifest lists this shard"):
+        await tools.dedupe("a/pages", "c/pages", by="key", storage=storage, target_storage=storage)
+    (problem,) = (await tools.verify("a/pages", storage=storage)).shards[1].problems
+    assert problem.message.endswith("'asyncrec copy' from a copy of the data set puts it back")
+
+
+async def test_what_was_replaced_while_it_was_healed_is_not_put_back(storage: Storage) -> None:
+    await write_pages(storage, "a/pages")
+    await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+    shard = (await manifest(storage, "b/pages")).shards[1].path
+    await storage.delete(f"b/{shard}")
+    replaced: list[str] = []
+
+    class Meanwhile(FlakyStorage):
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            if operation == "publish" and not replaced:
+                replaced.append(key)
+                await write_pages(storage, "b/pages", mode="replace")
+            return await call()
+
+    with pytest.raises(ConflictError, match="replaced meanwhile"):
+        await tools.copy("a/pages", "b/pages", storage=storage, target_storage=Meanwhile(storage))
+    assert replaced == [f"b/{shard}"]
+    report = await tools.verify("b/pages", storage=storage)
+    assert report.ok
+    assert report.orphans == []
+
+
 async def test_another_data_set_is_not_mixed_with(storage: Storage) -> None:
     await write_pages(storage, "a/pages")
     await write_pages(storage, "b/pages")
     with pytest.raises(ObjectExistsError, match="another data set"):
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
+
+
+async def test_a_folder_that_is_there_is_not_taken_for_the_name_of_a_data_set(tmp_path: Path) -> None:
+    source = LocalStorage(tmp_path)
+    await write_pages(source, "a/pages")
+    (tmp_path / "local").mkdir()
+    with pytest.raises(ObjectExistsError, match=r"local: it is a folder, .* copy to .*local/pages$"):
+        await tools.copy(tmp_path / "a/pages", tmp_path / "local")
+    with pytest.raises(ArgumentValueError, match=r"to have it in that folder, copy to .*/local/pages$"):
+        await tools.copy(tmp_path / "a/pages", f"{tmp_path}/local/")
+    await tools.copy(tmp_path / "a/pages", tmp_path / "local/pages")
+    await tools.copy(tmp_path / "a/pages", tmp_path / "new")
+    (tmp_path / "new").mkdir()  # beside a data set of its name
+    assert len((await tools.copy(tmp_path / "a/pages", tmp_path / "new")).kept) == 9
 
 
 async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(storage: Storage) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tool_data import change, write_pages
+from tool_data import change, example, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import FormatError
+from asyncrec.errors import ArgumentValueError, FormatError
 from asyncrec.storage._base import Storage
 
 pytestmark = pytest.mark.anyio
@@ -24,3 +24,38 @@ async def test_counts_are_of_manifests_indexes_and_lengths(storage: Storage) -> 
     await change(storage, "d/a.tfrecord", 0)
     with pytest.raises(FormatError, match=r"a\.tfrecord"):
         await tools.count("d/a.tfrecord", storage=storage)
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+async def test_records_are_counted_by_what_a_feature_holds(storage: Storage, jobs: int) -> None:
+    await write_pages(storage, records=31)
+    report = await tools.count("pages", by="label", jobs=jobs, storage=storage)
+    assert report.by == {0: 11, 1: 10, 2: 10}
+    assert list(report.by) == [0, 1, 2]
+    assert report.records == 31
+    assert report.to_json()["by"][0] == {"value": 0, "records": 11}
+    where = [tools.Where.parse("label>=1"), tools.Where.parse("text contains 2")]
+    chosen = await tools.count("pages", by="text", where=where, jobs=jobs, storage=storage)
+    assert set(chosen.by or {}) == {f"text {n}" for n in range(31) if n % 3 and "2" in str(n)}
+    assert chosen.records == len(chosen.by or {})
+    assert (await tools.count("pages", where=where, jobs=jobs, storage=storage)).by is None
+    with pytest.raises(ArgumentValueError, match="there is no feature 'none'; there are emb, label, text"):
+        await tools.count("pages", by="none", jobs=jobs, storage=storage)
+
+
+async def test_what_has_not_the_feature_several_values_or_is_no_number_is_counted_as_such(storage: Storage) -> None:
+    given: list[dict[str, object]] = [{"a": 1}, {"a": [1, 2]}, {"b": 3}, {"a": [1, 2]}, {"a": b"\xff"}]
+    given += [{"a": float("nan")}, {"a": float("nan")}]
+    records = [asyncrec.encode_example(each) for each in given]
+    await asyncrec.write_records("x.tfrecord", [*records, b"no Example \xff"], storage=storage)
+    report = await tools.count("x.tfrecord", by="a", storage=storage)
+    assert report.by == {"[1, 2]": 2, None: 2, "nan": 2, 1: 1, "\\xff": 1}
+    with pytest.raises(ArgumentValueError, match="there is no feature 'c'; there are a, b"):
+        await tools.count("x.tfrecord", by="c", storage=storage)
+
+
+async def test_a_feature_of_very_many_values_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec.tools._counts_by.MOST_VALUES", 20)
+    await asyncrec.write_records("x.tfrecord", [example(number) for number in range(21)], storage=storage)
+    with pytest.raises(ArgumentValueError, match="'text' has more than 20 different values"):
+        await tools.count("x.tfrecord", by="text", storage=storage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ import pytest
 from tool_data import names
 
 from asyncrec import tools
-from asyncrec.errors import StoragePermissionError
+from asyncrec.errors import StoragePermissionError, TransientStorageError
 from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._retry import retrying
 from asyncrec.testing import Fault, FlakyStorage, LaxStorage
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +117,23 @@ async def test_without_the_right_to_write_it_says_so_and_tries_to_list(storage: 
     report = await tools.doctor("x", storage=refusing)
     assert failed(report) == ["write"]
     assert [check.name for check in report.checks][:2] == ["write", "list"]
+
+
+@pytest.mark.usefixtures("no_waiting")
+async def test_where_nobody_answers_it_asks_a_few_times_and_no_more(storage: Storage) -> None:
+    class Silent(FlakyStorage):
+        """As a backend does, it tries again."""
+
+        async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+            ask = functools.partial(super().perform, operation, key, call, short=short)
+            return await retrying(ask, what=operation)
+
+    silent = Silent(storage, {0: Fault("error", error=TransientStorageError, for_good=True)})
+    report = await tools.doctor("x", storage=silent)
+    assert failed(report) == ["write"]
+    assert [check.name for check in report.checks] == ["write", "all else", "kill -9"]
+    assert "given up after 4 attempts" in report.checks[0].detail
+    assert len(silent.operations) == 8, "4 to write, and 4 to take away what may have been written"
 
 
 @pytest.mark.usefixtures("no_waiting")

@@ -6,6 +6,8 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,15 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.ownership.liveness import Life, this_host
+from asyncrec._shards.ownership.marks import put_mark
 from asyncrec.errors import StorageError
+from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools import _uploads
 
 pytestmark = pytest.mark.anyio
@@ -137,3 +145,73 @@ async def test_what_a_process_holds_open_is_kept(tmp_path: Path) -> None:
 async def test_a_store_that_keeps_none_says_so(tmp_path: Path) -> None:
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as storage:
         assert not (await tools.uploads("x", storage=storage)).supported
+
+
+class Bucket(MemoryStorage):
+    """A store that keeps uploads, and does not say how large they are."""
+
+    def __init__(self, *keys: str) -> None:
+        super().__init__()
+        self.uploads = [ObjectInfo(key, 0, f"id of {key}", None, datetime.fromtimestamp(0, UTC)) for key in keys]
+
+    async def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
+        for info in [info for info in self.uploads if info.key.startswith(prefix)]:
+            yield info
+
+    async def remove_unfinished(self, upload: ObjectInfo) -> None:
+        self.uploads.remove(upload)
+
+
+def uploads_of(writer: str) -> list[str]:
+    shard = f"pages-{writer}-000003.tfrecord"
+    return [f"crawl/{shard}", f"crawl/_index/{shard}.index", f"crawl/_keys/{shard}.keys"]
+
+
+async def test_an_upload_of_a_living_writer_to_a_store_is_kept() -> None:
+    nobodys = [*uploads_of("other"), "crawl/pages.tfrecord", "pages-alive-000003.tfrecord"]
+    store = Bucket(*uploads_of("alive"), *nobodys)
+    async with asyncrec.open_sharded_writer("crawl/pages", storage=store, writer_id="alive") as writer:
+        await writer.write(b"a record")
+        report = await tools.uploads("", storage=store, remove=True, older_than=0)
+    assert [info.key for info in report.kept] == uploads_of("alive")
+    assert {info.key for info in report.removed} == set(nobodys)
+    rows = report.to_json()["uploads"]
+    assert [row["reason"] for row in rows] == ["its writer alive is alive"] * 3 + [None] * len(nobodys)
+    assert {row["bytes"] for row in rows} == {None}
+    assert [info.key for info in store.uploads] == uploads_of("alive")
+    assert len((await tools.uploads("", storage=store, remove=True, older_than=0)).removed) == 3, "it has ended"
+
+
+async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_ones_removed() -> None:
+    store = Bucket(*uploads_of("far"), *uploads_of("dead"), "crawl/pages-00001-of-00002.tfrecord")
+    life = Life.begin()
+    folder = folder_at(store, "crawl/")
+    try:
+        await put_mark(folder, mark("dead", host=this_host(), life=life.token))
+    finally:
+        life._lock.release()  # as the system does when a process dies
+    await put_mark(folder, mark("far", host="elsewhere", life="0" * 32))
+    await put_mark(folder, mark("fixed", kind="fixed", num_shards=2, host="elsewhere", life="0" * 32))
+    report = await tools.uploads("crawl/", storage=store, remove=True)
+    assert [info.key for info in report.removed] == uploads_of("dead")
+    assert [info.key for info in report.kept] == [*uploads_of("far"), "crawl/pages-00001-of-00002.tfrecord"]
+    assert "its writer far, on elsewhere, may be alive" in str(report.to_json()["uploads"][0]["reason"])
+    await asyncrec.recover("crawl/pages", storage=store, abandon=["far", "fixed"])
+    assert len((await tools.uploads("crawl/", storage=store, remove=True)).removed) == 4
+
+
+async def test_recover_says_of_a_writer_without_a_spool_that_what_it_had_not_uploaded_is_lost() -> None:
+    store = Bucket()
+    life = Life.begin()
+    try:
+        await put_mark(folder_at(store, "crawl/"), mark("dead", host=this_host(), life=life.token))
+    finally:
+        life._lock.release()
+    report = await tools.recover("crawl/pages", storage=store)
+    assert report.recovery.lost == ("dead",)
+    assert report.to_json()["lost"] == ["dead"]
+
+
+def mark(writer: str, **fields: Any) -> JobHeader:
+    given: dict[str, Any] = {"kind": "rolling", "url": "crawl/pages", "key": "pages", "metadata": {}, "pid": 1} | fields
+    return JobHeader(name="pages", writer=writer, since="2026-01-01T00:00:00+00:00", **given)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from asyncrec._sampling.random_access.disk_cache import ShardCache
+from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -49,11 +50,12 @@ class ShardFiles:
         """The bytes ``[start, end)`` of a shard.
 
         Raises:
-            ObjectNotFoundError: the shard is gone.
+            ObjectNotFoundError: the shard is gone, and what may be done about it.
             ObjectChangedError: it is not the version that was read before, or not the manifest's.
         """
         async with AsyncExitStack() as stack:
-            source, info = await self._open(stack, shard, start, end)
+            with naming_lost_shards():
+                source, info = await self._open(stack, shard, start, end)
             yield source
             # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
             self._versions.setdefault(shard, info or source.info)

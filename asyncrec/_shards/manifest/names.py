@@ -34,6 +34,7 @@ from asyncrec.errors import ArgumentValueError
 
 __all__ = [
     "CLOSED",
+    "JOBS",
     "MANIFESTS",
     "check_relative",
     "checkpoint_key",
@@ -65,6 +66,7 @@ __all__ = [
 ]
 
 CLOSED = "-closed"
+JOBS = "_jobs/"
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 # What follows a data set's name in that of a shard: the maker, and for a rolling shard its number.
@@ -163,7 +165,7 @@ def split_checkpoint_path(path: str) -> tuple[str, str] | None:
 
 def jobs_prefix(name: str) -> str:
     """Return the folder of a data set's marks and claims."""
-    return f"_jobs/{name}/"
+    return f"{JOBS}{name}/"
 
 
 def mark_key(name: str, maker: str) -> str:

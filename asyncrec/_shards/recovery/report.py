@@ -57,6 +57,8 @@ class Recovery:
             files are kept under these names, for `asyncrec.tools.repair`.
         discarded: unfinished shards of jobs that were given up.
         abandoned: ids of the jobs that were given up.
+        lost: ids of rolling writers to a store that died and had no spool: what they had uploaded is committed, and
+            nothing is left of the rest.
         in_use: ids of jobs that are alive; they were left alone.
         unfinished: jobs of which nobody here can tell whether they are alive; they were left alone.
         targets: the data sets that now hold the shards, without credentials; of a spool, these are where its records
@@ -68,6 +70,7 @@ class Recovery:
     damaged: tuple[str, ...] = ()
     discarded: tuple[str, ...] = ()
     abandoned: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     in_use: tuple[str, ...] = ()
     unfinished: tuple[UnfinishedJob, ...] = ()
     targets: tuple[str, ...] = ()

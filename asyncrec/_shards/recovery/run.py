@@ -42,6 +42,7 @@ class RecoveryRun:
         self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
         self._met: set[str] = set()
         self._done: list[RecoveredWriter] = []
+        self._lost: list[str] = []
         self._in_use: list[str] = []
         self._unfinished: list[UnfinishedJob] = []
         self._errors: list[Exception] = []
@@ -130,6 +131,8 @@ class RecoveryRun:
                 recovery = RemoteWriterRecovery(header, target)
                 self._done.append(recovery.done)
                 await recovery.run()
+                if header.kind == "rolling":
+                    self._lost.append(header.writer)
             ended = True
         finally:
             if life is not None:
@@ -144,6 +147,7 @@ class RecoveryRun:
             damaged=tuple(name for each in done for name in each.damaged),
             discarded=tuple(shard for each in done for shard in each.discarded),
             abandoned=tuple(maker for each in done for maker in each.abandoned),
+            lost=tuple(self._lost),
             in_use=tuple(self._in_use),
             unfinished=tuple(self._unfinished),
             targets=tuple(dict.fromkeys(each.target for each in done if each.shards)),

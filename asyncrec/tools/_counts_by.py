@@ -1,0 +1,107 @@
+"""`CountsBy` counts records by what they hold in a feature, exactly, and refuses a feature of too many values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec.errors import ArgumentValueError, DecodeError
+from asyncrec.example._wire import NONE, parse_example
+from asyncrec.tools._conditions import Conditions, Where, features_of, unknown_feature, values_of
+from asyncrec.tools._selection import SelectedShard, Selection
+from asyncrec.tools._shard_reading import open_shard
+
+__all__ = ["MOST_VALUES", "CountedValue", "CountsBy"]
+
+# A feature that has more is no class; a URL, say. Some megabytes of short ones.
+MOST_VALUES = 10_000
+# Names that a message lists, of records without a schema.
+_MOST_NAMED = 30
+
+# `None` where a record has not the feature; of several values their list, as text.
+CountedValue: TypeAlias = int | float | str | None
+
+
+class CountsBy:
+    """The records for which all of ``where`` holds, by the value of ``by``; of all of a selection, in bounded memory.
+
+    Attributes:
+        side_by_side: whether the order of the shards makes no difference.
+
+    Raises:
+        ValueError: the schema knows no such feature.
+    """
+
+    def __init__(self, selection: Selection, by: str | None, where: Sequence[Where]) -> None:
+        self._selection = selection
+        self._by = by
+        self._known = features_of(selection.schema)
+        if by is not None and self._known is not None and by not in self._known:
+            raise unknown_feature(by, self._known, selection.path)
+        self._conditions = Conditions(where, self._known, selection.path) if where else None
+        self.side_by_side = self._conditions is None or self._known is not None
+        self._counts: Counter[CountedValue] = Counter()
+        self._seen: dict[str, None] = {}
+
+    async def count(self, shard: SelectedShard) -> int:
+        """Count a shard; returns the number of its records for which the conditions hold.
+
+        Raises:
+            ValueError: there are more values than `MOST_VALUES`, or a condition asks for others than there are.
+        """
+        found = 0
+        async with open_shard(self._selection, shard) as reader:
+            while batch := await reader.next_batch():
+                records, counts, seen = await in_thread(lambda: self._look(batch.records))
+                found += records
+                self._counts.update(counts)
+                self._seen |= seen
+                if len(self._counts) > MOST_VALUES:
+                    raise ArgumentValueError(
+                        f"{self._selection.path}: the feature {self._by!r} has more than {MOST_VALUES:,} different "
+                        "values, and is no class to count by"
+                    )
+        return found
+
+    def end(self) -> Mapping[CountedValue, int] | None:
+        """Return the counts, the most frequent first; `None` where none by a feature were asked for.
+
+        Raises:
+            ValueError: there were records, and none of them had the feature.
+        """
+        if self._conditions is not None:
+            self._conditions.end()
+        if self._by is None:
+            return None
+        if self._counts and set(self._counts) == {None} and self._known is None:
+            raise unknown_feature(self._by, self._seen, self._selection.path)
+        return dict(sorted(self._counts.items(), key=lambda item: (-item[1], str(item[0]))))
+
+    def _look(self, records: list[bytes]) -> tuple[int, Counter[CountedValue], dict[str, None]]:
+        """Blocks: each record is parsed."""
+        if self._conditions is not None:
+            records = [records[at] for at in self._conditions.chosen(records)]
+        counts: Counter[CountedValue] = Counter()
+        seen: dict[str, None] = {}
+        for record in records if self._by is not None else ():
+            try:
+                features = parse_example(record)
+            except DecodeError:
+                features = {}
+            if len(seen) < _MOST_NAMED:
+                seen |= dict.fromkeys(features)
+            kind, payload = features.get(self._by or "", (NONE, b""))
+            values = [] if kind == NONE else [_shown(value) for value in values_of(kind, payload)]
+            counts[None if not values else values[0] if len(values) == 1 else str(values)] += 1
+        return len(records), counts, seen
+
+
+def _shown(value: object) -> int | float | str:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return str(value)  # one key for all that are no number; and JSON has none of them
+    assert isinstance(value, int | float), "a feature has bytes, integers or floats"
+    return value

@@ -1,0 +1,38 @@
+"""What is said of dead writers fits where their records are: on a disk, in a spool, or nowhere."""
+
+from __future__ import annotations
+
+from asyncrec.cli._dead import of_the_dead, of_the_dead_shortly
+
+
+def test_on_a_disk_the_next_writer_or_recover_sees_to_it() -> None:
+    (said,) = of_the_dead("data/pages", [("rolling", False)])
+    assert said == (
+        "not counted is what the dead left: the next writer that opens there commits it, or 'asyncrec recover "
+        "data/pages' sees to it"
+    )
+    (said,) = of_the_dead("data/pages", [("rolling", False), ("fixed", False)])
+    assert "the next writer" not in said
+    assert of_the_dead_shortly("data/pages", [False]) == "'asyncrec recover'"
+
+
+def test_of_one_with_a_spool_the_spool_is_recovered() -> None:
+    (said,) = of_the_dead("s3://crawl/pages", [("rolling", True)])
+    assert "'asyncrec recover SPOOL'" in said
+    assert "s3://crawl/pages" not in said
+    assert of_the_dead_shortly("s3://crawl/pages", [True]) == "'asyncrec recover SPOOL'"
+
+
+def test_in_a_store_without_a_spool_what_was_not_uploaded_is_said_to_be_lost() -> None:
+    spooled, bare = of_the_dead("s3://crawl/pages", [("rolling", False), ("rolling", True)])
+    assert "SPOOL" in spooled
+    assert "what the dead had not uploaded is lost" in bare
+    assert "'asyncrec recover s3://crawl/pages'" in bare
+    assert "'asyncrec uploads s3://crawl'" in bare
+    shortly = of_the_dead_shortly("s3://crawl/pages", [False, True])
+    assert shortly.startswith("'asyncrec recover SPOOL' and 'asyncrec recover'; without a spool")
+    assert shortly.endswith("is lost")
+
+
+def test_nobody_dead_is_nothing_said() -> None:
+    assert of_the_dead("s3://crawl/pages", []) == []

@@ -65,6 +65,14 @@ class Storage(Handle[base.Storage]):
     def flush_level(self) -> str:
         return self._value.flush_level
 
+    @property
+    def read_ahead(self) -> int:
+        return self._value.read_ahead
+
+    @property
+    def lists_by_pages(self) -> bool:
+        return self._value.lists_by_pages
+
     def open_sink(self, key: str, *, exclusive: bool = False) -> Opened[ByteSink]:
         """See `asyncrec.storage.Storage.open_sink`."""
         return Opened(

@@ -55,6 +55,14 @@ def test_every_class_with_asynchronous_methods_has_a_counterpart() -> None:
     assert set(missing) - set(CLASSES) - {"UnfinishedUploads"} == set()
 
 
+def test_what_a_storage_says_of_itself_it_says_here() -> None:
+    named = inspect.get_annotations(asyncrec.storage.Storage)
+    assert {"root", "read_ahead", "lists_by_pages"} <= set(named)
+    with blocking.open_storage("memory://") as storage:
+        for name in named:
+            assert getattr(storage, name) == getattr(storage.storage, name)
+
+
 # What a class here stands for is the class of that name; a `Stream` is whatever streams there are.
 OTHERS = {
     "FileWriter": [FileWriter],

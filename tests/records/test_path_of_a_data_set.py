@@ -12,7 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec import blocking
-from asyncrec.errors import ObjectNotFoundError, StoragePermissionError, TransientStorageError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StoragePermissionError, TransientStorageError
 from asyncrec.storage import ObjectInfo, retrying
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._clock import virtual_backend
@@ -26,15 +26,15 @@ INSTEAD = r"; 'pages' is a data set, and open_dataset\('.*pages'\) reads it$"
 class ListedStorage(MemoryStorage):
     """Notes what it is asked to list."""
 
-    def __init__(self, refuses: bool = False) -> None:
+    def __init__(self, refuses: type[Exception] | None = None) -> None:
         super().__init__()
         self.asked: list[str] = []
         self.refuses = refuses
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         self.asked.append(prefix)
-        if self.refuses:
-            raise StoragePermissionError("listing is not allowed")
+        if self.refuses is not None:
+            raise self.refuses("listing is not allowed")
         async for info in super().list_objects(prefix, start_after=start_after):
             yield info
 
@@ -100,9 +100,10 @@ async def test_a_file_of_that_name_is_read_and_nothing_is_listed() -> None:
     assert storage.asked == []
 
 
-async def test_a_store_that_does_not_list_leaves_the_error_as_it_was() -> None:
+@pytest.mark.parametrize("refusal", [StoragePermissionError, ArgumentValueError, OSError, RuntimeError, TimeoutError])
+async def test_a_store_that_does_not_list_leaves_the_error_as_it_was(refusal: type[Exception]) -> None:
     with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
-        await asyncrec.read_records("pages", storage=ListedStorage(refuses=True))
+        await asyncrec.read_records("pages", storage=ListedStorage(refusal))
 
 
 async def test_a_store_that_does_not_list_by_pages_is_not_asked_for_a_listing() -> None:

@@ -293,6 +293,11 @@ async def test_the_folder_of_a_data_set_and_its_suffix_can_be_given_as_they_are_
         ("file:/crawl", "file:/"),
         ("file:///crawl", "file:///"),
         ("file:///a%20b/c%20d", "file:///a%20b"),
+        ("file:///a%2Fb%2fcrawl", "file:///a%2Fb"),
+        ("file:///a/b%2Fcrawl", "file:///a/b"),
+        ("file+aiofiles:///a%2Fcrawl", "file+aiofiles:///a"),
+        ("a%2Fb/c%2Fd", "a%2Fb"),
+        ("s3://bucket/a%2Fcrawl", "s3://bucket"),
         ("s3://bucket/crawl", "s3://bucket"),
         ("s3://bucket/a/crawl", "s3://bucket/a"),
         ("s3://key:secret@bucket/a/crawl", "s3://***@bucket/a"),
@@ -310,7 +315,10 @@ async def test_a_root_without_shards_is_told_to_be_that(root: str, monkeypatch: 
         await batches_of(asyncrec.InterleaveSampler(root, bytes, shard_suffix="no-such-*"))
 
 
-@pytest.mark.parametrize("failure", [asyncrec.errors.StoragePermissionError, asyncrec.errors.ArgumentValueError])
+@pytest.mark.parametrize(
+    "failure",
+    [asyncrec.errors.StoragePermissionError, asyncrec.errors.ArgumentValueError, OSError, RuntimeError, TimeoutError],
+)
 async def test_what_fails_while_it_is_explained_leaves_the_error_as_it_was(failure: type[Exception]) -> None:
     class OnlyTheFolder(MemoryStorage):
         async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import anyio
 
 from asyncrec._records.dataset_names import first_fixed_shard, manifest_prefix
-from asyncrec.errors import ObjectNotFoundError, StorageError
+from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import list_some
 
@@ -36,12 +36,13 @@ async def is_dataset(storage: Storage, key: str) -> bool:
 
     It asks for a page of a listing, and where there is no manifest for one more; never where the storage does not list
     by pages. After two seconds nothing is known, whatever the store's retries would have led to. What cannot be
-    cancelled is waited for: a local folder's names are read to the end, by one thread.
+    cancelled is waited for: a local folder's names are read to the end, by one thread. A listing that fails, in
+    whatever way, says nothing: what is raised is the error to explain.
     """
     folder, slash, name = key.rpartition("/")
     if not name or not storage.lists_by_pages:
         return False
-    with suppress(StorageError), anyio.move_on_after(_SECONDS):
+    with suppress(Exception), anyio.move_on_after(_SECONDS):
         for beginning in (manifest_prefix(name), first_fixed_shard(name)):
             if await list_some(storage, folder + slash + beginning, ""):
                 return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
 from asyncrec._shards.manifest.names import is_data, maker_of
-from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._registry import located, located_folder
-from asyncrec.storage._url import join, redact
+from asyncrec.storage._url import join, redact, scheme_of
 
 __all__ = ["ShardFolder", "folder_of"]
 
@@ -128,7 +129,7 @@ class ShardFolder:
             async with located(path, storage=self.storage, storage_options=self.storage_options) as (store, key):
                 if not await is_dataset(store, key):
                     return
-        except (StorageError, ArgumentValueError):
+        except Exception:  # as in `is_dataset`
             return
         name = key.rpartition("/")[2]
         suffix = f"{escape(name)}-*.tfrecord"
@@ -142,9 +143,13 @@ class ShardFolder:
 def folder_of(path: str) -> str:
     """Return the folder in which a path's last name stands, without secrets; a root keeps its slash.
 
-    The path itself is cut: in a ``file:`` URL the name may be escaped, and longer than the key.
+    The path itself is cut: in a ``file:`` URL the name may be escaped, and longer than the key; a slash may be, too.
     """
-    head, slash, _ = path.rpartition("/")
+    slash = "/|%2F" if scheme_of(path).partition("+")[0] == "file" else "/"
+    cut = re.fullmatch(f"(.*)({slash}).*", path, re.IGNORECASE | re.DOTALL)
+    if cut is None:
+        return "."
+    head, slash = cut.groups()
     if not head or head.endswith(("/", ":")):
         head += slash
-    return redact(head) or "."
+    return redact(head)

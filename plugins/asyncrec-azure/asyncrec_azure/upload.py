@@ -125,7 +125,7 @@ class Upload:
             self._container.buffers.give(part, reusable=reusable)
 
     async def _stage_with_crc64(self, number: int, part: memoryview, what: str) -> bool:
-        """Send a block with its CRC-64; tells whether the store has compared it. If not, none is sent from then on.
+        """Send a block with its CRC-64; tells whether the store has got that. If not, none is sent from then on.
 
         A store that knows it answers with the one of what it has got.
         """
@@ -134,7 +134,8 @@ class Upload:
             answer = await self._container.repeat(partial(self._stage_once, number, part, headers), what)
         except HeaderUnknownError:
             answer = {}
-        compared = answer.get("content_crc64") is not None
+        got = answer.get("content_crc64")
+        compared = got is not None and base64.b64encode(got).decode() in headers.values()
         if not compared:
             self._container.has_crc64 = False
         return compared

@@ -74,9 +74,9 @@ async def test_a_body_that_was_damaged_on_its_way_is_sent_again(
     assert azure.blobs["key"].data == data
 
 
-@pytest.mark.parametrize("how", ["refuses", "ignores"])
+@pytest.mark.parametrize("how", ["refuses", "ignores", "answers"])
 async def test_a_store_that_does_not_compare_the_crc64_is_sent_an_md5(azure: FakeAzure, how: str) -> None:
-    """Azurite refuses it, and ignores it when it was told to be loose."""
+    """Azurite refuses it, and ignores it when it was told to be loose. One may answer with that of what is damaged."""
     azure.crc64 = how
     azure.plan = nth(1, Fault("damage"), "block")
     async with open_quick(azure.endpoint) as storage:

@@ -83,14 +83,16 @@ async def report(
         sample: records read at most; `None` reads all.
         class_feature: whose values are the classes; otherwise a feature named "label", "class", "category", ...
         jobs: shards that are read at once, while records are counted in another thread; as many as this process may use
-            processors, and of a store that is far away 8 at least. What all of them have read ahead shares some 256
-            MiB, and a record larger than 4 MiB waits for its turn to be read, as do damaged places. The page is the
-            same, whatever the number.
+            processors, and of a store that is far away 8 at least. What all of them have read ahead, or on its way,
+            shares 256 MiB; beside that each has a chunk of half a MiB. Where a shard is damaged, or a record is larger
+            than 4 MiB, it is read ahead up to there, and when its turn has come it is opened again and read from its
+            beginning: shards of such records are read one after the other. The page is the same, whatever the number.
         progress: called with the records read, and how many it will be (`None` where that is not known).
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
+        ObjectChangedError: a shard was replaced while it was read.
         StorageError: a store failed. Damaged and missing shards are no errors: they are on the page.
         ValueError: ``sample`` or ``jobs`` is less than 1, or no record that was read has the ``class_feature``.
     """

@@ -89,14 +89,17 @@ class InTurn:
 
     Attributes:
         options: to read it with.
+        etag: of the version that is read, once some of it was: whatever is opened later is that one.
     """
 
     options: dict[str, Any]
+    etag: str | None
     _SALVAGE: ClassVar[dict[str, Any]] = {"on_corrupt": "skip"}
 
     def __init__(self, part: Part, take: Take) -> None:
         self.part = part
         self.options = self._SALVAGE
+        self.etag = None
         self._take = take
 
     async def pull(self, batches: AsyncIterator[list[bytes]]) -> list[bytes]:
@@ -104,7 +107,11 @@ class InTurn:
         return await anext(batches, [])
 
     async def give(self, records: list[bytes], first: int | None) -> None:
-        await self._take(self.part, await _block(records, first))
+        await self._take(self.part, Block(records, first, await self.columns_of(records)))
+
+    async def columns_of(self, records: list[bytes]) -> Columns | None:
+        """What a block holds, that is given now."""
+        return await in_thread(decode_columns, records)
 
     def stretch_ends(self) -> None:
         """Note that of what was pulled nothing more is given."""
@@ -114,8 +121,8 @@ async def read_part(selection: Selection, part: Part, way: InTurn) -> PartRead:
     """Hand on what there is of a part, by its ``way``, and give what is known then.
 
     Raises:
-        StorageError: the store failed.
-        FormatError: there is damage, and by the options of the ``way`` that ends it.
+        StorageError: the store failed, or has another version than the one of which the ``way`` has read before.
+        FormatError: there is damage, and the ``way`` reads with ``on_corrupt="raise"``.
     """
     read = PartRead()
     if part.stretches is None:
@@ -152,7 +159,8 @@ async def _read(
     path = part.shard.display_path
     collected = _Collected(first)
     try:
-        async with open_shard(selection, part.shard, first=first, index=index, **way.options) as reader:
+        opening = open_shard(selection, part.shard, first=first, index=index, etag=way.etag, **way.options)
+        async with opening as reader:
             try:
                 read.compression = reader.compression
                 read.ended = True
@@ -168,6 +176,7 @@ async def _read(
                     del batch, records  # before the next ones come
                 await _give(way, collected.rest())
             finally:
+                way.etag = reader.info.etag
                 read.read += collected.taken
                 read.payload += collected.size
                 _note(read, path, reader.damage)
@@ -187,10 +196,6 @@ async def _read(
 async def _give(way: InTurn, blocks: Iterable[tuple[list[bytes], int | None]]) -> None:
     for records, first in blocks:
         await way.give(records, first)
-
-
-async def _block(records: list[bytes], first: int | None) -> Block:
-    return Block(records, first, await in_thread(decode_columns, records))
 
 
 class _Collected:

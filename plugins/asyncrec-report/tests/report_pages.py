@@ -78,8 +78,8 @@ def png(size: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-async def written(rows: list[dict[str, Any]], **options: Any) -> MemoryStorage:
-    storage = MemoryStorage()
+async def written(rows: list[dict[str, Any]], storage: MemoryStorage | None = None, **options: Any) -> MemoryStorage:
+    storage = storage or MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, validate="none", **options) as writer:
         for row in rows:
             await writer.write(asyncrec.encode_example(row))

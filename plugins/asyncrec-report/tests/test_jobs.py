@@ -6,8 +6,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,17 +17,17 @@ from typing import Any
 
 import anyio
 import pytest
-from asyncrec_report import making, report
+from asyncrec_report import making, reading_ahead, report
 from asyncrec_report.reading import _Collected
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_pages import png, written
 
 import asyncrec
-from asyncrec.errors import StorageError
+from asyncrec.errors import ObjectChangedError, StorageError
 from asyncrec.storage import Storage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing import FlakyStorage
+from asyncrec.testing import FlakyStorage, SlowStorage, virtual_backend
 
 JOBS = (1, 2, 3, None)
 
@@ -221,38 +223,167 @@ async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Pat
     assert peaks[4] < 4 * (24 << 20)
 
 
-async def peak(path: Path, jobs: int, reads: int) -> int:
+async def peak(storage: Storage, jobs: int, reads: int) -> int:
     """The most bytes that were alive at once, of Python's, while a report was made."""
     tracemalloc.start()
     try:
-        assert (await report(path, jobs=jobs, sample=None)).read == reads
+        assert (await report("d", jobs=jobs, storage=storage, sample=None)).read == reads
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
+MIB = 1 << 20
+
+
+@pytest.fixture
+def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
+    """What is read ahead, and all that it is made of, is a thirty-second of what it is otherwise."""
+    ahead = "asyncrec_report.reading_ahead"
+    monkeypatch.setattr(f"{ahead}._AHEAD_BYTES", 8 * MIB)
+    monkeypatch.setattr(f"{ahead}._AHEAD_RECORD", MIB // 8)
+    monkeypatch.setattr(f"{ahead}._BATCH_BYTES", MIB)
+    monkeypatch.setattr("asyncrec_report.reading._BLOCK_BYTES", MIB // 16)
+    return 8 * MIB
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("compression", ["", "GZIP"])
-@pytest.mark.parametrize("small", [0, 3000])
-async def test_large_records_are_not_held_by_every_job(tmp_path: Path, compression: Any, small: int) -> None:
-    size = 24 << 20
-    for number in range(8):
+@pytest.mark.parametrize("small", [0, 300])
+async def test_large_records_are_not_held_by_every_job(small_room: int, compression: Any, small: int) -> None:
+    size = 6 * MIB
+    storage = MemoryStorage()
+    for number in range(6):
         records = [*[bytes(100)] * small, *[bytes([number]) * size] * 2]
-        await asyncrec.write_records(tmp_path / f"{number}.tfrecord", records, compression=compression)
-    alone = await peak(tmp_path, 1, 8 * (small + 2))
-    assert await peak(tmp_path, 8, 8 * (small + 2)) < alone + 2 * size
+        await asyncrec.write_records(f"d/{number}.tfrecord", records, compression=compression, storage=storage)
+    alone = await peak(storage, 1, 6 * (small + 2))
+    assert await peak(storage, 6, 6 * (small + 2)) < alone + 2 * size
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("read_ahead", [0, 2 * MIB])
+@pytest.mark.parametrize(
+    "record", [bytes(MIB // 16), asyncrec.encode_example({"n": [1] * 30_000})], ids=["opaque", "integers"]
+)
 async def test_what_all_jobs_hold_does_not_grow_with_their_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_room: int, read_ahead: int, record: bytes
 ) -> None:
-    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_BYTES", 24 << 20)
-    for number in range(16):
-        await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(3 << 20)] * 6)
-    alone = await peak(tmp_path, 1, 96)
-    for jobs in (2, 8, 16):
-        assert await peak(tmp_path, jobs, 96) < alone + (32 << 20)
+    storage = MemoryStorage()
+    storage.read_ahead = read_ahead
+    each = MIB // len(record)
+    for number in range(24):
+        await asyncrec.write_records(f"d/{number}.tfrecord", [record] * each, storage=storage)
+    alone = await peak(storage, 1, 24 * each)
+    readers = 24 * (MIB // 2)
+    assert await peak(storage, 24, 24 * each) < alone + small_room + readers
+
+
+@pytest.fixture
+def rooms(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The rooms that were shared."""
+    made: list[Any] = []
+
+    class Noted(reading_ahead._Room):
+        def __init__(self, limit: int) -> None:
+            super().__init__(limit)
+            made.append(self)
+
+    monkeypatch.setattr(reading_ahead, "_Room", Noted)
+    return made
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("sample", [None, 130])
+async def test_all_room_is_given_back(rooms: list[Any], monkeypatch: pytest.MonkeyPatch, sample: int | None) -> None:
+    monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
+    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_RECORD", 900)
+    storage = await written([{"body": bytes(n % 1000), "n": [n] * (n % 9)} for n in range(700)], max_shard_records=100)
+    names = [shard.path for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards]
+    await change(storage, names[1], 30)
+    await storage.put(names[2], (await storage.get(names[2]))[:-5])
+    await storage.delete(names[4])
+    assert (await report("pages", jobs=3, storage=storage, sample=sample)).faults
+    assert [room.used for room in rooms] == [0]
+
+
+@pytest.mark.anyio
+async def test_of_many_records_nothing_is_counted_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    on_loop: list[int] = []
+    loop = threading.get_ident()
+    bytes_of = reading_ahead._bytes_of
+
+    def noted(strings: Sequence[bytes]) -> int:
+        (on_loop if threading.get_ident() == loop else counted).append(len(strings))
+        return bytes_of(strings)
+
+    monkeypatch.setattr(reading_ahead, "_bytes_of", noted)
+    storage = MemoryStorage()
+    await asyncrec.write_records("d/0.tfrecord", [b""] * 100_000, compression="GZIP", storage=storage)
+    assert (await report("d", jobs=2, storage=storage, sample=None)).read == 100_000
+    assert max(counted) > 10_000
+    assert max(on_loop) <= 2048
+
+
+class Replaced(MemoryStorage):
+    """Another version of each shard is there when it is opened for the nth time."""
+
+    def __init__(self, opening: int) -> None:
+        super().__init__()
+        self.opened: Counter[str] = Counter()
+        self._opening = opening
+
+    @asynccontextmanager
+    async def open_source(self, key: str, **options: Any) -> AsyncIterator[Any]:
+        self.opened[key] += key.endswith(".tfrecord")
+        if self.opened[key] == self._opening:
+            await self.put(key, bytes(await self.get(key)))
+        async with super().open_source(key, **options) as source:
+            yield source
+
+
+@pytest.mark.anyio
+async def test_a_shard_that_is_read_again_in_its_turn_is_the_same_version_or_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_RECORD", 1000)
+    storage = Replaced(opening=2)
+    for number in range(3):
+        await asyncrec.write_records(f"d/{number}.tfrecord", [b"small"] * 9 + [bytes(2000)], storage=storage)
+    storage.opened.clear()
+    with pytest.raises(ObjectChangedError, match=r"0\.tfrecord"):
+        await report("d", jobs=2, storage=storage, sample=None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("jobs", [1, 2])
+async def test_all_stretches_of_a_shard_are_of_one_version_or_it_is_an_error(jobs: int) -> None:
+    storage = Replaced(opening=2)
+    await written(rows(3000), storage=storage, max_shard_records=1500)
+    storage.opened.clear()
+    with pytest.raises(ObjectChangedError, match=r"\.tfrecord"):
+        await report("pages", jobs=jobs, storage=storage, sample=500)
+
+
+class TestOnAVirtualClock:
+    @pytest.fixture(params=["asyncio", "trio"])
+    def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
+        return virtual_backend(request.param)
+
+    @pytest.mark.anyio
+    @pytest.mark.parametrize("read_ahead", [0, 16 * MIB])
+    async def test_eight_jobs_take_an_eighth_of_the_time_that_a_slow_store_takes(self, read_ahead: int) -> None:
+        inner = await folder(files=32)
+        inner.read_ahead = read_ahead
+        storage = SlowStorage(inner, latency=1)
+        took = {}
+        for jobs in (1, 8):
+            before = anyio.current_time()
+            assert (await report("d", jobs=jobs, storage=storage, sample=None)).read == 96
+            took[jobs] = anyio.current_time() - before
+        listing = 3
+        assert took[1] > 64
+        assert took[8] - listing < took[1] / 7
 
 
 @pytest.mark.anyio
@@ -274,9 +405,7 @@ async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
 async def test_a_part_that_is_read_again_in_its_turn_hands_on_each_record_once(
     compression: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "asyncrec_report.reading_ahead._Ahead._CAREFUL", {"on_corrupt": "raise", "max_record_bytes": 900}
-    )
+    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_RECORD", 900)
     monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 4)
     storage = MemoryStorage()
     for number in range(6):

@@ -39,7 +39,7 @@ _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
         lambda writer: _now(writer, lambda status: human_bytes(status.spool_bytes)) if writer.spool else "",
         True,
     ),
-    ("told", lambda writer: f"{_seconds(writer.told)} ago" if writer.status else "never", True),
+    ("told", lambda writer: f"{_seconds(writer.told)} ago" if writer.status else "not yet", True),
     ("where", lambda writer: f"{writer.host}, process {writer.pid}", False),
     ("kind", lambda writer: writer.kind, False),
     ("since", lambda writer: writer.since[:19].replace("T", " "), False),

@@ -15,7 +15,7 @@ __all__ = ["in_options"]
 _REMEDIES = (
     (
         "to skip damaged records, pass on_corrupt='skip'; to write the whole ones to a new file, run `asyncrec repair`",
-        "'asyncrec repair' writes the whole ones to a new file",
+        "'asyncrec repair' writes the whole records to a new file",
     ),
     ("; verify=False returns it as it is", ""),
     ("; name the encoding with encoding=...", ", which a table is to be"),

@@ -13,6 +13,33 @@ payload_digest    as WARC writes it
 
 None of these clients is imported: each maker takes the attributes that its client's response has.
 
+The features of `PAGE`:
+
+    url               what was asked for (WARC-Target-URI)
+    date              when, in UTC: 2026-11-22T07:45:00Z (WARC-Date)
+    status            of HTTP; 0 where there was no answer in HTTP
+    content           the body, without its transfer encoding, and with the content encoding that ``encoding`` names
+    content_type      the header
+    headers           of the response: "Name: value" in lines, as they were sent
+    method            of the request
+    final_url         whence the answer came, where redirects were followed; else empty
+    digest            sha1:BASE32 of the content as it is stored (WARC-Payload-Digest)
+    reason            the words of the status line
+    protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)
+    ip                of the server (WARC-IP-Address)
+    elapsed           seconds until the answer had come
+    charset           of a text
+    encoding          the Content-Encoding that the content still has; empty: none
+    truncated         why the content is not whole: length, time, disconnect (WARC-Truncated); empty: it is
+    depth             links from where the crawl began
+    referrer          the page that links here
+    request_headers   as ``headers``, of the request
+    type              WARC-Type: response, resource, revisit
+    record_id         WARC-Record-ID
+    warc_headers      the headers of a WARC record for which there is no feature, in lines
+
+Every feature but ``url`` has a default: a page with fewer of them, from an older crawl or of a WARC, decodes.
+
 _schema           the schema, and a page of its parts
 _responses        the makers
 """

@@ -1,29 +1,6 @@
 """`PAGE`, the schema of a page, and a page of its parts.
 
-    url               what was asked for (WARC-Target-URI)
-    date              when, in UTC: 2026-11-22T07:45:00Z (WARC-Date)
-    status            of HTTP; 0 where there was no answer in HTTP
-    content           the body, without its transfer encoding, and with the content encoding that ``encoding`` names
-    content_type      the header
-    headers           of the response: "Name: value" in lines, as they were sent
-    method            of the request
-    final_url         whence the answer came, where redirects were followed; else empty
-    digest            sha1:BASE32 of the content as it is stored (WARC-Payload-Digest)
-    reason            the words of the status line
-    protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)
-    ip                of the server (WARC-IP-Address)
-    elapsed           seconds until the answer had come
-    charset           of a text
-    encoding          the Content-Encoding that the content still has; empty: none
-    truncated         why the content is not whole: length, time, disconnect (WARC-Truncated); empty: it is
-    depth             links from where the crawl began
-    referrer          the page that links here
-    request_headers   as ``headers``, of the request
-    type              WARC-Type: response, resource, revisit
-    record_id         WARC-Record-ID
-    warc_headers      the headers of a WARC record for which there is no feature, in lines
-
-Every feature but ``url`` has a default: a page with fewer of them, from an older crawl or of a WARC, decodes.
+What each feature means stands in the text of `asyncrec.pages`, where ``help`` and the reference show it.
 """
 
 from __future__ import annotations
@@ -78,7 +55,7 @@ PAGE = Schema(
         "warc_headers": _bytes(),
     }
 )
-"""The schema of a page; what each feature means is in the module's text."""
+"""The schema of a page; the text of `asyncrec.pages` says what each feature means."""
 
 _NAMES = PAGE.features.keys()
 _DATE = "%Y-%m-%dT%H:%M:%SZ"

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from asyncrec.tools._dedupe import dedupe as dedupe
     from asyncrec.tools._diff import DiffReport as DiffReport
     from asyncrec.tools._diff import diff as diff
-    from asyncrec.tools._doctor import DoctorReport as DoctorReport
     from asyncrec.tools._doctor import doctor as doctor
+    from asyncrec.tools._doctor_report import DoctorReport as DoctorReport
     from asyncrec.tools._filter import filter as filter  # noqa: A004  # as the command is called
     from asyncrec.tools._from_csv import from_csv as from_csv
     from asyncrec.tools._from_folder import from_folder as from_folder
@@ -95,7 +95,8 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._convert": ("ConvertReport", "convert"),
         "asyncrec.tools._copy": ("CopyReport", "copy"),
         "asyncrec.tools._count": ("CountReport", "count"),
-        "asyncrec.tools._doctor": ("DoctorReport", "doctor"),
+        "asyncrec.tools._doctor": ("doctor",),
+        "asyncrec.tools._doctor_report": ("DoctorReport",),
         "asyncrec.tools._from_csv": ("from_csv",),
         "asyncrec.tools._from_folder": ("from_folder",),
         "asyncrec.tools._conditions": ("Where",),

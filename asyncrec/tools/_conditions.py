@@ -234,7 +234,9 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
         with np.errstate(over="ignore"):  # beyond float32 it is infinite, as it is when written
             return float(np.float32(number))
     except ValueError:
-        raise ArgumentValueError(f"the feature {feature!r} holds {_HOLDS[kind]}, and {text!r} is none") from None
+        raise ArgumentValueError(
+            f"the feature {feature!r} holds {_HOLDS[kind]}, and {text!r} is not one of these"
+        ) from None
 
 
 def _bytes(text: str) -> bytes:

@@ -20,16 +20,14 @@ from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.abandonment import delete_replaced
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
-from asyncrec.errors import ArgumentValueError, ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ConflictError, ObjectExistsError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
-from asyncrec.storage._sent import check_sent
-from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join, redact
+from asyncrec.tools._copied_object import Item, copy_object, is_same, is_there
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
@@ -37,7 +35,6 @@ __all__ = ["CopyReport", "copy"]
 
 # Objects at once: they hide the delays of both stores, and each holds a chunk of each.
 _CONCURRENT = 4
-_BLOCK = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,23 +61,6 @@ class CopyReport:
             "copied": self.copied,
             "kept": self.kept,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One object to copy.
-
-    Attributes:
-        source, target: keys in both stores.
-        size, crc32c: where a manifest says them.
-        listed: the manifest at the target names it already.
-    """
-
-    source: str
-    target: str
-    crc32c: int | None
-    size: int | None = None
-    listed: bool = False
 
 
 async def copy(
@@ -121,27 +101,27 @@ async def copy(
     ):
         advance = Advance(progress, selection.bytes)
 
-        async def one(item: _Item, into: Storage = store) -> bool:
+        async def one(item: Item, into: Storage = store) -> bool:
             display_path = join(into.root, item.target)
             if item.listed:
                 # Nobody else makes a name that a manifest lists, and nothing but what the manifest says is published.
                 exclusive = False
-                there = await _is_there(into, item)
+                there = await is_there(into, item)
             else:
                 # Of a data set nothing is written over: whoever else may make these names is told.
                 exclusive = into is not store
-                there = await _same(selection.storage, into, item, overwrite=overwrite and not exclusive)
+                there = await is_same(selection.storage, into, item, overwrite=overwrite and not exclusive)
             if there:
                 report.kept.append(display_path)
                 return False
             # Before the sum is read: others add to it.
-            size = await _copy(selection.storage, into, item, advance, exclusive=exclusive)
+            size = await copy_object(selection.storage, into, item, advance, exclusive=exclusive)
             report.bytes += size
             report.copied.append(display_path)
             return True
 
         items = [
-            _Item(shard.key, _target(selection, shard.key, key), None)
+            Item(shard.key, _target(selection, shard.key, key), None)
             for shard in selection.shards
             if shard.dataset is None
         ]
@@ -238,13 +218,13 @@ async def _heal(
         raise ConflictError(f"{at}: the data set was replaced meanwhile")
 
 
-def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[_Item]:
+def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
     """The objects of a shard, in the order in which they are published."""
     pairs = ((old.index, entry.index), (old.keys, entry.keys))
     sidecars = [(from_, to) for from_, to in pairs if from_ and to]
     return [
-        *(_Item(prefix + from_.path, to.path, from_.crc32c, from_.bytes) for from_, to in sidecars),
-        _Item(prefix + old.path, entry.path, old.crc32c, old.bytes),
+        *(Item(prefix + from_.path, to.path, from_.crc32c, from_.bytes) for from_, to in sidecars),
+        Item(prefix + old.path, entry.path, old.crc32c, old.bytes),
     ]
 
 
@@ -292,63 +272,3 @@ def _renamed(entry: ShardEntry, old: str, new: str) -> ShardEntry:
 
 def _identity(entry: ShardEntry) -> tuple[str, int, int, int | None]:
     return entry.path, entry.records, entry.bytes, entry.crc32c
-
-
-async def _is_there(store: Storage, item: _Item) -> bool:
-    """Whether what a manifest lists is there, as far as the store tells without being read."""
-    try:
-        there = await store.head(item.target)
-    except ObjectNotFoundError:
-        return False
-    return item.size in (None, there.size) and (None in (item.crc32c, there.crc32c) or item.crc32c == there.crc32c)
-
-
-async def _same(source: Storage, store: Storage, item: _Item, *, overwrite: bool) -> bool:
-    """Whether the target has the object already.
-
-    Raises:
-        ObjectExistsError: it has another one.
-    """
-    try:
-        there = await store.head(item.target)
-    except ObjectNotFoundError:
-        return False
-    here = await source.head(item.source)
-    expected = here.crc32c if item.crc32c is None else item.crc32c
-    if here.size == there.size:
-        # Not every store keeps a checksum: reading costs no more than copying once more.
-        stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
-        if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
-            return True
-    if overwrite:
-        return False
-    raise ObjectExistsError(
-        f"{join(store.root, item.target)}: there is another file, of {there.size:,} bytes and not {here.size:,}, or of "
-        "another checksum; --overwrite (overwrite=True) replaces it"
-    )
-
-
-async def _copy(
-    source: Storage, store: Storage, item: _Item, advance: Callable[[int], None], *, exclusive: bool
-) -> int:
-    """Copy one object; returns its bytes."""
-    async with ResumingSource(source, item.source) as reading:
-        async with store.open_sink(item.target, exclusive=exclusive) as sink:
-            chunks = ChunkWriter(sink)
-            while block := await reading.receive(_BLOCK):
-                await chunks.write([block])
-                advance(len(block))
-            expected = reading.info.crc32c if item.crc32c is None else item.crc32c
-            if expected is not None and expected != chunks.crc32c:
-                raise IntegrityError(
-                    f"{join(source.root, item.source)}: its CRC32C is {chunks.crc32c:08x}, and {expected:08x} is "
-                    "expected of it: it is damaged, and was not copied; 'asyncrec repair' may save what is whole"
-                )
-            await chunks.finish()
-    path = join(store.root, item.target)
-    try:
-        check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="it was removed")
-    except IntegrityError:
-        await store.delete(item.target)
-        raise
-    return chunks.size

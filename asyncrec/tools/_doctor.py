@@ -17,7 +17,6 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
@@ -41,9 +40,10 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
 from asyncrec.storage._retry import DEFAULT, RetryPolicy, patience
 from asyncrec.storage._url import redact
+from asyncrec.tools._doctor_report import Check, DoctorReport
 from asyncrec.tools._races import race
 
-__all__ = ["Check", "DoctorReport", "doctor"]
+__all__ = ["doctor"]
 
 _ROUNDS = 5
 _TICK = 0.005
@@ -52,39 +52,6 @@ _LARGE = 8 << 20
 _CLEAN_UP_SECONDS = 30
 # Whether anybody answers at all is known after two seconds.
 _FIRST = RetryPolicy(attempts=4)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One thing that was tried. ``ok`` is `None` for what is reported and is neither good nor bad."""
-
-    name: str
-    ok: bool | None
-    detail: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "ok": self.ok, "detail": self.detail}
-
-
-@dataclass(slots=True, kw_only=True)
-class DoctorReport:
-    """What `doctor` found. ``installed`` has the versions of Python, asyncrec and every plugin, and what is in C."""
-
-    path: str
-    installed: dict[str, str] = field(default_factory=dict)
-    checks: list[Check] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return all(check.ok is not False for check in self.checks)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "ok": self.ok,
-            "installed": self.installed,
-            "checks": [check.to_json() for check in self.checks],
-        }
 
 
 async def doctor(

@@ -205,6 +205,8 @@ async def _why_not(store: Storage, key: str) -> str:
         there = ", ".join(prefix + other for other in others[:10])
         return f"there is no data set of this name; there is {there}"
     home = local_folder(folder_at(store, key))
+    if not key and home is None:
+        return "nothing is stored there yet"
     if home is not None and await in_thread(os.path.isdir, home.folder):
         made = {header.name for _, header in await in_thread(find_job_headers, home)}
         begun = f"; begun and not committed yet: {', '.join(sorted(made))} ('asyncrec watch')" if made else ""

@@ -185,7 +185,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
         (["uploads", "data", "--older-than", "x"], "x"),
         (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; there are emb, label, tags, text"),
-        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' is none"),
+        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' is not one of these"),
         (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; there are emb, label, tags, text"),
         (["cat", "data/pages-*.tfrecord", "--feature", "nosuch"], "no feature 'nosuch'; there are emb, label"),
         (["cat", "data/plain.tfrecord", "--where", "a=1"], "are no Examples"),

@@ -85,3 +85,10 @@ def test_pages_of_a_warc_that_an_older_asyncrec_converted_decode() -> None:
     record = encode_example(dict.fromkeys(older.features, b"x") | {"status": 200})
     assert pages.PAGE.decode(record)["url"] == "x"
     assert pages.PAGE.decode(record)["method"] == "GET"
+
+
+def test_the_help_of_the_module_says_what_each_feature_means() -> None:
+    assert pages.__doc__ is not None
+    table = pages.__doc__.partition("The features of")[2]
+    said = [line.split()[0] for line in table.splitlines() if line.startswith("    ")]
+    assert sorted(said) == sorted(pages.PAGE.features)

@@ -10,9 +10,11 @@ import pytest
 from tool_data import write_pages
 
 import asyncrec
+from asyncrec import tools
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.integrations.arrow import _plan
 from asyncrec.storage._base import Storage
+from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import Fault, FlakyStorage
 from asyncrec.tools import _selection
 from asyncrec.tools._selection import selected
@@ -149,3 +151,8 @@ async def test_what_is_made_for_each_shard_of_a_data_set_is_made_in_a_thread(
     plan = await _plan.make_plan(path, storage=storage)
     assert len(threads) == 2 * len(plan.parts) == 6
     assert threading.get_ident() not in threads
+
+
+async def test_a_store_in_which_nothing_is_says_so() -> None:
+    with pytest.raises(ObjectNotFoundError, match="nothing is stored there yet"):
+        await tools.ls("", storage=MemoryStorage())

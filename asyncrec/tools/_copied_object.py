@@ -1,0 +1,94 @@
+"""`copy_object` copies one object from store to store, verified; `is_there` and `is_same` tell whether it has to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
+from asyncrec.storage._sent import check_sent
+from asyncrec.storage._stored_checksum import stored_crc32c
+from asyncrec.storage._url import join
+
+__all__ = ["Item", "copy_object", "is_same", "is_there"]
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object to copy.
+
+    Attributes:
+        source, target: keys in both stores.
+        size, crc32c: where a manifest says them.
+        listed: the manifest at the target names it already.
+    """
+
+    source: str
+    target: str
+    crc32c: int | None
+    size: int | None = None
+    listed: bool = False
+
+
+async def is_there(store: Storage, item: Item) -> bool:
+    """Whether what a manifest lists is there, as far as the store tells without being read."""
+    try:
+        there = await store.head(item.target)
+    except ObjectNotFoundError:
+        return False
+    return item.size in (None, there.size) and (None in (item.crc32c, there.crc32c) or item.crc32c == there.crc32c)
+
+
+async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: bool) -> bool:
+    """Whether the target has the object already.
+
+    Raises:
+        ObjectExistsError: it has another one.
+    """
+    try:
+        there = await store.head(item.target)
+    except ObjectNotFoundError:
+        return False
+    here = await source.head(item.source)
+    expected = here.crc32c if item.crc32c is None else item.crc32c
+    if here.size == there.size:
+        # Not every store keeps a checksum: reading costs no more than copying once more.
+        stored = await stored_crc32c(store, item.target) if there.crc32c is None else there.crc32c
+        if stored == (await stored_crc32c(source, item.source) if expected is None else expected):
+            return True
+    if overwrite:
+        return False
+    raise ObjectExistsError(
+        f"{join(store.root, item.target)}: there is another file, of {there.size:,} bytes and not {here.size:,}, or of "
+        "another checksum; --overwrite (overwrite=True) replaces it"
+    )
+
+
+async def copy_object(
+    source: Storage, store: Storage, item: Item, advance: Callable[[int], None], *, exclusive: bool
+) -> int:
+    """Copy one object; returns its bytes."""
+    async with ResumingSource(source, item.source) as reading:
+        async with store.open_sink(item.target, exclusive=exclusive) as sink:
+            chunks = ChunkWriter(sink)
+            while block := await reading.receive(_BLOCK):
+                await chunks.write([block])
+                advance(len(block))
+            expected = reading.info.crc32c if item.crc32c is None else item.crc32c
+            if expected is not None and expected != chunks.crc32c:
+                raise IntegrityError(
+                    f"{join(source.root, item.source)}: its CRC32C is {chunks.crc32c:08x}, and {expected:08x} is "
+                    "expected of it: it is damaged, and was not copied; 'asyncrec repair' may save what is whole"
+                )
+            await chunks.finish()
+    path = join(store.root, item.target)
+    try:
+        check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="it was removed")
+    except IntegrityError:
+        await store.delete(item.target)
+        raise
+    return chunks.size

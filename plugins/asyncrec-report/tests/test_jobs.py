@@ -401,6 +401,22 @@ async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
 
 
 @pytest.mark.anyio
+async def test_without_room_one_block_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_BYTES", 1)
+    monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
+    held: list[int] = []
+    counted = reading_ahead._Ahead.counted
+
+    def noted(self: reading_ahead._Ahead) -> None:
+        held.append(len(self._given))
+        counted(self)
+
+    monkeypatch.setattr(reading_ahead._Ahead, "counted", noted)
+    assert (await report("d", jobs=3, storage=await folder(records=70), sample=None)).read == 560
+    assert held == [1] * 80
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 async def test_a_part_that_is_read_again_in_its_turn_hands_on_each_record_once(
     compression: Any, monkeypatch: pytest.MonkeyPatch

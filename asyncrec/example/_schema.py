@@ -112,7 +112,7 @@ class Schema:
         Raises as ``decode``, for the first bad record, and names it.
         """
         if isinstance(records, str | bytes | bytearray | memoryview):
-            raise ArgumentTypeError(f"give a list of records, not one of them: a {type(records).__name__}")
+            raise ArgumentTypeError(f"give a list of records, not {type(records).__name__}")
         return self._batch(records)
 
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
@@ -323,7 +323,7 @@ def _record(record: Any) -> bytes:
     try:
         return bytes(memoryview(record))
     except TypeError:
-        raise ArgumentTypeError(f"a record is bytes, not a {type(record).__name__}") from None
+        raise ArgumentTypeError(f"a record is bytes, not {type(record).__name__}") from None
 
 
 def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:

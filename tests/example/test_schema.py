@@ -473,3 +473,14 @@ def test_whatever_json_holds_is_a_schema_or_a_schema_error(features: dict[str, A
         except (SchemaError, DecodeError):
             pass
     schema.decode_batch([])
+
+
+@pytest.mark.parametrize("wrong", ["x", 5, None])
+def test_what_is_no_record_is_refused_in_words(wrong: Any) -> None:
+    schema = Schema({"a": FixedLen((), "int64")})
+    with pytest.raises(TypeError, match=f"^a record is bytes, not {type(wrong).__name__}$"):
+        schema.decode(wrong)
+    with pytest.raises(TypeError, match="give a list of records, not bytes"):
+        schema.decode_batch(b"x")  # type: ignore[arg-type]  # on purpose
+    record = schema.encode({"a": 3})
+    assert schema.decode(bytearray(record)) == schema.decode(memoryview(record)) == {"a": 3}

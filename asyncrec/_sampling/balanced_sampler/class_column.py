@@ -151,9 +151,8 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
                     parts[shard].append(await in_thread(code, records))
                 except _FailedAt as failed:
                     cause = failed.__cause__
-                    raise DecodeError(
-                        f"{reader.path}, record {count + failed.index}: class_fn raised {type(cause).__name__}: {cause}"
-                    ) from cause
+                    place = f"{join(dataset.folder.root, entry.path)}, record {count + failed.index}"
+                    raise DecodeError(f"{place}: class_fn raised {type(cause).__name__}: {cause}") from cause
                 except Exception as error:
                     error.add_note(f"{reader.path}: among the records {count:,} to {count + len(records) - 1:,}")
                     raise

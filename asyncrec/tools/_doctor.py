@@ -33,12 +33,12 @@ from asyncrec.storage._read_only import ReadOnlyStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
 from asyncrec.storage._url import redact
+from asyncrec.tools._held_loop import HeldLoop
 from asyncrec.tools._races import race
 
 __all__ = ["Check", "DoctorReport", "doctor"]
 
 _ROUNDS = 5
-_TICK = 0.005
 _SMALL = 1 << 10
 _LARGE = 8 << 20
 _CLEAN_UP_SECONDS = 30
@@ -145,31 +145,18 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
-        self._trying = ""
-        self._ticked = 0.0  # when another task last ran, or a check began since
-        self._held = 0.0, ""  # the longest time for which none did, in seconds, and what was tried meanwhile
+        self._loop = HeldLoop()
 
     async def run(self) -> None:
         async with TaskScope() as scope:
-            scope.start_soon(self._watch)
+            scope.start_soon(self._loop.watch)
             try:
                 await self._checks()
             finally:
                 scope.cancel()
-        seconds, what = self._held
-        detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {what!r})"
+        seconds, row = self._loop.longest
+        detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {row!r})"
         self._report.checks.append(Check(name="event loop", ok=None, detail=detail))
-
-    async def _watch(self) -> None:
-        while True:
-            self._tick()
-            await anyio.sleep(_TICK)
-
-    def _tick(self) -> None:
-        now = time.perf_counter()
-        if self._ticked:
-            self._held = max(self._held, (max(0.0, now - self._ticked - _TICK), self._trying))
-        self._ticked = now
 
     async def _checks(self) -> None:
         try:
@@ -196,12 +183,12 @@ class _Doctor:
                         break  # it was told by a check
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
-        self._trying, self._ticked = name, time.perf_counter()
+        self._loop.trying(name)
         try:
             result = await check()
         except (StorageError, AssertionError) as error:
             result = Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
-        self._tick()
+        self._loop.tick()
         if isinstance(result, str):
             result = Check(name=name, ok=True, detail=result)
         self._report.checks.append(result)

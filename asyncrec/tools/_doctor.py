@@ -11,7 +11,6 @@ same, for data sets are decided by small objects, and the check says so and does
 from __future__ import annotations
 
 import os
-import platform
 import secrets
 import statistics
 import time
@@ -19,12 +18,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
 
 import anyio
 
-from asyncrec import native
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec.errors import ArgumentError, ObjectChangedError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
@@ -34,6 +31,7 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
 from asyncrec.storage._url import redact
 from asyncrec.tools._held_loop import HeldLoop
+from asyncrec.tools._installed import installed
 from asyncrec.tools._races import race
 
 __all__ = ["Check", "DoctorReport", "doctor"]
@@ -91,8 +89,8 @@ async def doctor(
         PluginError: no installed backend answers to the path.
     """
     if path is None:
-        return DoctorReport(path="", installed=_installed())
-    report = DoctorReport(path=redact(os.fspath(path)), installed=_installed())
+        return DoctorReport(path="", installed=installed())
+    report = DoctorReport(path=redact(os.fspath(path)), installed=installed())
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         prefix = key.rstrip("/")
         ask = None
@@ -106,27 +104,6 @@ async def doctor(
         report.checks.append(await _uploads(store, key))
         report.checks.append(_kills(store))
     return report
-
-
-def _installed() -> dict[str, str]:
-    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
-    for entry in entry_points(group="asyncrec"):
-        if entry.dist is not None and entry.dist.name != "asyncrec":
-            found[entry.dist.name] = entry.dist.version
-    return found
-
-
-def _inner_loops() -> str:
-    if not native.FUNCTIONS:
-        return "in Python, for no compiler was at hand when asyncrec was installed"
-    return f"in C; CRC-32C by {native.CRC32C}"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed (a checkout on the path)"
 
 
 class _Enough(Exception):

@@ -11,19 +11,16 @@ same, for data sets are decided by small objects, and the check says so and does
 from __future__ import annotations
 
 import os
-import platform
 import secrets
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
 
 import anyio
 
-from asyncrec import native
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec.errors import (
     ArgumentError,
@@ -41,12 +38,13 @@ from asyncrec.storage._resuming_source import ResumingSource, read_head, receive
 from asyncrec.storage._retry import DEFAULT, RetryPolicy, patience
 from asyncrec.storage._url import redact
 from asyncrec.tools._doctor_report import Check, DoctorReport
+from asyncrec.tools._held_loop import HeldLoop
+from asyncrec.tools._installed import installed
 from asyncrec.tools._races import race
 
 __all__ = ["doctor"]
 
 _ROUNDS = 5
-_TICK = 0.005
 _SMALL = 1 << 10
 _LARGE = 8 << 20
 _CLEAN_UP_SECONDS = 30
@@ -68,8 +66,8 @@ async def doctor(
         PluginError: no installed backend answers to the path.
     """
     if path is None:
-        return DoctorReport(path="", installed=_installed())
-    report = DoctorReport(path=redact(os.fspath(path)), installed=_installed())
+        return DoctorReport(path="", installed=installed())
+    report = DoctorReport(path=redact(os.fspath(path)), installed=installed())
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         prefix = key.rstrip("/")
         ask = None
@@ -83,27 +81,6 @@ async def doctor(
             report.checks.append(await _uploads(store, key))
         report.checks.append(_kills(store))
     return report
-
-
-def _installed() -> dict[str, str]:
-    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
-    for entry in entry_points(group="asyncrec"):
-        if entry.dist is not None and entry.dist.name != "asyncrec":
-            found[entry.dist.name] = entry.dist.version
-    return found
-
-
-def _inner_loops() -> str:
-    if not native.FUNCTIONS:
-        return "in Python, for no compiler was at hand when asyncrec was installed"
-    return f"in C; CRC-32C by {native.CRC32C}"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed (a checkout on the path)"
 
 
 class _Enough(Exception):
@@ -123,34 +100,21 @@ class _Doctor:
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
         self._silent = False  # the first request already had no answer
-        self._trying = ""
-        self._ticked = 0.0  # when another task last ran, or a check began since
-        self._held = 0.0, ""  # the longest time for which none did, in seconds, and what was tried meanwhile
+        self._loop = HeldLoop()
 
     async def run(self) -> bool:
         """Try all; returns whether the store answers."""
         async with TaskScope() as scope:
-            scope.start_soon(self._watch)
+            scope.start_soon(self._loop.watch)
             try:
                 answers = await self._checks()
             finally:
                 scope.cancel()
         if answers:
-            seconds, what = self._held
-            detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {what!r})"
+            seconds, row = self._loop.longest
+            detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {row!r})"
             self._report.checks.append(Check(name="event loop", ok=None, detail=detail))
         return answers
-
-    async def _watch(self) -> None:
-        while True:
-            self._tick()
-            await anyio.sleep(_TICK)
-
-    def _tick(self) -> None:
-        now = time.perf_counter()
-        if self._ticked:
-            self._held = max(self._held, (max(0.0, now - self._ticked - _TICK), self._trying))
-        self._ticked = now
 
     async def _checks(self) -> bool:
         try:
@@ -185,13 +149,13 @@ class _Doctor:
                             break  # it was told by a check
 
     async def _try(self, name: str, check: Callable[[], Awaitable[str | Check]]) -> bool:
-        self._trying, self._ticked = name, time.perf_counter()
+        self._loop.trying(name)
         try:
             result = await check()
         except (StorageError, AssertionError) as error:
             self._silent = self._info is None and isinstance(error, TransientStorageError)
             result = Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
-        self._tick()
+        self._loop.tick()
         if isinstance(result, str):
             result = Check(name=name, ok=True, detail=result)
         self._report.checks.append(result)

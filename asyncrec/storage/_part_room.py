@@ -9,7 +9,6 @@ have to be cleared before anything is copied there, 5 ms on the event loop.
 from __future__ import annotations
 
 import mmap
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -91,13 +90,10 @@ class PartBuffers:
 
 def _mapped(size: int) -> mmap.mmap:
     """Map memory of nobody else's: whoever first writes to a page waits for it, and not who asks for the memory."""
-    if sys.platform == "win32":
-        return mmap.mmap(-1, size)
     # Private, or a fork would share it.
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if sys.platform == "linux":
-        with suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
+    with suppress(AttributeError, OSError):  # only on Linux, and not in every kernel
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
 

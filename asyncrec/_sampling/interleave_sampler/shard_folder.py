@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -145,11 +144,12 @@ def folder_of(path: str) -> str:
 
     The path itself is cut: in a ``file:`` URL the name may be escaped, and longer than the key; a slash may be, too.
     """
-    slash = "/|%2F" if scheme_of(path).partition("+")[0] == "file" else "/"
-    cut = re.fullmatch(f"(.*)({slash}).*", path, re.IGNORECASE | re.DOTALL)
-    if cut is None:
+    at, length = path.rfind("/"), 1
+    if scheme_of(path).partition("+")[0] == "file" and (escaped := path.upper().rfind("%2F")) > at:
+        at, length = escaped, 3
+    if at < 0:
         return "."
-    head, slash = cut.groups()
+    head = path[:at]
     if not head or head.endswith(("/", ":")):
-        head += slash
+        head = path[: at + length]
     return redact(head)

@@ -88,3 +88,16 @@ async def written(rows: list[dict[str, Any]], storage: MemoryStorage | None = No
 
 async def page_of(path: str, storage: Storage, **options: Any) -> Page:
     return Page((await report(path, storage=storage, **options)).html)
+
+
+async def change(storage: Storage, key: str, place: int) -> None:
+    content = bytearray(await storage.get(key))
+    content[place] ^= 1
+    await storage.put(key, bytes(content))
+
+
+async def folder(records: int = 3, size: int = 10, files: int = 8) -> MemoryStorage:
+    storage = MemoryStorage()
+    for number in range(files):
+        await asyncrec.write_records(f"d/{number}.tfrecord", [bytes(size)] * records, storage=storage)
+    return storage

@@ -6,10 +6,8 @@ import os
 import re
 import subprocess
 import sys
-import threading
-import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +15,11 @@ from typing import Any
 
 import anyio
 import pytest
-from asyncrec_report import making, reading_ahead, report
+from asyncrec_report import making, report
 from asyncrec_report.reading import _Collected
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_pages import png, written
+from report_pages import change, folder, png, written
 
 import asyncrec
 from asyncrec.errors import ObjectChangedError, StorageError
@@ -51,12 +49,6 @@ async def one_page(path: str, storage: Storage, **options: Any) -> making.PageRe
     pages = [await report(path, jobs=jobs, storage=storage, **options) for jobs in JOBS]
     assert all(page == pages[0] for page in pages)
     return pages[0]
-
-
-async def change(storage: Storage, key: str, place: int) -> None:
-    content = bytearray(await storage.get(key))
-    content[place] ^= 1
-    await storage.put(key, bytes(content))
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -164,13 +156,6 @@ class Counting(FlakyStorage):
                 self.open -= 1
 
 
-async def folder(records: int = 3, size: int = 10, files: int = 8) -> MemoryStorage:
-    storage = MemoryStorage()
-    for number in range(files):
-        await asyncrec.write_records(f"d/{number}.tfrecord", [bytes(size)] * records, storage=storage)
-    return storage
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("jobs", [1, 3])
 async def test_as_many_shards_are_open_as_there_are_jobs(jobs: int) -> None:
@@ -207,122 +192,6 @@ async def test_a_number_of_jobs_that_is_none_is_refused_before_anything_is_opene
 ) -> None:
     with pytest.raises(error, match="jobs is "):
         await report("nowhere", jobs=jobs)
-
-
-@pytest.mark.anyio
-async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Path) -> None:
-    for number in range(8):
-        await asyncrec.write_records(tmp_path / f"{number}.tfrecord", [bytes(1_000_000)] * 24)
-    peaks = {}
-    for jobs in (1, 4):
-        tracemalloc.start()
-        assert (await report(tmp_path, jobs=jobs, sample=None)).read == 192
-        peaks[jobs] = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    assert peaks[1] < 24 << 20
-    assert peaks[4] < 4 * (24 << 20)
-
-
-async def peak(storage: Storage, jobs: int, reads: int) -> int:
-    """The most bytes that were alive at once, of Python's, while a report was made."""
-    tracemalloc.start()
-    try:
-        assert (await report("d", jobs=jobs, storage=storage, sample=None)).read == reads
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-MIB = 1 << 20
-
-
-@pytest.fixture
-def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
-    """What is read ahead, and all that it is made of, is a thirty-second of what it is otherwise."""
-    ahead = "asyncrec_report.reading_ahead"
-    monkeypatch.setattr(f"{ahead}._AHEAD_BYTES", 8 * MIB)
-    monkeypatch.setattr(f"{ahead}._AHEAD_RECORD", MIB // 8)
-    monkeypatch.setattr(f"{ahead}._BATCH_BYTES", MIB)
-    monkeypatch.setattr("asyncrec_report.reading._BLOCK_BYTES", MIB // 16)
-    return 8 * MIB
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("compression", ["", "GZIP"])
-@pytest.mark.parametrize("small", [0, 300])
-async def test_large_records_are_not_held_by_every_job(small_room: int, compression: Any, small: int) -> None:
-    size = 6 * MIB
-    storage = MemoryStorage()
-    for number in range(6):
-        records = [*[bytes(100)] * small, *[bytes([number]) * size] * 2]
-        await asyncrec.write_records(f"d/{number}.tfrecord", records, compression=compression, storage=storage)
-    alone = await peak(storage, 1, 6 * (small + 2))
-    assert await peak(storage, 6, 6 * (small + 2)) < alone + 2 * size
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("read_ahead", [0, 2 * MIB])
-@pytest.mark.parametrize(
-    "record", [bytes(MIB // 16), asyncrec.encode_example({"n": [1] * 30_000})], ids=["opaque", "integers"]
-)
-async def test_what_all_jobs_hold_does_not_grow_with_their_number(
-    small_room: int, read_ahead: int, record: bytes
-) -> None:
-    storage = MemoryStorage()
-    storage.read_ahead = read_ahead
-    each = MIB // len(record)
-    for number in range(24):
-        await asyncrec.write_records(f"d/{number}.tfrecord", [record] * each, storage=storage)
-    alone = await peak(storage, 1, 24 * each)
-    readers = 24 * (MIB // 2)
-    assert await peak(storage, 24, 24 * each) < alone + small_room + readers
-
-
-@pytest.fixture
-def rooms(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The rooms that were shared."""
-    made: list[Any] = []
-
-    class Noted(reading_ahead._Room):
-        def __init__(self, limit: int) -> None:
-            super().__init__(limit)
-            made.append(self)
-
-    monkeypatch.setattr(reading_ahead, "_Room", Noted)
-    return made
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("sample", [None, 130])
-async def test_all_room_is_given_back(rooms: list[Any], monkeypatch: pytest.MonkeyPatch, sample: int | None) -> None:
-    monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
-    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_RECORD", 900)
-    storage = await written([{"body": bytes(n % 1000), "n": [n] * (n % 9)} for n in range(700)], max_shard_records=100)
-    names = [shard.path for shard in (await asyncrec.read_manifest("pages", storage=storage)).shards]
-    await change(storage, names[1], 30)
-    await storage.put(names[2], (await storage.get(names[2]))[:-5])
-    await storage.delete(names[4])
-    assert (await report("pages", jobs=3, storage=storage, sample=sample)).faults
-    assert [room.used for room in rooms] == [0]
-
-
-@pytest.mark.anyio
-async def test_of_many_records_nothing_is_counted_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted: list[int] = []
-    on_loop: list[int] = []
-    loop = threading.get_ident()
-    bytes_of = reading_ahead._bytes_of
-
-    def noted(strings: Sequence[bytes]) -> int:
-        (on_loop if threading.get_ident() == loop else counted).append(len(strings))
-        return bytes_of(strings)
-
-    monkeypatch.setattr(reading_ahead, "_bytes_of", noted)
-    storage = MemoryStorage()
-    await asyncrec.write_records("d/0.tfrecord", [b""] * 100_000, compression="GZIP", storage=storage)
-    assert (await report("d", jobs=2, storage=storage, sample=None)).read == 100_000
-    assert max(counted) > 10_000
-    assert max(on_loop) <= 2048
 
 
 class Replaced(MemoryStorage):
@@ -371,7 +240,7 @@ class TestOnAVirtualClock:
         return virtual_backend(request.param)
 
     @pytest.mark.anyio
-    @pytest.mark.parametrize("read_ahead", [0, 16 * MIB])
+    @pytest.mark.parametrize("read_ahead", [0, 16 << 20])
     async def test_eight_jobs_take_an_eighth_of_the_time_that_a_slow_store_takes(self, read_ahead: int) -> None:
         inner = await folder(files=32)
         inner.read_ahead = read_ahead
@@ -398,22 +267,6 @@ async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(
     with anyio.fail_after(60):
         assert (await one_page("pages", storage, sample=None)).read == 300
         assert (await one_page("pages", storage, sample=90)).read == 90
-
-
-@pytest.mark.anyio
-async def test_without_room_one_block_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("asyncrec_report.reading_ahead._AHEAD_BYTES", 1)
-    monkeypatch.setattr("asyncrec_report.reading._BLOCK_RECORDS", 7)
-    held: list[int] = []
-    counted = reading_ahead._Ahead.counted
-
-    def noted(self: reading_ahead._Ahead) -> None:
-        held.append(len(self._given))
-        counted(self)
-
-    monkeypatch.setattr(reading_ahead._Ahead, "counted", noted)
-    assert (await report("d", jobs=3, storage=await folder(records=70), sample=None)).read == 560
-    assert held == [1] * 80
 
 
 @pytest.mark.anyio

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,43 @@ def test_a_note_is_found_though_each_read_gives_one_byte(tmp_path: Path, monkeyp
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 1), position))
     assert [note for _, note in find_job_headers(folder)] == [NOTE]
+
+
+def test_a_promise_is_read_again_though_a_full_disk_took_only_a_part_of_it_at_first(tmp_path: Path) -> None:
+    class Full:
+        """Of the first promise it takes a part."""
+
+        full = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
+
+        def write(self, fd: int, data: bytes) -> int:
+            return (
+                self._taken(data, lambda part: os.write(fd, part)) if data == b"acknowledged\n" else os.write(fd, data)
+            )
+
+        def pwrite(self, fd: int, data: bytes, position: int) -> int:
+            return self._taken(data, lambda part: os.pwrite(fd, part, position))
+
+        def _taken(self, data: bytes, write: Callable[[bytes], int]) -> int:
+            if not self.full:
+                return write(data)
+            self.full = False
+            write(data[:5])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = LocalStorage(tmp_path, system=Full())
+    journal = Journal.begin(folder, NOTE)
+    with pytest.raises(StorageError, match="No space left"):
+        journal.acknowledge()
+    journal.acknowledge()
+    journal.end(keep=True)
+    ((path, _),) = find_job_headers(folder)
+    dead = Journal.claim(folder, path)
+    assert dead is not None
+    assert dead.acknowledged
+    dead.end()
 
 
 def test_what_is_encoded_is_decoded_again() -> None:

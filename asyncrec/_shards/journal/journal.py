@@ -27,7 +27,7 @@ from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at
+from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
@@ -61,11 +61,15 @@ class Journal:
         acknowledged: a flush has returned: records have been promised to survive.
     """
 
-    def __init__(self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool) -> None:
+    def __init__(
+        self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, end: int
+    ) -> None:
+        """``end`` is where the header ends in its file."""
         self.folder = folder
         self.header = header
         self.acknowledged = acknowledged
         self._lock = lock
+        self._end = end
 
     @classmethod
     def begin(cls, folder: LocalStorage, header: JobHeader) -> Journal:
@@ -105,7 +109,7 @@ class Journal:
                 raise
             with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
                 system.unlink(unnamed)
-        return cls(folder, header, lock, acknowledged=False)
+        return cls(folder, header, lock, acknowledged=False, end=len(content))
 
     @classmethod
     def claim(cls, folder: LocalStorage, path: str) -> Journal | None:
@@ -121,7 +125,7 @@ class Journal:
         lock = FileLock(fd, path)
         with mapped_errors("reading", path):
             try:
-                _, line, rest = _parts(fd)
+                process, line, rest = _parts(fd)
                 header = JobHeader.decode(line) if os.fstat(fd).st_nlink else None
             except BaseException:
                 lock.release()
@@ -129,13 +133,17 @@ class Journal:
         if header is None:
             lock.release()
             return None
-        return cls(folder, header, lock, acknowledged=rest.startswith(_ACKNOWLEDGED))
+        end = len(process) + len(line) + 2
+        return cls(folder, header, lock, acknowledged=rest.startswith(_ACKNOWLEDGED), end=end)
 
     def acknowledge(self) -> None:
-        """Write down that records are about to be promised to survive, durably. Once is enough."""
+        """Write down that records are about to be promised to survive, durably. Once is enough.
+
+        Always in the same place: another flush may write it at the same time, or a full disk have taken a part of it.
+        """
         if not self.acknowledged:
             with mapped_errors("writing", header_path(self.folder, self.header)):
-                _write(self.folder.disk.system, self._lock.fd, _ACKNOWLEDGED)
+                write_at(self._lock.fd, _ACKNOWLEDGED, self._end, self.folder.disk.system)
                 self.folder.disk.system.fsync(self._lock.fd)
             self.acknowledged = True
 

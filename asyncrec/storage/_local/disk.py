@@ -260,11 +260,12 @@ def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:
     return blocks[0] if len(blocks) == 1 else b"".join(blocks)
 
 
-def write_at(fd: int, data: Buffer, position: int) -> None:
+def write_at(fd: int, data: Buffer, position: int, system: Any = None) -> None:
     """Write all of ``data`` into a file at ``position``: one call may take less (a full disk, NFS). Blocks."""
     view = memoryview(data).cast("B")
+    pwrite = (os if system is None else system).pwrite
     while view:
-        written = os.pwrite(fd, view, position)
+        written = pwrite(fd, view, position)
         position += written
         view = view[written:]
 

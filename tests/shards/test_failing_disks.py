@@ -71,6 +71,29 @@ def and_removes_no_keys(k: int) -> Fails:
     return lambda number, name, path: number == k or (number > k and name == "unlink" and "/_keys/" in path)
 
 
+def and_removes_no_unfinished_shard(k: int) -> Fails:
+    return lambda number, name, path: number == k or (number > k and name == "unlink" and ".tfrecord.w.partial" in path)
+
+
+async def test_whatever_failed_what_is_recovered_has_its_keys(tmp_path: Path) -> None:
+    """A record without its key would be crawled again, and be there twice."""
+
+    async def write(folder: Path, system: Any = os) -> None:
+        storage = LocalStorage(folder, system=system)
+        async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
+            for key in ("a", "b"):
+                await writer.write(key.encode(), key=key)
+
+    async for folder, about in failing_in_turn(tmp_path, and_removes_no_unfinished_shard, write):
+        await asyncrec.recover(folder / "pages")
+        async with asyncrec.open_sharded_writer(folder / "pages", on_duplicate="skip") as writer:
+            for key in ("a", "b"):
+                await writer.write(key.encode(), key=key)
+        async with tools.open_records(folder / "pages") as stream:
+            records = [found.data async for some in stream for found in some]
+        assert sorted(records) == [b"a", b"b"], about
+
+
 @pytest.mark.parametrize("kind", [once, for_good, and_removes_no_index, and_removes_no_keys])
 async def test_whatever_failed_the_same_call_again_converts_each_record_once(
     tmp_path: Path, kind: Callable[[int], Fails]

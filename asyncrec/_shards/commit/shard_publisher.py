@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import anyio
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._shards.commit.clock import CommitClock
@@ -124,7 +125,7 @@ class ShardPublisher:
             return
         unanswered = isinstance(error, (TransientStorageError, anyio.get_cancelled_exc_class()))
         self.doubtful = self.doubtful or unanswered
-        if self._keep_sidecars or self._is_acknowledged(shard):
+        if self._keep_sidecars or self._is_acknowledged(shard) or await self._is_left(shard):
             return
         taken = isinstance(error, ObjectExistsError)
         # Elsewhere than on a disk a shard that was not answered may be there, or come, and `recover` commits it with
@@ -136,6 +137,14 @@ class ShardPublisher:
             self.unanswered += left
         if taken and shard.has_maker:
             self.published.add(shard.key)  # our own, perhaps, and its answer lost: who ends the job finds out
+
+    async def _is_left(self, shard: Shard) -> bool:
+        """Whether a disk that failed has kept the unfinished file: `recover` makes a shard of it, with its keys."""
+        if not isinstance(self._staging, LocalStorage):
+            return False
+        with self._deadline.cleaning_up(), suppress(OSError):
+            return await in_thread(self._staging.partial_of(shard.key).exists)
+        return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
         """Whether a flush has promised records of a shard to survive; one that held none, or could not, did not."""

@@ -190,11 +190,11 @@ class UnfinishedFile:
             self._disk.sync_folder(self._target.folder)
         except OSError:
             # Whether the name survives is not known: the error must not leave an object behind, nor take away what was
-            # acknowledged. One that was replaced is lost either way; then the new one, which is whole, is worth more
-            # than none.
+            # acknowledged, or is a part of another file (`abandon` knows). One that was replaced is lost either way;
+            # then the new one, which is whole, is worth more than none.
             if not replaces:
                 with suppress(OSError):
-                    if self.acknowledged and not linked:
+                    if not linked:
                         system.replace(path, partial)
                         self._partial = partial
                     else:

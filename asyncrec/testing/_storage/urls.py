@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Mapping
 from inspect import signature
+from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import encode_frames
@@ -11,6 +13,7 @@ from asyncrec._records.reading.reader import read_records
 from asyncrec._records.writing.writer import write_records
 from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._backends import Backends
+from asyncrec.storage._base import Storage
 from asyncrec.storage._registry import factory_among, open_storage, registered_for
 from asyncrec.storage._url import join, redact
 from asyncrec.testing._checks import content
@@ -19,7 +22,6 @@ from asyncrec.testing._storage.hooks import StorageHooks, keys_of
 
 __all__ = ["SchemeCases", "UrlCases"]
 
-_NO_URL = "by_url gives None: no program can reach this storage by a URL"
 _READ = "by-url/read.tfrecord"
 _WRITTEN = "by-url/written.tfrecord"
 _RECORDS = [b"one", b"", content(5_000)]
@@ -28,13 +30,17 @@ _RECORDS = [b"one", b"", content(5_000)]
 class SchemeCases(StorageHooks):
     """The cases for every plugin, those among them that only read."""
 
+    def _url_of(self, storage: Storage) -> tuple[str, Mapping[str, Any]]:
+        """What `by_url` gives; a storage that no URL leads to is nothing to try."""
+        given = self.by_url(storage)
+        if given is None:
+            nothing_to_try("by_url gives None: no program can reach this storage by a URL")
+        return given
+
     async def test_found_by_its_scheme(self) -> None:
         """An entry point of what is installed brings the scheme of the URL, and one plugin alone does."""
         async with self.open_storage() as storage:
-            given = self.by_url(storage)
-        if given is None:
-            nothing_to_try(_NO_URL)
-        url, _ = given
+            url, _ = self._url_of(storage)
         assert registered_for(url) is None, (
             f"{redact(url)}: register_writer_factory was called for it, which a program that only installs the plugin "
             "does not call; name an entry point of the group 'asyncrec'"
@@ -48,10 +54,7 @@ class SchemeCases(StorageHooks):
     async def test_importing_the_plugin_costs_little(self) -> None:
         """The module of the entry point is imported for any path that a plugin opens; what is heavy, only by `open`."""
         async with self.open_storage() as storage:
-            given = self.by_url(storage)
-        if given is None:
-            nothing_to_try(_NO_URL)
-        url, _ = given
+            url, _ = self._url_of(storage)
         plugins = Plugins()
         factory = await factory_among(Backends(plugins), url)
         found = plugins.gather("asyncrec_storage_factories", lambda name, each: (name, each))
@@ -63,10 +66,7 @@ class SchemeCases(StorageHooks):
     async def test_records_read_by_url(self) -> None:
         """`asyncrec.read_records` finds by the URL what is in the storage, and lists it there."""
         async with self.open_storage() as storage:
-            given = self.by_url(storage)
-            if given is None:
-                nothing_to_try(_NO_URL)
-            url, options = given
+            url, options = self._url_of(storage)
             await self.raw_put(storage, _READ, _encoded())
             assert await read_records(join(url, _READ), storage_options=dict(options)) == _RECORDS
 
@@ -77,10 +77,7 @@ class UrlCases(SchemeCases):
     async def test_records_written_by_url(self) -> None:
         """`asyncrec.write_records` puts by the URL, where the storage has it, what is then listed and read there."""
         async with self.open_storage() as storage:
-            given = self.by_url(storage)
-            if given is None:
-                nothing_to_try(_NO_URL)
-            url, options = given
+            url, options = self._url_of(storage)
             await write_records(join(url, _WRITTEN), _RECORDS, storage_options=dict(options))
             assert await self.raw_get(storage, _WRITTEN) == _encoded(), f"{redact(url)} does not lead to this storage"
             assert await read_records(join(url, _WRITTEN), storage_options=dict(options)) == _RECORDS

@@ -5,6 +5,7 @@ from asyncrec._numpy import np
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,4 +23,9 @@ else:
 
     np = _NumPy()
 
-__all__ = ["np"]
+__all__ = ["is_warm", "np"]
+
+
+def is_warm() -> bool:
+    """Whether nothing is left to import that we use of NumPy: `numpy.unique` imports a part when it is first called."""
+    return "numpy.ma" in sys.modules

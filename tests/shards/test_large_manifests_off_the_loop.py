@@ -34,6 +34,7 @@ async def test_no_segment_is_freed_on_the_event_loop(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(loading, "parse_segment", parse)
     monkeypatch.setattr(loading, "_TOGETHER", 2)
     monkeypatch.setattr(loading, "_LEAST_MERGED", 2)
+    monkeypatch.setattr(loading, "_LITTLE_BYTES", 0)
     history = await loading.load_history(storage, "pages")
     assert len(history.shards) == 5
     assert len(freed_in) == 5

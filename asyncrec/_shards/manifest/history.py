@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncrec._numpy import np
+from asyncrec._numpy import is_warm, np
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns, format_micros
@@ -25,6 +25,8 @@ __all__ = ["ABANDONED", "CLOSED", "COMMITS", "History"]
 CLOSED, ABANDONED = 1, 2
 # Entries that are made of columns together: the first of them is not far, and each costs less than by itself.
 _MADE_AT_ONCE = 256
+# Shards and commits of a history that is looked at without a thread.
+_LITTLE = 1000
 
 # The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1; no `removal` is -1.
 COMMITS: Final[Mapping[str, str]] = {
@@ -70,6 +72,11 @@ class History:
     identity: int = 0
     covered: CoveredNames = field(default_factory=CoveredNames)
     checkpoint: int = 0
+
+    @property
+    def is_little(self) -> bool:
+        """Whether a look at all of it, or a merge of some segments into it, takes a few tenths of a millisecond."""
+        return is_warm() and len(self.shards) + len(self.commits["time"]) < _LITTLE
 
     @property
     def is_empty(self) -> bool:

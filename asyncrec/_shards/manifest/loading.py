@@ -13,12 +13,15 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import anyio
 
+from asyncrec._concurrency.little_work import in_thread_unless
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._numpy import is_warm
 from asyncrec._shards.manifest.checkpoint import CheckpointDecoder
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import History
@@ -63,6 +66,9 @@ _TOGETHER = 128
 # Entries that are held as objects, before they become columns: so many, or one for eight that are columns already.
 _LEAST_MERGED = 4096
 _STEP = 1 << 20
+# So little is looked at, parsed and merged where it is asked for, in up to half a millisecond: no thread is waited for.
+_LITTLE_SEGMENTS = 100
+_LITTLE_BYTES = 4096
 MOST_POINTER_BYTES = 1 << 16
 
 
@@ -153,7 +159,7 @@ async def load_history(folder: Storage, name: str) -> History:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.
     """
     found = await find_history(folder, name)
-    return await in_thread(History) if found is None else found
+    return await in_thread_unless(is_warm(), History) if found is None else found
 
 
 async def find_history(folder: Storage, name: str) -> History | None:
@@ -193,7 +199,7 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
     """Load the newest checkpoint of a list; where there is none, an empty history is returned."""
     if not listed.newest:
-        return await in_thread(History)
+        return await in_thread_unless(is_warm(), History)
     key = checkpoint_key(name, listed.newest, await pointed_checkpoint(folder, name, listed, listed.newest))
     history = await read_checkpoint(folder, key)
     if history.checkpoint != listed.newest:
@@ -213,7 +219,8 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
         single = {each: each.rpartition("-")[0] for each in new if each not in closed}
         return new, [*closing.values(), *(each for each, of in single.items() if of not in ended)], single, ended
 
-    new, first, single, ended = await in_thread(look)
+    little = history.is_little and len(listed.segments) <= _LITTLE_SEGMENTS
+    new, first, single, ended = await in_thread_unless(little, look)
     if not new:
         return history
     history = await _merged(folder, name, history, first, covers=new)
@@ -291,14 +298,7 @@ async def _merged(
 
     # What is no longer needed goes in the threads, too: a million entries take a tenth of a second to be freed.
     waiting: list[tuple[str, Segment]] = []
-
-    def parse(contents: list[bytes], some: Sequence[str]) -> int:
-        parsed = [
-            (each, parse_segment(content, name=prefix + each)) for each, content in zip(some, contents, strict=True)
-        ]
-        contents.clear()
-        waiting.extend(parsed)
-        return sum(len(segment.add) for _, segment in parsed)
+    entries = 0
 
     def merge(covers: Sequence[str] = ()) -> None:
         nonlocal history
@@ -306,13 +306,23 @@ async def _merged(
         history = plus(history, [segment for _, segment in waiting], names=covers, fences=fences)
         waiting.clear()
 
-    entries = 0
+    def take(contents: list[bytes], some: Sequence[str], *, last: bool) -> None:
+        nonlocal entries
+        for each, content in zip(some, contents, strict=True):
+            waiting.append((each, parse_segment(content, name=prefix + each)))
+            entries += len(waiting[-1][1].add)
+        contents.clear()
+        if last:
+            merge(covers)
+        elif entries > max(_LEAST_MERGED, len(history.shards) // 8):
+            merge()
+            entries = 0
+
     for at in range(0, len(names), _TOGETHER):
         some = names[at : at + _TOGETHER]
-        entries += await in_thread(parse, await for_each(content, some), some)
-        if entries > max(_LEAST_MERGED, len(history.shards) // 8):
-            await in_thread(merge)
-            entries = 0
-    if waiting or covers:
+        contents = await for_each(content, some)
+        little = history.is_little and len(covers) <= _LITTLE_SEGMENTS and sum(map(len, contents)) <= _LITTLE_BYTES
+        await in_thread_unless(little, partial(take, contents, some, last=at + _TOGETHER >= len(names)))
+    if covers and not names:
         await in_thread(merge, covers)
     return history

@@ -9,7 +9,7 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.little_work import in_thread_unless
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history, read_checkpoint, read_pointer
 from asyncrec._shards.manifest.manifest import Manifest, manifest_of
@@ -128,8 +128,8 @@ async def snapshot_of(path: str, history: History, *, at: str | datetime | None 
 
 
 async def merged(path: str, history: History, *, at: str | datetime | None = None) -> Manifest:
-    """Call `manifest_of` in a worker thread."""
-    return await in_thread(partial(manifest_of, path, history, at=at))
+    """Call `manifest_of`, in a worker thread unless it is little work."""
+    return await in_thread_unless(history.is_little and at is None, partial(manifest_of, path, history, at=at))
 
 
 async def dataset_names(folder: Storage) -> list[str]:

@@ -55,6 +55,7 @@ ROOMS = {
         "clock",
         "ending",
         "tasks",
+        "little_work",
         "map",
         "read_ahead",
         "batches",

@@ -23,7 +23,11 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
+from asyncrec._shards.recovery.on_opening import (
+    commit_published_of_the_dead,
+    recover_on_opening,
+    refuse_other_spool,
+)
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -135,9 +139,10 @@ async def open_sharded_writer(
             dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
             can then commit nothing more, and what it had not committed is deleted.
         recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
-            of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. Fixed
-            shards, and what replaces, are never completed unasked: the log says what can be done. `False`: the log says
-            it of all of them, and nothing is touched.
+            of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. With
+            ``on_duplicate="skip"``, so does what writers on this machine that had no spool had published: its keys are
+            known then. Fixed shards, and what replaces, are never completed unasked: the log says what can be done.
+            `False`: the log says it of all of them, and nothing is touched.
         spool: a local folder, used by only one writer at a time. Shards are written there first and uploaded from
             there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
             the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
@@ -215,6 +220,8 @@ async def open_sharded_writer(
             await refuse_other_spool(home, url)
         if home is not None:
             await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
+        if on_duplicate == "skip" and mode == "append":
+            await commit_published_of_the_dead(folder, header, path=display_path, wanted=recover)
         commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         # Nor where what is open is dropped when the body fails: what was flushed stays.
         lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")

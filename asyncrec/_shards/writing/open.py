@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
@@ -117,7 +118,8 @@ async def open_sharded_writer(
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
         index: write ``_index/<shard>.index`` for each shard.
         schema: a `Schema`, which is stored in the manifest; ``write`` then also accepts mappings of names to values,
-            and checks them. It must be able to decode every existing record, so a new feature needs a default.
+            and checks them. It must be able to decode every existing record, so a new feature needs a default. Without
+            one, a writer that appends has the schema of the data set, if that has one.
         validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
             then every hundredth), ``"all"`` or ``"none"``.
         key_feature: the feature, ``FixedLen((), "str")`` or bytes, that holds each record's key: a ``key`` that you
@@ -187,7 +189,8 @@ async def open_sharded_writer(
     display_path = redact(str(path))
     _check_is_no_file(display_path)
     described = schema_of(schema)
-    encoder = encoder_of(display_path, described, validate=validate, key_feature=key_feature)
+    encode_for = partial(encoder_of, display_path, validate=validate, key_feature=key_feature)
+    encoder = encode_for(described)
     objects = num_shards or open_shards
     if memory_limit is None:
         budget = ByteBudget(_MEMORY_LIMIT, objects=objects, most=_MOST_MEMORY)
@@ -251,8 +254,11 @@ async def open_sharded_writer(
                 on_commit=on_commit,
             )
         )
+        theirs = None if job.before is None or mode == "replace" else job.before.schema
         if described is not None and job.before is not None and mode != "replace":
-            await in_thread(refuse_incompatible, display_path, described, job.before.schema)
+            await in_thread(refuse_incompatible, display_path, described, theirs)
+        elif described is None and theirs is not None:  # else it would store what does not decode
+            encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         async with (

@@ -78,6 +78,8 @@ ROOMS = {
         "parameters",
         "stream_state",
         "damage",
+        "shard_version",
+        "file_versions",
         "interleave",
         "interleave_sampler",
         "epochs",

@@ -119,7 +119,7 @@ def attributes(kind: type) -> set[str]:
 
 # What is for asyncrec itself, or an asynchronous object.
 OF_ASYNC = {
-    "Dataset": {"folder", "name", "cache", "starts", "lookup", "keys"},
+    "Dataset": {"folder", "name", "cache", "starts", "lookup", "keys", "versions"},
     "DatasetWriter": set(),
     "RecordReader": set(),
     "RecordWriter": set(),

@@ -2,7 +2,8 @@
 is allowed.
 
 ``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON.
-The hash is of the snapshot and of the feature, so that another snapshot is another object. Whoever may write to the
+The hash is of the snapshot and of the feature, and of the versions of files that no manifest lists, so that another
+snapshot is another object. It may be deleted at any time, and is then made anew. Whoever may write to the
 store may have put something else there: it is not unpacked before it says that it has as many codes as there are
 records, and what is no column of this data set is made anew.
 """
@@ -76,9 +77,10 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
     key = None
     if feature is not None:
-        digest = hashlib.blake2b(
-            f"{dataset.manifest.id}\0{feature}".encode("utf-8", "surrogatepass"), digest_size=8
-        ).hexdigest()
+        what = f"{dataset.manifest.id}\0{feature}"
+        if dataset.versions.packed:
+            what += f"\0{json.dumps(dataset.versions.packed)}"
+        digest = hashlib.blake2b(what.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         key = f"_classes/{dataset.name or 'all'}-{digest}.npz"
         column = await _load(dataset, key)
         if column is not None:

@@ -23,6 +23,7 @@ from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
 from asyncrec._sampling.epochs.shuffled_order import BUFFER_BYTES, BUFFER_SIZE, ShufflePlan
 from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
+from asyncrec._sampling.file_versions import FileVersions
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
@@ -87,6 +88,7 @@ class Dataset:
         self.lookup = RecordLookup(self._files, self._indexes, self._starts)
         self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self.versions = FileVersions(manifest.shards, self._files.display_path)
 
     def __len__(self) -> int:
         return int(self._starts[-1])

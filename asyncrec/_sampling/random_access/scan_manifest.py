@@ -8,6 +8,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import detect_compression
 from asyncrec._framing.frames import HEADER_BYTES
+from asyncrec._sampling.file_versions import with_version
 from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
@@ -27,7 +28,8 @@ _NO_TIME = "1970-01-01T00:00:00.000000Z"
 async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
     """What is stored under a name or a pattern, in the order of names.
 
-    Its id depends on names, counts and sizes, and on the store's checksum where it keeps one.
+    Its id depends on names, counts and sizes, and on the store's checksum where it keeps one: a copy elsewhere has the
+    same order. Which version each shard is stands in its entry (`FileVersions`).
 
     Raises:
         ObjectNotFoundError: no shard matches.
@@ -43,7 +45,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
         )
 
     async def look(key: str) -> ShardEntry:
-        entry, _ = await unlisted_entry(folder, key)
+        entry, info = await unlisted_entry(folder, key)
+        entry = with_version(entry, info)
         index = await read_index(folder, entry, count_known=False)
         if index is None:
             index = await make_index(ShardFiles(folder, [entry], None), 0)

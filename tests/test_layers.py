@@ -80,6 +80,7 @@ ROOMS = {
         "damage",
         "shard_version",
         "file_versions",
+        "mixed_datasets",
         "interleave",
         "interleave_sampler",
         "epochs",

@@ -84,8 +84,10 @@ PAIRS = [
 
 
 # Methods that are for asyncrec itself, or an asynchronous object.
-INTERNAL = {"runs", "starts", "with_versions", "get_whole", "park", "next_batch", "aclose", "before_publish",
-            "published_object", "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"}  # fmt: skip
+INTERNAL = {
+    *("runs", "starts", "with_versions", "get_whole", "park", "next_batch", "aclose", "before_publish"),
+    *("published_object", "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"),
+}
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import random
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,36 @@ async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name()
     with pytest.raises(ObjectNotFoundError, match="page: there is no data set of this name; there is pages"):
         async with asyncrec.open_dataset("page", storage=storage):
             pass
+
+
+async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that_names_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = MemoryStorage()
+    for name in ("py-a/test", "py-a/train", "py-a/train-2"):
+        async with asyncrec.open_sharded_writer(name, max_shard_records=3, storage=storage) as writer:
+            await writer.write_many([b"%d" % n for n in range(6)])
+    await asyncrec.write_records("py-a/other.tfrecord", [b"other"], storage=storage)
+
+    async def opened(path: str) -> int:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+            async with asyncrec.open_dataset(path, storage=storage) as dataset:
+                return len(dataset)
+
+    for path in ("py-a/", "py-a/*.tfrecord"):
+        assert await opened(path) == 19
+        assert caplog.messages == [
+            f"{path}: the shards of 3 data sets are read together: test, train, train-2; of one alone by "
+            "open_dataset('py-a/test')"
+        ]
+    for path in ("py-a/train*", "py-a/tr*.tfrecord", "py-a/train-*"):
+        assert await opened(path) == 12
+        (told,) = caplog.messages
+        assert "2 data sets are read together: train, train-2; of one alone by open_dataset('py-a/train')" in told
+    for path, count in {"py-a/train": 6, "py-a/test-*": 6, "py-a/train-2-*": 6, "py-a/o*": 1, "py-a/other": 1}.items():
+        assert await opened(path) == count
+        assert caplog.messages == []
 
 
 async def test_a_manifest_is_a_snapshot_that_stays() -> None:

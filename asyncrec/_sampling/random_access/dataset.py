@@ -299,7 +299,8 @@ async def open_dataset(
         path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
             (`asyncrec.tools.compact`), for a store that cannot list. If there is no manifest: the beginning of the
             shards' names, or a pattern. The records are then counted on opening, from the indexes of the shards, or by
-            reading a shard that has none.
+            reading a shard that has none. A folder with a slash at its end is all shards in it. Shards of several data
+            sets are then read together, which is logged as a warning.
         cache: a local folder, shared by all processes of this machine, that keeps and verifies each shard from which
             something was read. For a remote store that is read more than once.
         cache_bytes: how many bytes all cached shards may take; 64 GiB. The least recently used ones are removed.

@@ -117,12 +117,14 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Raise where nothing of it may be used: as `call` would.
+        """Raise where nothing of it may be used: as `call_inside` would.
 
         Raises:
             RuntimeError: this is another process than the one that opened it, or the loop's own thread.
+            ClosedResourceError: the context was left.
         """
         self._portal.check(self.what)
+        self._held.check_open()
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Await ``func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""

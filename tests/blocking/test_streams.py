@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import anyio
 import pytest
 
 import asyncrec
@@ -30,6 +31,20 @@ def test_any_record_of_a_data_set(dataset: str) -> None:
         assert numbers.locate(0).offset == 0
         with pytest.raises(IndexError):
             numbers[COUNT]
+
+
+def test_a_data_set_is_read_inside_its_with(dataset: str) -> None:
+    with blocking.open_dataset(dataset) as numbers:
+        numbers.get_by_key("77")
+    for read in (
+        lambda: numbers[0],
+        lambda: numbers.get_many([0]),
+        lambda: numbers.find("77"),
+        lambda: numbers.locate(0),
+        lambda: list(numbers),
+    ):
+        with pytest.raises(anyio.ClosedResourceError, match="open_dataset: closed; use it inside its `with`"):
+            read()
 
 
 def test_the_orders_are_those_of_the_asynchronous_streams(dataset: str) -> None:

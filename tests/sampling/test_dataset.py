@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -421,3 +422,27 @@ async def test_indices_are_integers_in_one_dimension() -> None:
             await dataset.get_many([1.5])  # type: ignore[list-item]  # the error is what is tested
         with pytest.raises(TypeError, match="is an int, not str; get_by_key finds one by its key"):
             await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested
+
+
+async def test_a_data_set_is_read_inside_its_context() -> None:
+    storage = MemoryStorage()
+    await written(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        await dataset.get(0)
+        stream = dataset.shuffled()
+    for read in (
+        lambda: dataset.get(0),
+        lambda: dataset.get_many([0, 1]),
+        lambda: dataset.get_many([]),
+        lambda: dataset.find("0"),
+        lambda: dataset.get_by_key("0"),
+        lambda: dataset.locate(0),
+        lambda: anext(aiter(dataset)),
+        lambda: anext(dataset.batches()),
+    ):
+        with pytest.raises(anyio.ClosedResourceError, match="a data set is read inside its `async with`"):
+            await read()
+    async with stream:
+        with pytest.raises(anyio.ClosedResourceError, match="a data set is read inside"):
+            await anext(stream)
+    assert len(dataset) == 1000, "what needs no reading is still told"

@@ -66,7 +66,8 @@ class RecordLocation(NamedTuple):
 
 
 class Dataset:
-    """A data set whose records are read by number or by key, opened by `open_dataset`. Any number of tasks may use it.
+    """A data set whose records are read by number or by key, opened by `open_dataset`. Any number of tasks may use it,
+    inside its context; after that, reading raises `anyio.ClosedResourceError`.
 
     ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
     gives all records in order.
@@ -183,6 +184,7 @@ class Dataset:
 
     async def find(self, key: str | bytes) -> int:
         """Return the number of the record with this ``key``. Like `get_by_key`, but it does not read the record."""
+        self.lookup.check_open()
         return await self.keys.find(key)
 
     async def locate(self, index: SupportsIndex) -> RecordLocation:
@@ -191,6 +193,7 @@ class Dataset:
         Raises:
             IndexError: there is no such record.
         """
+        self.lookup.check_open()
         number = int(numbers_of([index], len(self), path=self.manifest.path)[0])
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         local = number - int(self._starts[shard])

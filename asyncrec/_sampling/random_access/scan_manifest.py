@@ -47,7 +47,7 @@ async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
         )
 
     if not name or is_pattern(name):
-        # A data set's name goes on in its shards' names with a hyphen, so it has all that is before the pattern's first.
+        # A data set's name goes on in its shards' names with a hyphen: it has all that is before the pattern's first.
         datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
         parent = path[: len(path) - len(name)]
         warn_of_several(path, datasets, keys, one_alone=lambda other: f"open_dataset({parent + other!r})")

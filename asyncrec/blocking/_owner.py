@@ -203,6 +203,15 @@ class Opened(AbstractContextManager[H, bool]):
             f"{self._what} is opened by a with statement: with {self._what}(...) as it: it[{index!r}]"
         )
 
+    def __aenter__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{self._what}: what is of asyncrec.blocking is opened by a with statement, without async; what "
+            "`async with` opens is of asyncrec itself"
+        )
+
+    def __aexit__(self, *error: object) -> NoReturn:
+        raise AssertionError("it cannot be entered so")
+
     def abandon(self) -> None:
         """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""
         self._owner.abandon()

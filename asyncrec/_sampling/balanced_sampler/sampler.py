@@ -39,6 +39,8 @@ _HINTS = {
     "str": "; open_dataset takes its path",
 }
 _OTHER_CLASSES = "class_fn tells other classes than when the state was taken: it would go on in another order"
+# Of classes, in a message.
+_NAMED = 10
 # Records read together, so that those that stand near each other share a read; twice as many are held.
 _READ_RECORDS = 1024
 
@@ -126,9 +128,14 @@ class ClassBalancedSampler:
         self.classes = column.labels
         wide = self._identity["classes_per_batch"]
         if len(column.labels) < wide:
+            path = self._dataset.manifest.path
+            if not column.labels:
+                raise ArgumentValueError(f"{path}: there are no records, and a batch needs {wide} classes of them")
+            there = ", ".join(f"{label!r:.40}" for label in column.labels[:_NAMED])
+            more = ", ..." if len(column.labels) > _NAMED else ""
             raise ArgumentValueError(
-                f"{self._dataset.manifest.path}: {len(column.labels)} classes, and a batch needs {wide}: "
-                "take fewer classes_per_batch"
+                f"{path}: {len(column.labels)} classes, and a batch needs {wide}: take fewer classes_per_batch; there "
+                f"is {there}{more}"
             )
         if self._class_fn is not None:
             digest = await in_thread(column.digest)

@@ -99,7 +99,10 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer gave one."""
+        """The schema in the manifest; `None` if no writer gave one, as of files without a manifest.
+
+        For those there are `decode_example`, and `Schema.infer`, which makes a schema of some records.
+        """
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
 
     def __aiter__(self) -> RecordsInOrder:

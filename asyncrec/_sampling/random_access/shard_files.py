@@ -134,9 +134,9 @@ def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
             f"had {entry.bytes:,}: open it again"
         )
     raise ObjectChangedError(
-        f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it: if the data set was replaced, "
-        "open it again; if it was not, the file was changed by something else than asyncrec: put the one of then back, "
-        "and 'asyncrec verify' says whether it is"
+        f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it: if the data set was rewritten, "
+        "open it again; if only this file was changed, that helps nothing: put back what the manifest lists ('asyncrec "
+        "copy' from a copy does), and 'asyncrec verify' says whether all is well"
     )
 
 

@@ -124,6 +124,11 @@ async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
         return
     try:
         await dataset.folder.put(key, content)
+        _log.info(
+            "%s: the class of each record is kept here; it may be deleted at any time",
+            key,
+            extra={"path": join(dataset.folder.root, key)},
+        )
     except StorageError as error:
         _log.info(
             "%s: the column of classes is kept in memory only: %s",

@@ -27,7 +27,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource
-from asyncrec.storage._url import redact
+from asyncrec.storage._url import join, redact
 
 __all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_reader_at", "read_records"]
 
@@ -231,6 +231,19 @@ async def open_reader(
                     raise
                 raise told from error
             yield reader
+
+
+@asynccontextmanager
+async def open_reader_in(
+    folder: Storage, key: str, *, compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto", start_offset: int = 0
+) -> AsyncIterator[RecordReader]:
+    """As `open_reader`, of an object in a folder; messages say which folder that is."""
+    position = Position(start_offset, 0, 0)
+    reader = await open_reader_at(folder, key, position, path=join(folder.root, key), compression=compression)
+    try:
+        yield reader
+    finally:
+        await reader.aclose()
 
 
 async def open_reader_at(

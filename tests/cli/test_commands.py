@@ -598,6 +598,13 @@ def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypat
     assert "bad.jsonl: line 2: skipped" in result.out
     assert "bad.jsonl: line 3: skipped" in result.out
     assert "2 records of 1 file" in result.out
+    again = run("convert", "bad.jsonl", "out/set")
+    assert again.code == 1
+    assert "bad.jsonl: 2 skipped as bad when it was converted before" in again.out
+    Path("bad.jsonl").write_text('{"a": 1}\n')
+    changed = run("convert", "bad.jsonl", "out/set")
+    assert changed.code == 1
+    assert "bad.jsonl has changed since it was converted into out/set" in changed.err
 
 
 @pytest.mark.parametrize(("source", "target"), [("data/pages", "out.parquet"), ("x.warc.gz", "out/set")])

@@ -9,8 +9,8 @@ A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is 
 `get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. What several of them use is
 beside them: `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_checksums`,
 `_conditions`, `_keyed_records` (records with their keys, written as something new), `_identity` (which records are the
-same), `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`, `_json_values`, `_formats`, `_progress`,
-`_class_counts`, `_watch_report`.
+same), `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`,
+`_json_values`, `_formats`, `_progress`, `_class_counts`, `_watch_report`.
 
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._repair import repair as repair
     from asyncrec.tools._reshard import ReshardReport as ReshardReport
     from asyncrec.tools._reshard import reshard as reshard
+    from asyncrec.tools._salvaged import ShardLoss as ShardLoss
     from asyncrec.tools._sample import SampleStream as SampleStream
     from asyncrec.tools._sample import open_sample as open_sample
     from asyncrec.tools._sample import sample as sample
@@ -125,6 +126,7 @@ _resolve, __dir__, __all__ = lazy(
             "ls",
         ),
         "asyncrec.tools._merge": ("merge",),
+        "asyncrec.tools._salvaged": ("ShardLoss",),
         "asyncrec.tools._sample": (
             "SampleStream",
             "open_sample",

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._records.position import RecordBatch
 from asyncrec._records.reading.reader import RecordReader
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._records.writing.writer import open_writer
@@ -28,6 +29,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import redact
 from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import open_shard
 
@@ -46,6 +48,9 @@ __all__ = [
     "write_chosen",
     "write_new",
 ]
+
+# Keys that nobody wants.
+_PASSED_AT_ONCE = 1 << 16
 
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 MAX_SHARD_BYTES = 256 << 20
@@ -258,6 +263,7 @@ class KeyedRecords(ShardsInTurn):
     Args:
         count: how many records were counted before, where what is done with them depends on it: other than so many are
             a DatasetError.
+        losses: shards are read past their damage, and what was lost of each is added to this list.
 
     Attributes:
         given: how many were given.
@@ -271,10 +277,13 @@ class KeyedRecords(ShardsInTurn):
         *,
         keyed: bool | None = None,
         count: int | None = None,
+        losses: list[ShardLoss] | None = None,
     ) -> None:
         super().__init__(selection, stack, progress, keyed=keyed)
         self.given = 0
         self._count = count
+        self._losses = losses
+        self._salvaged: SalvagedShard | None = None
         self._reader: RecordReader
 
     def __aiter__(self) -> KeyedRecords:
@@ -284,18 +293,29 @@ class KeyedRecords(ShardsInTurn):
         while await self._has_shard():
             batch = await self._reader.next_batch()
             if batch is not None:
-                keys = await self._keys.take(len(batch.records)) if self._keys else None
+                keys = await self._keys_of(batch, self._keys) if self._keys else None
                 self.given += len(batch.records)
                 if self._count is not None and self.given > self._count:
                     raise self._changed("more")
                 return KeyedBatch(batch.records, keys)
+            if self._losses is not None and self._salvaged is not None and (loss := self._salvaged.loss()):
+                self._losses.append(loss)
             await self._end_shard()
         if self._count is not None and self.given < self._count:
             raise self._changed(f"only {self.given:,}")
         raise StopAsyncIteration
 
     async def _open(self, shard: SelectedShard) -> None:
-        self._reader = await self._stack.enter_async_context(open_shard(self._selection, shard))
+        if self._losses is None:
+            self._reader = await self._stack.enter_async_context(open_shard(self._selection, shard))
+            return
+        self._salvaged = await self._stack.enter_async_context(open_salvaged(self._selection, shard))
+        self._reader = self._salvaged.reader
+
+    async def _keys_of(self, batch: RecordBatch, keys: _Keys) -> list[bytes]:
+        if self._salvaged is None:
+            return await keys.take(len(batch.records))
+        return await keys.of(await in_thread(self._salvaged.numbers, batch))
 
     def _changed(self, found: str) -> DatasetError:
         return DatasetError(
@@ -316,6 +336,7 @@ class _Keys:
         self._shard = shard
         sidecar = shard.entry.keys if shard.entry else None
         name = None if sidecar is None else sidecar.path
+        self._taken = 0
         # Without a task: these files are small, and are read beside the shard itself.
         self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
 
@@ -332,7 +353,18 @@ class _Keys:
         data = await self.joined(count)
         return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
 
+    async def of(self, numbers: Sequence[int | None]) -> list[bytes]:
+        """The keys of records with these numbers in the shard, ascending from call to call; none for `None`."""
+        known = [number for number in numbers if number is not None]
+        keys: dict[int, bytes] = {}
+        if known:
+            while (left := known[0] - self._taken) > 0:
+                await self.joined(min(left, _PASSED_AT_ONCE))
+            keys = dict(enumerate(await self.take(known[-1] + 1 - known[0]), known[0]))
+        return [NO_KEY if number is None else keys[number] for number in numbers]
+
     async def joined(self, count: int) -> bytes:
+        self._taken += count
         if self._source is None:
             return NO_KEY * count
         data = await receive_exactly(self._source, count * KEY_BYTES)

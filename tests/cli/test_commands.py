@@ -547,7 +547,10 @@ def test_copy_of_data_sets_folders_and_files(run: Run, data: Path) -> None:
     assert "9 objects copied" in run("copy", "data/pages", "out/sheets").ok()
     assert "every checksum holds" in run("verify", "out/sheets").ok()
     assert lines(run("cat", "out/sheets", "--key", "key 5", "--json").ok())[0]["label"] == 2
-    assert "0 objects copied" in run("copy", "data/pages", "out/sheets").ok()
+    again = run("copy", "data/pages", "out/sheets").ok()
+    assert "0 objects copied" in again
+    assert "of 9 that were there the size is right" in again
+    assert "asyncrec verify out/sheets" in again
     report = json.loads(run("copy", "data", "all", "--json").ok())
     assert len(report["copied"]) == 19
     assert run("copy", "data/plain.tfrecord", "out/").code == 0
@@ -573,6 +576,15 @@ def test_reshard_by_number_size_and_group(run: Run, data: Path) -> None:
     assert sorted(labels) == sorted(range(3)) * 10 or len({tuple(labels[n : n + 10]) for n in (0, 10, 20)}) == 3
     assert "every checksum holds" in run("verify", "out").ok()
     assert run("reshard", "data/pages", "out/four").code == 3
+    shard = next(Path("data").glob("pages-*.tfrecord"))
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.write_bytes(content)
+    saved = run("reshard", "data/pages", "out/saved", "--on-corrupt", "skip")
+    assert saved.code == 1
+    assert f"{shard}: damaged: 1 record lost, " in saved.out
+    assert "out/saved: 29 records" in saved.out
+    assert run("reshard", "data/pages", "out/no", "--on-corrupt", "skip", "-n", "3").code == 2
     nobody = run("reshard", "data/pages", "out/x", "--group-by", "nobody")
     assert nobody.code == 2
     assert "no feature 'nobody'; there are emb, label, tags, text" in nobody.err

@@ -364,6 +364,26 @@ def test_orphans_are_adopted_or_deleted(run: Run, data: Path) -> None:
     assert lost.exists()
 
 
+def test_what_is_no_file_of_records_is_asked_about(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged is what verify calls a file of text, too; and nothing is logged beside what it says."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.tfrecord").write_text("id,label\n" * 100)
+    result = run("verify", "rows.tfrecord")
+    assert result.code == 1
+    assert "is it a TFRecord file, and is its compression right?" in result.out
+    assert result.err == ""
+
+
+def test_count_by_a_feature_of_records_that_have_none_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asyncrec.blocking.write_records("x.tfrecord", [b"text", b"more"])
+    result = run("count", "x.tfrecord", "--by", "label")
+    assert result.code == 2
+    assert "there is no feature 'label', nor any other: the records are no Examples, or empty ones" in result.err
+
+
 def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None:
     result = run("repair", damaged, "data/saved.tfrecord")
     assert result.code == 1

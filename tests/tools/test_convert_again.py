@@ -9,7 +9,7 @@ from tool_data import data_names, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import DatasetError, ObjectChangedError
+from asyncrec.errors import DatasetError, ObjectChangedError, RecordKeyError
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _convert
 
@@ -48,6 +48,15 @@ async def test_a_file_whose_lines_are_all_bad_is_known_when_it_changed(storage: 
     await storage.put("a.jsonl", b"{}\n" * 3)
     with pytest.raises(DatasetError, match="had 9 bytes, and now has as many"):
         await convert(storage, "a.jsonl", "set")
+
+
+async def test_whoever_asks_for_a_key_that_convert_did_not_make_is_told_of_those_that_it_made(storage: Storage) -> None:
+    await storage.put("a.jsonl", b'{"id": "r1"}\n')
+    await convert(storage, "a.jsonl", "set")
+    with pytest.raises(RecordKeyError) as caught:
+        await tools.get_record("set", key="r1", storage=storage)
+    assert "<file>#<number>" in str(caught.value.__notes__)
+    assert (await tools.get_record("set", key="a.jsonl#0", storage=storage)).number == 0
 
 
 async def test_how_many_files_changed_is_told(storage: Storage) -> None:

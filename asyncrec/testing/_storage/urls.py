@@ -86,10 +86,7 @@ class UrlCases(SchemeCases):
             assert not await self.raw_unfinished(storage)
 
     async def test_what_follows_the_root_is_a_prefix(self) -> None:
-        """`asyncrec.open_storage` with a folder behind the URL gives the keys below it, and only these.
-
-        Else two data sets in two folders are one, and each writer replaces what the other wrote.
-        """
+        """`asyncrec.open_storage` with a folder behind the URL gives the keys below it, and only these."""
         async with self.open_storage() as storage:
             url, options = self._url_of(storage)
             folders = ["by-url/one", "by-url/two"]

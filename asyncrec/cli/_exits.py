@@ -6,6 +6,9 @@ The type of the error decides, and nothing else: see the tree in `asyncrec.error
 
 from __future__ import annotations
 
+from contextlib import suppress
+from traceback import walk_tb
+
 from asyncrec.cli._words import in_options
 from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatError, IntegrityError
 
@@ -27,7 +30,29 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
         return USAGE, lines
     if isinstance(error, ImportError):
         return USAGE, [*lines, "a library that is not installed is needed for this"]
-    return FAULT, [f"{type(error).__name__}: {error}", "this is a fault of asyncrec: please report it, with --debug"]
+    return FAULT, [
+        f"{type(error).__name__}: {error}",
+        f"this is a fault of {_whose(error)}: please report it, with --debug",
+    ]
+
+
+def _whose(error: BaseException) -> str:
+    """Name who raised what nobody expected: asyncrec, or the plugin in whose code, or below it, that was."""
+    from importlib.metadata import entry_points
+
+    plugins = {}
+    with suppress(Exception):  # the metadata of some distribution cannot be read
+        for entry in entry_points(group="asyncrec"):
+            if not entry.value.startswith("asyncrec."):
+                named = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.name
+                plugins[entry.module.partition(".")[0]] = f"the plugin {named}"
+    plugin, innermost = "", "asyncrec"
+    for frame, _ in walk_tb(error.__traceback__):
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        plugin = plugins.get(package, plugin)
+        if package in plugins or package == "asyncrec":
+            innermost = plugins.get(package, "asyncrec")
+    return f"asyncrec, or of {plugin}, which called it" if plugin and innermost == "asyncrec" else innermost
 
 
 def _message(error: BaseException) -> str:

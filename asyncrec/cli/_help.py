@@ -25,7 +25,9 @@ OPTIONS = {
     "--show-completion": "Show completion for the current shell, to copy it or customize the installation.",
     "--help": "Show this message and exit.",
 }
-_CODES = "Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec, 130 Ctrl-C."
+_CODES = (
+    "Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec or a plugin, 130 Ctrl-C."
+)
 # As wide as the help of a command is.
 _WIDEST, _NARROWEST = 78, 38
 

@@ -36,7 +36,26 @@ _JOINED = 256 << 10
 
 
 class LongAnswer(Protocol):
-    """An answer that is under way, from where its reader is to the end of what it reads."""
+    """An answer that is under way, from where its reader is to the end of what it reads. Of a source that has slots::
+
+    async def stream(self, start, end):  # as `fetch`, but begun only
+        return ShopAnswer(await self._storage.begin(self._key, start, end, etag=self.info.etag))
+
+    class ShopAnswer:
+        def __init__(self, response):
+            self._response = response
+
+        async def receive(self, size):
+            blocks = []
+            while size > 0 and (block := await self._response.read(size)):
+                blocks.append(block)
+                size -= len(block)
+            return blocks
+
+        async def aclose(self):
+            with anyio.move_on_after(5, shield=True):
+                await self._response.aclose()
+    """
 
     async def receive(self, size: int, /) -> Sequence[bytes]:
         """Give the next blocks: ``size`` bytes or a little more, fewer only where the answer ends.
@@ -52,7 +71,9 @@ class LongAnswer(Protocol):
 
 
 class StreamSlots:
-    """The slots for sources that hold a connection between two calls of their readers; one for all of a storage.
+    """The slots for sources that hold a connection between two calls of their readers; one for all of a storage::
+
+        self.streams = StreamSlots(8)  # of the storage; each source passes slots=storage.streams
 
     Attributes:
         left: how many more sources may.

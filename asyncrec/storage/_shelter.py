@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 import anyio
@@ -16,44 +16,72 @@ __all__ = ["sheltered"]
 T = TypeVar("T")
 
 
-async def sheltered(operation: Coroutine[Any, Any, T], *, limit: float) -> T:
+async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
     """Give the result of ``operation``. Cancelled meanwhile, it may go on for ``limit`` seconds more.
 
     When it then succeeds its result is returned, and the cancellation comes at the caller's next await. When it fails,
     or has to be cancelled, the cancellation is raised now. The same on asyncio and on trio; ``operation`` is a task of
     its own on both.
+
+    A cancellation ends with what asked for it: where this is the last await inside an `anyio.move_on_after` or an
+    `asyncio.timeout`, that is left with the result, in time or not, and nothing is cancelled behind it.
     """
     if on_asyncio():
         return await _on_asyncio(operation, limit)
     return await _in_scopes(operation, limit)
 
 
-async def _on_asyncio(operation: Coroutine[Any, Any, T], limit: float) -> T:
+async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
     """asyncio's own cancellation knows no scope and comes once, so that it is taken by hand."""
+    caller = asyncio.current_task()
+    before = caller.cancelling() if caller is not None else 0
     task = asyncio.ensure_future(operation)
     try:
         await asyncio.wait([task])
-    except asyncio.CancelledError:
-        by_scope = anyio.current_effective_deadline() == -math.inf
-        try:
-            with anyio.move_on_after(limit, shield=True):
-                await asyncio.wait([task])
-        finally:
+    except asyncio.CancelledError as error:
+        # A scope cancels again by itself, as soon as it is not shielded; asyncio's own cancellations do not.
+        taken = [] if anyio.current_effective_deadline() == -math.inf else [error.args]
+        taken += await _outlast(task, limit)
+        if not task.done():
             task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait([task])
+            taken += await _outlast(task, math.inf)
         if task.cancelled() or task.exception() is not None:
             raise
-        caller = asyncio.current_task()
-        if not by_scope and caller is not None:
-            # A scope cancels again by itself. asyncio's own cancellation is taken back and asked for again, so that
-            # asyncio.timeout and TaskGroup still count one.
-            caller.uncancel()
-            caller.cancel()
+        if taken and caller is not None:
+            _ask_again(caller, taken, min(before, caller.cancelling() - len(taken)))
     return task.result()
 
 
-async def _in_scopes(operation: Coroutine[Any, Any, T], limit: float) -> T:
+async def _outlast(task: asyncio.Future[Any], seconds: float) -> list[tuple[object, ...]]:
+    """Wait for ``task``, so long at most, whatever asyncio cancels: gives what each such cancellation was told."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    taken = []
+    with anyio.CancelScope(shield=True):
+        while not task.done() and (left := end - loop.time()) > 0:
+            try:
+                await asyncio.wait([task], timeout=left if left < math.inf else None)
+            except asyncio.CancelledError as error:
+                taken.append(error.args)
+    return taken
+
+
+def _ask_again(caller: asyncio.Task[Any], taken: list[tuple[object, ...]], settled: int) -> None:
+    """Let the caller's next await be cancelled, unless no more than ``settled`` requests are left by then.
+
+    An `asyncio.timeout` or a TaskGroup that is left before takes its own request back, and nobody is left to catch what
+    it asked for. So it is asked for when the caller waits: Pythons before 3.13 do not forget what was asked before.
+    """
+
+    def ask() -> None:
+        if not caller.done() and caller.cancelling() > settled:
+            caller.uncancel()  # it is counted once
+            caller.cancel(*taken[-1])
+
+    asyncio.get_running_loop().call_soon(ask)
+
+
+async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
     """Where every cancellation is a scope's, and comes again at the next checkpoint by itself."""
     results: list[T] = []
     errors: list[BaseException] = []

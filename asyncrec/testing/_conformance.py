@@ -19,10 +19,10 @@ A case that the store cannot pass is replaced by one that shows what it does ins
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
-Four things are declared instead: `exclusive_parts`; `losing_an_answer` and `slowed`, which a plugin that has a test
-server of its own fills in; and `by_url`, which gives the URL by which programs reach the storage: the plugin is then
-looked for among what is installed, and records are written and read by that URL. What is not filled in is not tried:
-pytest shows the case as skipped, with the reason.
+Five things are declared instead: `exclusive_parts` and `cancellable_requests`; `losing_an_answer` and `slowed`, which a
+plugin that has a test server of its own fills in; and `by_url`, which gives the URL by which programs reach the
+storage: the plugin is then looked for among what is installed, and records are written and read by that URL. What is
+not filled in is not tried: pytest shows the case as skipped, with the reason.
 
 A case has `case_seconds` (120) on the clock on the wall; then it is cancelled, and fails.
 
@@ -32,6 +32,7 @@ An override without `replaces_case`, or one of a case that does not exist, is a 
 from __future__ import annotations
 
 from asyncrec.testing._kit import replaces_case
+from asyncrec.testing._storage.cancelling import CancellingCases
 from asyncrec.testing._storage.exclusive import ExclusiveCases
 from asyncrec.testing._storage.keys import KeyCases
 from asyncrec.testing._storage.objects import ObjectCases
@@ -43,5 +44,7 @@ from asyncrec.testing._storage.writing import WritingCases
 __all__ = ["StorageConformance", "replaces_case"]
 
 
-class StorageConformance(WritingCases, ExclusiveCases, KeyCases, ReadingCases, ObjectCases, WaitingCases, UrlCases):
+class StorageConformance(
+    WritingCases, ExclusiveCases, KeyCases, ReadingCases, ObjectCases, WaitingCases, CancellingCases, UrlCases
+):
     """The cases that every store passes. Derive from it, and fill in `open_storage` and the ``raw_`` hooks."""

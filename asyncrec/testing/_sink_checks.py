@@ -66,17 +66,18 @@ async def check_sizes(open_sink: OpenSink, *, read: Read) -> None:
 
 
 async def check_buffers_reused(open_sink: OpenSink, *, read: Read) -> None:
-    """A buffer may be overwritten as soon as `send` returns."""
-    key, expected = "check-reuse", bytearray()
-    async with open_sink(key) as sink:
-        for n in range(3):
-            buffer = bytearray(content(sink.chunk_size if n < 2 else sink.chunk_size // 2 + 1, seed=n))
-            expected += buffer
-            view = memoryview(buffer)
-            half = len(buffer) // 2
-            await sink.send([view[:half], view[half:]] if half else [view])
-            view[:] = bytes(len(view))
-    check_equal(await read(key), bytes(expected), f"{key}, whose buffers were overwritten after send returned")
+    """A buffer may be overwritten as soon as `send` returns, of an object that is one short chunk, too."""
+    for key, chunks in (("check-reuse", 3), ("check-reuse-short", 1)):
+        expected = bytearray()
+        async with open_sink(key) as sink:
+            for n in range(1, chunks + 1):
+                buffer = bytearray(content(sink.chunk_size if n < chunks else sink.chunk_size // 2 + 1, seed=n))
+                expected += buffer
+                view = memoryview(buffer)
+                half = len(buffer) // 2
+                await sink.send([view[:half], view[half:]] if half else [view])
+                view[:] = bytes(len(view))
+        check_equal(await read(key), bytes(expected), f"{key}, whose buffers were overwritten after send returned")
 
 
 class _Stop(Exception):

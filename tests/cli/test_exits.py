@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from asyncrec import errors
@@ -52,6 +56,57 @@ def test_a_fault_is_told_with_its_type_and_what_to_do() -> None:
         "ValueError: x",
         "this is a fault of asyncrec: please report it, with --debug",
     ]
+
+
+def code_of(module: str) -> Any:
+    """A function of a module of this name: it calls the one that it is given."""
+    names: dict[str, Any] = {"__name__": module}
+    exec("def call(function): return function()", names)
+    return names["call"]
+
+
+def fail() -> None:
+    raise TypeError("no number")
+
+
+@pytest.mark.parametrize(
+    ("modules", "said"),
+    [
+        (
+            ["asyncrec.cli._app", "asyncrec_toy.storage"],
+            "this is a fault of the plugin asyncrec-toy 1.2: please report it",
+        ),
+        (
+            ["asyncrec.cli._app", "asyncrec_toy", "aiohttp"],
+            "this is a fault of the plugin asyncrec-toy 1.2: please report",
+        ),
+        (
+            ["asyncrec_toy", "asyncrec.storage._part_room"],
+            "this is a fault of asyncrec, or of the plugin asyncrec-toy 1.2",
+        ),
+        (["asyncrec.cli._app", "aiohttp"], "this is a fault of asyncrec: please report it"),
+        (["asyncrec_toys"], "this is a fault of asyncrec: please report it"),
+    ],
+)
+def test_a_fault_that_a_plugin_had_part_in_names_it(
+    monkeypatch: pytest.MonkeyPatch, modules: list[str], said: str
+) -> None:
+    entry = SimpleNamespace(
+        name="toy",
+        module="asyncrec_toy",
+        value="asyncrec_toy",
+        dist=SimpleNamespace(name="asyncrec-toy", version="1.2"),
+    )
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [entry])
+    function: Any = fail
+    for module in reversed(modules):
+        function = partial(code_of(module), function)
+    with pytest.raises(TypeError) as raised:
+        function()
+    code, lines = explained(raised.value)
+    assert code == FAULT
+    assert lines[0] == "TypeError: no number"
+    assert lines[1].startswith(said)
 
 
 def test_a_key_that_is_not_there_is_told_as_it_was_said() -> None:

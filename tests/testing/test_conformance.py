@@ -347,6 +347,21 @@ class JoinsLate(Toy):
     make_sink = with_sink(Sink)
 
 
+@caught_by("test_buffers_reused")
+class JoinsShortObjectsLate(Toy):
+    """What is longer than a chunk it copies; the only chunk of a short object it keeps as it is."""
+
+    class Sink(ToySink):
+        async def send(self, buffers: Sequence[Buffer]) -> None:
+            if self.chunks or sum(map(len, buffers)) == self.chunk_size:
+                await super().send(buffers)
+            else:
+                await super().send([])
+                self.chunks.extend(buffers)
+
+    make_sink = with_sink(Sink)
+
+
 @caught_by("test_sizes")
 class ForgetsTheShortLastChunk(Toy):
     class Sink(ToySink):
@@ -737,6 +752,36 @@ class IsNotSlow(Toy):
     slow = property(lambda self: 0.0, lambda self, value: None)  # type: ignore[assignment]
 
 
+@caught_by("test_what_waits_can_be_cancelled")
+class ShieldsItsRequests(Toy):
+    async def wait(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await super().wait()
+
+
+@caught_by("test_what_waits_can_be_cancelled")
+class ShieldsWhatItSends(Toy):
+    def make_sink(self) -> ToySink:
+        wait = self.wait
+
+        class Sink(ToySink):
+            async def send(self, buffers: Sequence[Buffer]) -> None:
+                with anyio.CancelScope(shield=True):
+                    await wait()
+                await super().send(buffers)
+
+        return Sink()
+
+
+@caught_by("test_what_waits_can_be_cancelled")
+class TakesACancellationForAFault(Toy):
+    async def wait(self) -> None:
+        try:
+            await super().wait()
+        except anyio.get_cancelled_exc_class():
+            raise StorageError("the connection was closed") from None
+
+
 @caught_by("test_flush")
 class FlushesWhatItDoesNotKeep(Toy):
     class Sink(ToySink):
@@ -781,9 +826,33 @@ async def test_a_broken_storage_is_caught_by_the_case_for_its_fault(mutant: type
 
 
 def test_every_case_catches_a_mutant() -> None:
-    by_url = {name for name in CASES if name.startswith(("test_records_", "test_found_", "test_importing_"))}
+    by_url = {
+        name
+        for name in CASES
+        if name.startswith(("test_records_", "test_found_", "test_importing_", "test_what_follows_"))
+    }
     # Those are test_kit_by_url.py's.
     assert set(MUTANTS.values()) == set(CASES) - by_url
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_of_asyncio_that_is_retried_is_caught() -> None:
+    class Retries(Toy):
+        async def wait(self) -> None:
+            while True:
+                try:
+                    return await super().wait()
+                except anyio.get_cancelled_exc_class():
+                    await anyio.lowlevel.checkpoint()  # as waiting before the next attempt: a scope cancels that, too
+
+    suite = type("Suite", (TestToy,), {"toy": Retries, "__test__": False})()
+    with pytest.raises(AssertionError, match=r"head was cancelled by asyncio's task.cancel\(\), .* was swallowed"):
+        await suite.test_what_waits_can_be_cancelled()
+
+
+async def test_what_says_that_it_cannot_give_up_a_request_may_wait_for_it() -> None:
+    attributes = {"toy": ShieldsItsRequests, "__test__": False, "cancellable_requests": False}
+    await type("Suite", (TestToy,), attributes)().test_what_waits_can_be_cancelled()
 
 
 async def test_a_case_that_does_not_end_is_cancelled_and_named() -> None:

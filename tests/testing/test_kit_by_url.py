@@ -17,14 +17,15 @@ import pytest
 from asyncrec.errors import AmbiguousSchemeError, UnknownSchemeError
 from asyncrec.plugins import hookimpl
 from asyncrec.plugins._manager import DISABLE, Plugins
-from asyncrec.storage import MemoryStorage, Storage, StorageFactory
+from asyncrec.storage import MemoryStorage, PrefixedStorage, Storage, StorageFactory
 from asyncrec.storage import _registry as registry
 from asyncrec.storage._backends import Backends
 from asyncrec.testing import StorageConformance
 
 pytestmark = pytest.mark.anyio
 
-CASES = ("test_found_by_its_scheme", "test_records_read_by_url", "test_records_written_by_url")
+PREFIX = "test_what_follows_the_root_is_a_prefix"
+CASES = ("test_found_by_its_scheme", "test_records_read_by_url", "test_records_written_by_url", PREFIX)
 
 
 class Kit(StorageConformance):
@@ -65,10 +66,12 @@ class Installed:
         monkeypatch.setattr(registry, "registered", {})
         monkeypatch.delenv(DISABLE, raising=False)
 
-    def add(self, name: str, *, leads_to: str = "kit") -> StorageFactory:
+    def add(self, name: str, *, leads_to: str = "kit", forgets_the_prefix: bool = False) -> StorageFactory:
         @asynccontextmanager
         async def open_toy(url: str, *, chunk_size: int) -> AsyncIterator[Storage]:
-            yield MemoryStorage(leads_to, chunk_size=chunk_size)
+            storage = MemoryStorage(leads_to, chunk_size=chunk_size)
+            prefix = url.partition("://")[2].partition("/")[2]
+            yield PrefixedStorage(storage, prefix) if prefix and not forgets_the_prefix else storage
 
         factory = StorageFactory(name, ("toy",), open_toy)
         self.add_hook(name, lambda: [factory])
@@ -161,3 +164,11 @@ async def test_a_url_that_leads_elsewhere_is_caught(installed: Installed) -> Non
         await Kit().test_records_read_by_url()
     with pytest.raises(AssertionError, match="does not lead to this storage"):
         await Kit().test_records_written_by_url()
+
+
+async def test_a_plugin_that_forgets_the_prefix_of_a_url_is_caught(installed: Installed) -> None:
+    """So that two folders of a store would be one."""
+    installed.add("toy_plugin", forgets_the_prefix=True)
+    await Kit().test_records_written_by_url()
+    with pytest.raises(AssertionError, match="toy://kit/by-url/one was opened, and its key k is not by-url/one/k"):
+        await getattr(Kit(), PREFIX)()

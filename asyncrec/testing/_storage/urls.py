@@ -85,6 +85,24 @@ class UrlCases(SchemeCases):
                 assert await keys_of(opened, "by-url/") == [_WRITTEN]
             assert not await self.raw_unfinished(storage)
 
+    async def test_what_follows_the_root_is_a_prefix(self) -> None:
+        """`asyncrec.open_storage` with a folder behind the URL gives the keys below it, and only these."""
+        async with self.open_storage() as storage:
+            url, options = self._url_of(storage)
+            folders = ["by-url/one", "by-url/two"]
+            for folder in folders:
+                async with open_storage(join(url, folder), **options) as opened:
+                    info = await opened.put("k", folder.encode())
+                    assert info.key == "k", f"{redact(join(url, folder))} was opened, and its key k is {info.key!r}"
+                assert await self.raw_get(storage, f"{folder}/k") == folder.encode(), (
+                    f"{redact(join(url, folder))} was opened, and its key k is not {folder}/k: is the prefix left out? "
+                    "asyncrec.storage.PrefixedStorage puts it before each key"
+                )
+            for folder in folders:
+                async with open_storage(join(url, folder), **options) as opened:
+                    assert await opened.get("k") == folder.encode()
+                    assert await keys_of(opened) == ["k"], f"{redact(join(url, folder))} lists what is not below it"
+
 
 def _encoded() -> bytes:
     return b"".join(encode_frames(_RECORDS))

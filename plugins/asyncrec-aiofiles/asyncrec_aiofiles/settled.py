@@ -7,11 +7,11 @@ is being written.
 
 from __future__ import annotations
 
-import asyncio
+import math
 from collections.abc import Awaitable
 from typing import TypeVar
 
-import anyio
+from asyncrec.storage import sheltered
 
 __all__ = ["settled"]
 
@@ -21,19 +21,6 @@ T = TypeVar("T")
 async def settled(call: Awaitable[T]) -> T:
     """Give the result of ``call``, which is never cancelled. Its caller's cancellation comes at the next checkpoint.
 
-    No other `settled` is one: a caller has a checkpoint before each, or it cannot be cancelled at all.
+    Where the call fails, it comes at once. What a caller wants cancelled before it begins has a checkpoint before it.
     """
-    task = asyncio.ensure_future(call)
-    interrupted = False
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError:  # asyncio's own task.cancel(), which knows no shield
-                interrupted = True
-    caller = asyncio.current_task()
-    if interrupted and caller is not None:
-        # Taken back and asked for again, so that asyncio.timeout and TaskGroup still count one cancellation.
-        caller.uncancel()
-        caller.cancel()
-    return task.result()
+    return await sheltered(call, limit=math.inf)

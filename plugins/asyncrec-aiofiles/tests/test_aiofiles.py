@@ -41,6 +41,8 @@ def late(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
 
 
 class TestFileStorage(StorageConformance):
+    cancellable_requests = False  # aiofiles works in threads, which are awaited to their end
+
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path / "data"

@@ -1,0 +1,228 @@
+"""What is sheltered from asyncio's own cancellations takes none of them away, and leaves none behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+import anyio
+import pytest
+
+from asyncrec.storage import sheltered
+from asyncrec.testing import virtual_backend
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, object]]]:
+    return virtual_backend(request.param)
+
+
+async def operation(error: Exception | None = None) -> str:
+    await asyncio.sleep(3)
+    if error:
+        raise error
+    return "done"
+
+
+async def fail_after(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    raise OSError("no route")
+
+
+async def nothing_is_left_behind() -> None:
+    """The next await goes through, and nobody counts a cancellation."""
+    for _ in range(3):
+        await asyncio.sleep(1)
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+
+
+async def test_a_timeout_that_ends_with_it_gives_its_result_and_no_cancellation_comes_later() -> None:
+    async with asyncio.timeout(1):
+        result = await sheltered(operation(), limit=5)
+    assert result == "done"
+    await nothing_is_left_behind()
+
+
+async def test_a_timeout_that_goes_on_behind_it_is_raised_at_the_next_await() -> None:
+    result = ""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            result = await sheltered(operation(), limit=5)
+            await asyncio.sleep(1)
+            result = "went on"
+    assert result == "done"
+    await nothing_is_left_behind()
+
+
+async def test_a_timeout_is_raised_for_what_fails_meanwhile() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await sheltered(operation(OSError("no route")), limit=5)
+    await nothing_is_left_behind()
+
+
+async def test_a_timeout_is_raised_for_what_does_not_end_within_its_limit() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await sheltered(operation(), limit=0.5)
+    await nothing_is_left_behind()
+
+
+async def test_of_two_timeouts_that_pass_meanwhile_the_outer_one_is_raised_at_the_next_await() -> None:
+    steps = []
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            async with asyncio.timeout(1):
+                steps.append(await sheltered(operation(), limit=5))
+            await asyncio.sleep(1)
+            steps.append("went on")
+    assert steps == ["done"]
+    await nothing_is_left_behind()
+
+
+async def test_of_two_timeouts_that_pass_at_once_the_outer_one_is_raised_at_the_next_await() -> None:
+    steps = []
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1), asyncio.timeout(1):
+            async with asyncio.timeout(1):
+                steps.append(await sheltered(operation(), limit=5))
+            await asyncio.sleep(1)
+            steps.append("went on")
+    assert steps == ["done"]
+    await nothing_is_left_behind()
+
+
+async def test_a_group_whose_body_ends_with_it_raises_what_its_task_raised_and_nothing_more() -> None:
+    result = ""
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail_after(1))
+            result = await sheltered(operation(), limit=5)
+    assert raised.group_contains(OSError, match="no route")
+    assert result == "done"
+    await nothing_is_left_behind()
+
+
+async def test_a_group_whose_body_goes_on_behind_it_is_cancelled_there() -> None:
+    result = ""
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail_after(1))
+            result = await sheltered(operation(), limit=5)
+            await asyncio.sleep(1)
+            result = "went on"
+    assert raised.group_contains(OSError, match="no route")
+    assert result == "done"
+    await nothing_is_left_behind()
+
+
+async def cancelled_at(seconds: list[float], body: Callable[[], Awaitable[object]]) -> asyncio.Task[object]:
+    """Run ``body`` in a task that is cancelled so many times, and give the task when it has ended."""
+
+    async def run() -> object:
+        return await body()
+
+    task = asyncio.create_task(run())
+    for each in seconds:
+        await asyncio.sleep(each)
+        task.cancel("enough")
+    await asyncio.wait([task])
+    return task
+
+
+@pytest.mark.parametrize("seconds", [[1.0], [1.0, 1.0], [0.5, 0.5, 0.5]])
+async def test_a_task_is_cancelled_at_the_next_await_once(seconds: list[float]) -> None:
+    steps = []
+
+    async def body() -> None:
+        steps.append(await sheltered(operation(), limit=5))
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError as error:
+            steps.append(str(error))
+            await asyncio.sleep(1)
+            steps.append("cleaned up")
+            raise
+
+    assert (await cancelled_at(seconds, body)).cancelled()
+    assert steps == ["done", "enough", "cleaned up"]
+
+
+async def test_a_task_that_ends_with_it_gives_its_result() -> None:
+    task = await cancelled_at([1.0], lambda: sheltered(operation(), limit=5))
+    assert not task.cancelled()
+    assert task.result() == "done"
+
+
+@pytest.mark.parametrize("seconds", [[1.0], [1.0, 1.0]])
+async def test_a_task_past_the_limit_is_cancelled_when_the_operation_has_ended(seconds: list[float]) -> None:
+    steps = []
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            await asyncio.sleep(1)
+            steps.append("cleaned up")
+
+    assert (await cancelled_at(seconds, lambda: sheltered(stubborn(), limit=2))).cancelled()
+    assert steps == ["cleaned up"]
+
+
+async def test_a_task_that_was_cancelled_before_it_began_is_cancelled_at_the_next_await() -> None:
+    steps = []
+
+    async def body() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        steps.append(await sheltered(operation(), limit=5))
+        await asyncio.sleep(1)
+        steps.append("went on")
+
+    assert (await cancelled_at([], body)).cancelled()
+    assert steps == ["done"]
+
+
+async def test_within_the_clean_up_of_a_cancelled_task_only_what_comes_anew_counts() -> None:
+    steps = []
+
+    async def body() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            steps.append(await sheltered(operation(), limit=5))
+            await asyncio.sleep(1)
+            steps.append("closed")
+            async with asyncio.timeout(1):
+                steps.append(await sheltered(operation(), limit=5))
+            await asyncio.sleep(1)
+            steps.append("ended")
+
+    assert (await cancelled_at([1.0], body)).cancelled()
+    assert steps == ["done", "closed", "done", "ended"]
+
+
+async def test_a_scope_that_passes_too_leaves_the_task_to_its_own_cancellation() -> None:
+    steps = []
+
+    async def body() -> None:
+        with anyio.move_on_after(1):
+            steps.append(await sheltered(operation(), limit=5))
+        await asyncio.sleep(1)
+        steps.append("went on")
+
+    assert (await cancelled_at([2.0], body)).cancelled()
+    assert steps == ["done"]
+
+
+async def test_a_scope_that_ends_with_it_caught_nothing() -> None:
+    with anyio.move_on_after(1) as scope:
+        result = await sheltered(operation(), limit=5)
+    assert result == "done"
+    assert not scope.cancelled_caught
+    await nothing_is_left_behind()

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from urllib.parse import unquote
@@ -847,6 +847,25 @@ async def test_a_cancellation_of_asyncio_that_is_retried_is_caught() -> None:
 
     suite = type("Suite", (TestToy,), {"toy": Retries, "__test__": False})()
     with pytest.raises(AssertionError, match=r"head was cancelled by asyncio's task.cancel\(\), .* was swallowed"):
+        await suite.test_what_waits_can_be_cancelled()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_of_asyncio_that_a_later_part_swallows_is_caught() -> None:
+    class SwallowsInAPart(Toy):
+        def make_sink(self) -> ToySink:
+            wait = self.wait
+
+            class Sink(ToySink):
+                async def send(self, buffers: Sequence[Buffer]) -> None:
+                    with suppress(anyio.get_cancelled_exc_class()) if self.chunks else nullcontext():
+                        await wait()
+                    await super().send(buffers)
+
+            return Sink()
+
+    suite = type("Suite", (TestToy,), {"toy": SwallowsInAPart, "__test__": False})()
+    with pytest.raises(AssertionError, match=r"send was cancelled by asyncio's task.cancel\(\), .* was swallowed"):
         await suite.test_what_waits_can_be_cancelled()
 
 

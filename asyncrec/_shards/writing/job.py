@@ -184,7 +184,12 @@ class Job:
                         "%s/%s: cleaning up failed: %s", self.store.root, self.header.name, error, extra=self._fields
                     )
             if scope.cancelled_caught:
-                _log.warning("%s/%s: cleaning up was given up", self.store.root, self.header.name, extra=self._fields)
+                _log.warning(
+                    "%s/%s: cleaning up took too long and was given up: `recover` takes away what is left of the job",
+                    self.store.root,
+                    self.header.name,
+                    extra=self._fields,
+                )
 
     @property
     def _fields(self) -> dict[str, str]:

@@ -51,7 +51,8 @@ class CancellingCases(StorageHooks):
             async def send(part: _Part) -> None:
                 with suppress(_Stop):
                     async with storage.open_sink("c/sent") as sink:
-                        await part.run(lambda: sink.send(pieces(chunk)))
+                        await sink.send(pieces(chunk))  # which may begin the upload: the next is nothing but a part
+                        await part.run(lambda: sink.send(pieces(content(sink.chunk_size, seed=2))))
                         raise _Stop
 
             operations: Mapping[str, Operation] = {

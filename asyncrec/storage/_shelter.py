@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from asyncrec._concurrency.deadline import shielded
 from asyncrec.storage._other_loop import on_asyncio
 
 __all__ = ["sheltered"]
@@ -18,6 +19,8 @@ T = TypeVar("T")
 
 async def sheltered(operation: Coroutine[Any, Any, T], *, limit: float) -> T:
     """Give the result of ``operation``. Cancelled meanwhile, it may go on for ``limit`` seconds more.
+
+    Less at the exit of a writer that has to end (`shielded`).
 
     When it then succeeds its result is returned, and the cancellation comes at the caller's next await. When it fails,
     or has to be cancelled, the cancellation is raised now. The same on asyncio and on trio; ``operation`` is a task of
@@ -36,7 +39,7 @@ async def _on_asyncio(operation: Coroutine[Any, Any, T], limit: float) -> T:
     except asyncio.CancelledError:
         by_scope = anyio.current_effective_deadline() == -math.inf
         try:
-            with anyio.move_on_after(limit, shield=True):
+            with shielded(limit):
                 await asyncio.wait([task])
         finally:
             task.cancel()
@@ -76,7 +79,7 @@ async def _in_scopes(operation: Coroutine[Any, Any, T], limit: float) -> T:
             try:
                 await ended.wait()
             except anyio.get_cancelled_exc_class():
-                with anyio.move_on_after(limit, shield=True):
+                with shielded(limit):
                     await ended.wait()
                 shelter.cancel()
                 with anyio.CancelScope(shield=True):

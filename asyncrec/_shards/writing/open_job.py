@@ -13,10 +13,10 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.deadline import CLEAN_UP_SECONDS
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.journal.journal import Journal, dead_jobs

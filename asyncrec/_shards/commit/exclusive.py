@@ -43,10 +43,10 @@ async def create(
     """
     failure: Exception | None = None
 
-    def limited() -> AbstractContextManager[anyio.CancelScope]:
+    def limited(seconds: float = _SECONDS) -> AbstractContextManager[anyio.CancelScope]:
         if deadline is not None:
-            return deadline.within(_SECONDS, shield=shield)
-        return anyio.move_on_after(_SECONDS, shield=shield)
+            return deadline.within(seconds, shield=shield)
+        return anyio.move_on_after(seconds, shield=shield)
 
     with limited():
         try:
@@ -56,8 +56,8 @@ async def create(
             failure = error
     # An answer that was lost looks like a failure, and the retry of it like somebody else's object. Of a commit it is
     # worth to be as patient again.
-    brief = not shield and isinstance(failure, TransientStorageError)
-    with limited(), patience(BRIEF if brief else DEFAULT):
+    brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
+    with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:
             if await storage.get(key) == content:
                 return

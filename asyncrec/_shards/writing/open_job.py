@@ -307,7 +307,7 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
         return TransientStorageError(f"{path}: no writer was opened: the store has not answered in time")
     if not isinstance(failure, StorageError) or isinstance(failure, ObjectExistsError):
         return error
-    failure.add_note(f"{path}: no writer was opened, and nothing was written")
+    failure.add_note(f"{path}: no writer was opened, and no record is written")
     return failure
 
 

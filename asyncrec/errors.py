@@ -105,6 +105,9 @@ class RecordIndexError(ArgumentError, IndexError):
 class RecordKeyError(ArgumentError, KeyError):
     """There is no record with this key."""
 
+    def __str__(self) -> str:
+        return Exception.__str__(self)  # a KeyError's own is the repr: the message in quotation marks
+
 
 class UsageError(ArgumentError):
     """A command cannot do what its options ask for: they contradict each other, or a plugin is not installed."""

@@ -162,3 +162,7 @@ def test_exceptions_and_refusals_are_found_where_they_stand() -> None:
     )
     assert defined(tree) == {"NewError", "Deeper"}
     assert raised(tree) == 2
+
+
+def test_a_key_that_is_not_there_is_said_without_quotation_marks() -> None:
+    assert str(asyncrec.errors.RecordKeyError("pages: no record has the key 'x'")) == "pages: no record has the key 'x'"

@@ -49,6 +49,11 @@ class Damage:
     records_before: int
     member_offset: int | None = None
 
+    @property
+    def is_at_the_beginning(self) -> bool:
+        """Whether there is no length where the first record should begin: it may be no TFRecord file at all."""
+        return self.offset == 0 and self.reason == "length" and self.records_before == 0 and not self.member_offset
+
     def to_json(self) -> dict[str, int | str | None]:
         """The attributes by name, as JSON has them."""
         return asdict(self)

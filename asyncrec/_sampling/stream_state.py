@@ -1,9 +1,9 @@
 """Every stream's state is put into an envelope here: version, kind, and what it was taken of. All of it is JSON.
 
 There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, and from version 2
-on also which version of them it stands in (`asyncrec._sampling.interleave.shard_version`). A stream over numbered
+on also which version of them it stands in (`asyncrec._sampling.shard_version`). A stream over numbered
 records (`ordered_state`, `check_ordered`) says what its order depends on, the id of the snapshot among it, and stands
-at a number of that order.
+at a number of that order; of shards that no manifest lists it says the versions, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,15 @@ VERSION = 2
 _READ = (1, 2)
 # Of a stream over numbered records.
 _ORDERED = 1
+# What there is to do where the snapshot is another one.
+_OTHER_SNAPSHOT = (
+    "; if that is an earlier snapshot of this data set, and not another data set, read_manifest(path, at=<that id>) "
+    "opens it"
+)
+_OTHER_FILES = (
+    "; no manifest lists these files, which are told apart by their names, sizes and numbers of records: bring those "
+    "of then back, or begin anew without the state"
+)
 # Parameters whose argument has another name than they have in a state, which stays what it was.
 _ARGUMENTS = {"shard": "worker"}
 
@@ -72,13 +81,19 @@ def checked(
     return state
 
 
-def ordered_state(kind: str, identity: Mapping[str, Any], **place: int) -> dict[str, Any]:
-    """The state of a stream over numbered records: what its order depends on, and the numbers where it stands."""
-    return {"version": _ORDERED, "kind": kind, **identity, **place}
+def ordered_state(
+    kind: str, identity: Mapping[str, Any], versions: Sequence[Sequence[Any]], **place: int
+) -> dict[str, Any]:
+    """The state of a stream over numbered records: what its order depends on, and the numbers where it stands.
+
+    ``versions`` are those of the shards that no manifest lists; there may be none.
+    """
+    state = {"version": _ORDERED, "kind": kind, **identity, **place}
+    return {**state, "versions": [list(version) for version in versions]} if versions else state
 
 
-def check_ordered(state: Mapping[str, Any], kind: str, identity: Mapping[str, Any]) -> None:
-    """Refuse the state of another order.
+def check_ordered(state: Mapping[str, Any], kind: str, identity: Mapping[str, Any], *, listed: bool) -> None:
+    """Refuse the state of another order. ``listed``: a manifest says what the data set is.
 
     Raises:
         ValueError: it is of another version, another kind of stream, or another order; says which.
@@ -92,7 +107,7 @@ def check_ordered(state: Mapping[str, Any], kind: str, identity: Mapping[str, An
         )
     for name, value in identity.items():
         if state.get(name) != value:
-            remedy = "; open the data set by read_manifest(path, at=<that id>)" if name == "snapshot" else ""
+            remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
             raise ArgumentValueError(
                 f"the state was made with {name}={state.get(name)!r}, and this stream has {value!r}: it would go on in "
                 f"another order{remedy}"

@@ -62,9 +62,13 @@ class Held(Generic[A]):
             while self._jobs:
                 await self._jobs.popleft().run()
 
-    async def inside(self, work: Callable[[], Awaitable[T]]) -> T:
+    def check_open(self) -> None:
+        """Raise ClosedResourceError where the context was left. From any thread."""
         if self.ended or self.leaving is not None:
             raise anyio.ClosedResourceError(f"{self._what}: closed; use it inside its `with`")
+
+    async def inside(self, work: Callable[[], Awaitable[T]]) -> T:
+        self.check_open()
         job = _Job(work)
         self._jobs.append(job)
         self._wake.set()

@@ -117,12 +117,14 @@ class Owner(Generic[A]):
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
-        """Raise where nothing of it may be used: as `call` would.
+        """Raise where nothing of it may be used: as `call_inside` would.
 
         Raises:
             RuntimeError: this is another process than the one that opened it, or the loop's own thread.
+            ClosedResourceError: the context was left.
         """
         self._portal.check(self.what)
+        self._held.check_open()
 
     def call(self, func: Callable[[*Ts], Awaitable[T]], *args: *Ts) -> T:
         """Await ``func(*args)`` in a task of its own. Interrupted, it is cancelled, and the context stays open."""
@@ -200,6 +202,15 @@ class Opened(AbstractContextManager[H, bool]):
         raise ArgumentTypeError(
             f"{self._what} is opened by a with statement: with {self._what}(...) as it: it[{index!r}]"
         )
+
+    def __aenter__(self) -> NoReturn:
+        raise ArgumentTypeError(
+            f"{self._what}: what is of asyncrec.blocking is opened by a with statement, without async; what "
+            "`async with` opens is of asyncrec itself"
+        )
+
+    def __aexit__(self, *error: object) -> NoReturn:
+        raise AssertionError("it cannot be entered so")
 
     def abandon(self) -> None:
         """Close it as an exception would, without waiting or a warning: for one that warns of it in its own words."""

@@ -99,6 +99,7 @@ class Dataset(Handle[dataset.Dataset]):
 
     def locate(self, index: SupportsIndex) -> RecordLocation:
         """See `asyncrec.Dataset.locate`."""
+        self._owner.check()
         return self._owner.call(self._value.locate, index)
 
     @with_parameters_of(dataset.Dataset.shuffled)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._sampling.damage import ShardDamage
@@ -107,6 +107,13 @@ class AsyncStream(Protocol[T_co]):
     def load_state_dict(self, state: dict[str, Any]) -> Awaitable[None] | None: ...
 
 
+@runtime_checkable
+class OpensShards(Protocol):
+    """What `asyncrec.interleave` gives: a state of before a list knows no version of what was opened for that list."""
+
+    def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
 class Stream(Handle[Any], Iterator[T]):
     """A stream of records or of batches, iterated with ``for``, by one thread at a time.
 
@@ -150,7 +157,10 @@ class Stream(Handle[Any], Iterator[T]):
     def state_dict(self) -> dict[str, Any]:
         """Return the position after the last record or batch given out, as JSON. See the stream's own."""
         if 0 < self._given < len(self._current) and self._before is not None:
-            return {**self._before, "list_position": self._given, "list_shard": self._worker}
+            before, stream = self._before, self._value
+            if isinstance(stream, OpensShards):
+                before = self._owner.call_sync(stream.with_versions, before)
+            return {**before, "list_position": self._given, "list_shard": self._worker}
         if self._before is not None and self._given == 0 and self._current:
             return self._before
         state: dict[str, Any] = self._owner.call_sync(self._value.state_dict)

@@ -47,7 +47,8 @@ def command(
     """Other formats to records, and records to other formats: JSON lines, CSV as a target, and what plugins bring.
 
     What is bad in a source is skipped and reported, and the exit code is then 1. Run again after an interruption, it
-    passes over the source files that are done. Parquet and WARC need asyncrec-formats.
+    passes over the source files that are done; one that has changed since is an error, and nothing is written. Parquet
+    and WARC need asyncrec-formats.
 
     \b
     Example:
@@ -82,8 +83,10 @@ def command(
             say(f"{bad.path}: {bad.where}: skipped: {bad.reason}")
         if report.bad_count > _MOST_SHOWN:
             say(f"... and {report.bad_count - _MOST_SHOWN:,} more skipped (--json has a thousand)")
+        for file, count in report.bad_before.items():
+            say(f"{file}: {count:,} skipped as bad when it was converted before; they are not in the data set")
         before = f", {len(report.done_before):,} were done before" if report.done_before else ""
         passed = f", {report.passed:,} of other types passed over" if report.passed else ""
         records, files = plural(report.records, "record"), plural(len(report.files), "file")
         say(f"{report.target}: {records} of {files}{before}{passed}")
-    return DAMAGE if report.bad_count else FINE
+    return DAMAGE if report.bad_count or report.bad_before else FINE

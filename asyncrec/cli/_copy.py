@@ -51,4 +51,9 @@ def command(
     else:
         kept = f"; {len(report.kept):,} were there already" if report.kept else ""
         say(f"{len(report.copied):,} objects copied, {human_bytes(report.bytes)}{kept}; to {report.target}")
+        if report.kept_by_size:
+            say(
+                f"of {len(report.kept_by_size):,} that were there the size is right, and what they hold was not "
+                f"compared: 'asyncrec verify {report.target}' does; delete what it calls damaged, and copy again"
+            )
     return 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from asyncrec.cli._completion import complete_feature
+from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import (
     Debug,
     Jobs,
@@ -21,6 +22,8 @@ from asyncrec.cli._options import (
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import parse_compression, parse_size, stores
+
+_MOST_SHOWN = 20
 
 
 def command(
@@ -41,6 +44,10 @@ def command(
             metavar="FEATURE", help="Records with equal values stand side by side.", autocompletion=complete_feature
         ),
     ] = None,
+    on_corrupt: Annotated[
+        Literal["raise", "skip"],
+        typer.Option(help="skip leaves out what is damaged, and says what that was; the exit code is then 1."),
+    ] = "raise",
     temporary_folder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="For sorting; it needs room for all records.")
     ] = None,
@@ -53,7 +60,7 @@ def command(
     """Write the same records as a new data set: other shards, another compression, another order.
 
     All or nothing, in bounded memory. Keys, schema and metadata go with the records. Without a number or a size, shards
-    have 256 MiB.
+    have 256 MiB. Of a damaged data set '--on-corrupt skip' writes all that is whole.
 
     \b
     Example:
@@ -75,6 +82,7 @@ def command(
                 shuffle=shuffle,
                 seed=seed,
                 group_by=group_by,
+                on_corrupt=on_corrupt,
                 temporary_folder=temporary_folder,
                 jobs=jobs,
                 progress=bar,
@@ -84,6 +92,12 @@ def command(
     if json:
         print_json(report.to_json())
     else:
+        for loss in report.losses[:_MOST_SHOWN]:
+            lost = "" if loss.records is None else f"{plural(loss.records, 'record')} lost, "
+            keys = f"; {plural(loss.without_key, 'record')} kept without a key" if loss.without_key else ""
+            say(f"{loss.path}: damaged: {lost}{human_bytes(loss.bytes)}{keys}")
+        if len(report.losses) > _MOST_SHOWN:
+            say(f"... and {len(report.losses) - _MOST_SHOWN:,} more (--json has all)")
         records, shards = plural(report.records, "record"), plural(len(report.shards), "shard")
         say(f"{report.target}: {records} in {shards}, {human_bytes(report.bytes)}")
-    return 0
+    return DAMAGE if report.losses else FINE

@@ -45,7 +45,7 @@ def show(report: SplitsReport, json: bool) -> None:
     say()
     say(f"features: {', '.join(f'{name} ({report.types[name]})' for name in report.features)}")
     if report.labels:
-        labels = ", ".join(f"{number} {name}" for number, name in enumerate(report.labels[:20]))
+        labels = ", ".join(f"{number} {name or repr(name)}" for number, name in enumerate(report.labels[:20]))
         say(f"labels: {labels}{', ...' if len(report.labels) > 20 else ''}")
     for note in report.notes:
         say(note)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, SupportsIndex
 
+from asyncrec._sampling.file_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.integrations._snapshot import SnapshotRecords
 
@@ -26,7 +27,8 @@ class RecordDataSource:
 
     Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. It
     is printed by the name and the id of its snapshot, so that a state goes on wherever the same snapshot is, and is
-    refused by grain's ``DataLoader`` over another.
+    refused by grain's ``DataLoader`` over another. Files without a manifest are told by their versions, too: there, a
+    state is refused over a copy, unless the store keeps checksums.
 
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
@@ -62,7 +64,9 @@ class RecordDataSource:
     def __repr__(self) -> str:
         manifest = self._records.manifest
         name = manifest.path.rstrip("/").rpartition("/")[2]
-        return f"RecordDataSource({name!r}, snapshot={manifest.id!r}, records={len(self)})"
+        files = FileVersions(manifest.shards, str).fingerprint
+        shown = f", files={files!r}" if files else ""
+        return f"RecordDataSource({name!r}, snapshot={manifest.id!r}{shown}, records={len(self)})"
 
     def close(self) -> None:
         """Close what this process opened; to read opens it again. It is closed when it is dropped, too."""

@@ -120,7 +120,7 @@ class ShuffledDataset(StreamDataset):
     """The records of a data set in shuffled order (see `asyncrec.Dataset.shuffled`), in lists of ``batch_size``.
 
     For ``DataLoader(dataset, batch_size=None)``: the batches are made here, because whole batches are divided among the
-    workers. All workers of all ranks get equally many.
+    workers. All workers of all ranks get equally many. (A loader with a number there would make one batch of so many.)
 
     Args:
         path: the data set's folder and name. With a `Manifest`, all epochs and ranks read the same snapshot, whatever

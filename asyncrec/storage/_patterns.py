@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from asyncrec.storage._base import ObjectInfo, Storage
 
-__all__ = ["is_pattern", "matching"]
+__all__ = ["beginning_of", "is_pattern", "matching"]
 
 _SPECIAL = re.compile(r"[*?\[]")
 
@@ -18,6 +18,11 @@ def is_pattern(name: str) -> bool:
     return _SPECIAL.search(name) is not None
 
 
+def beginning_of(pattern: str) -> str:
+    """What each name begins with that matches."""
+    return _SPECIAL.split(pattern, maxsplit=1)[0]
+
+
 async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
     """List the objects whose keys match; what stands before the last slash of ``pattern`` is taken as it stands.
 
@@ -25,7 +30,7 @@ async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
     """
     folder, slash, name = pattern.rpartition("/")
     prefix = folder + slash
-    async for info in storage.list_objects(prefix + _SPECIAL.split(name, maxsplit=1)[0]):
+    async for info in storage.list_objects(prefix + beginning_of(name)):
         below = info.key[len(prefix) :]
         if "/" not in below and fnmatchcase(below, name):
             yield info

@@ -8,9 +8,9 @@ reads that with `open_shard`: so does the plugin asyncrec-report.
 A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, ``cat`` is that and
 `get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. What several of them use is
 beside them: `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_checksums`,
-`_conditions`, `_keyed_records` (records with their keys, written as something new), `_identity` (which records are the
-same), `_orphans`, `_splits` (train, eval and test), `_sorting`, `_races`, `_json_values`, `_formats`, `_progress`,
-`_class_counts`, `_watch_report`.
+`_conditions`, `_keyed_records` (records with their keys, written as something new), `_shard_keys`, `_converted_before`,
+`_identity` (which records are the same), `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train,
+eval and test), `_sorting`, `_races`, `_json_values`, `_formats`, `_progress`, `_class_counts`, `_watch_report`.
 
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from asyncrec.tools._compact import CompactReport as CompactReport
     from asyncrec.tools._compact import compact as compact
     from asyncrec.tools._conditions import Where as Where
-    from asyncrec.tools._convert import ConvertReport as ConvertReport
     from asyncrec.tools._convert import convert as convert
+    from asyncrec.tools._converted_before import ConvertReport as ConvertReport
     from asyncrec.tools._copy import CopyReport as CopyReport
     from asyncrec.tools._copy import copy as copy
     from asyncrec.tools._count import CountReport as CountReport
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._repair import repair as repair
     from asyncrec.tools._reshard import ReshardReport as ReshardReport
     from asyncrec.tools._reshard import reshard as reshard
+    from asyncrec.tools._salvaged import ShardLoss as ShardLoss
     from asyncrec.tools._sample import SampleStream as SampleStream
     from asyncrec.tools._sample import open_sample as open_sample
     from asyncrec.tools._sample import sample as sample
@@ -92,7 +93,8 @@ _resolve, __dir__, __all__ = lazy(
     {
         "asyncrec.tools._cat": ("get_record",),
         "asyncrec.tools._compact": ("CompactReport", "compact"),
-        "asyncrec.tools._convert": ("ConvertReport", "convert"),
+        "asyncrec.tools._convert": ("convert",),
+        "asyncrec.tools._converted_before": ("ConvertReport",),
         "asyncrec.tools._copy": ("CopyReport", "copy"),
         "asyncrec.tools._count": ("CountReport", "count"),
         "asyncrec.tools._doctor": ("doctor",),
@@ -125,6 +127,7 @@ _resolve, __dir__, __all__ = lazy(
             "ls",
         ),
         "asyncrec.tools._merge": ("merge",),
+        "asyncrec.tools._salvaged": ("ShardLoss",),
         "asyncrec.tools._sample": (
             "SampleStream",
             "open_sample",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec.errors import DatasetError, RecordIndexError
+from asyncrec.errors import DatasetError, RecordIndexError, RecordKeyError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
@@ -47,7 +47,12 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
         found = selection.datasets[0]
         dataset = Dataset(found.folder, found.name, found.manifest, None)
         if key is not None:
-            record = await dataset.find(key)
+            try:
+                record = await dataset.find(key)
+            except RecordKeyError as error:
+                if any(name.startswith("source ") for name in found.manifest.metadata):
+                    error.add_note("records that 'asyncrec convert' made have keys '<file>#<number>', as rows.jsonl#0")
+                raise
         assert record is not None, "one of the two is given"
         data = await dataset.get(record)
         number = record if record >= 0 else len(dataset) + record

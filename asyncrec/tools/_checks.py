@@ -135,6 +135,8 @@ def _lost(damage: Damage) -> Problem:
     message = f"{_REASONS[damage.reason]}: {damage.length:,} bytes{counted}"
     if damage.member_offset is not None:
         message += f", in the GZIP member at byte {damage.member_offset:,}"
+    if damage.is_at_the_beginning:
+        message += "; is it a TFRecord file, and is its compression right?"
     return Problem(kind="damaged", message=message, offset=damage.offset, record=damage.records_before)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._records.reading.reader import open_reader
+from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DecodeError, FormatError, ObjectNotFoundError
@@ -48,7 +48,7 @@ class ClassCounts:
         new = await in_thread(self._new, manifest)
         for entry in new[:_SHARDS]:
             try:
-                async with open_reader(entry.path, storage=folder) as reader:
+                async with open_reader_in(folder, entry.path) as reader:
                     left = _RECORDS
                     while left > 0 and (batch := await reader.next_batch()):
                         await in_thread(self._add, batch.records[:left])

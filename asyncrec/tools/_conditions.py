@@ -177,6 +177,10 @@ def features_of(schema: Mapping[str, Any] | None) -> dict[str, int] | None:
 
 def unknown_feature(name: str, features: Collection[str], path: str) -> ArgumentValueError:
     """The error for a name that is none of these."""
+    if not features:
+        return ArgumentValueError(
+            f"{path}: there is no feature {name!r}, nor any other: the records are no Examples, or empty ones"
+        )
     named = ", ".join(sorted(features)[:_MOST_NAMED])
     more = ", ..." if len(features) > _MOST_NAMED else ""
     return ArgumentValueError(f"{path}: there is no feature {name!r}; there are {named}{more}")

@@ -1,8 +1,9 @@
 """`convert` turns files of other formats into records, and records into such files.
 
-To records: every source file is a job of its own, whose id is made of the file's name and size, and is committed whole
-or not at all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once
-write no file twice. Each record has the key ``<file>#<number>``.
+To records: every source file is a job of its own, whose id is made of the file's name, and is committed whole or not at
+all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once write no file
+twice. Each record has the key ``<file>#<number>``. The data set's metadata says which version of a file was converted
+(size and etag), and what was bad in it; a file that is another by now is refused.
 
 What is bad in a source is skipped and reported. `asyncrec.tools._formats` says which formats there are.
 """
@@ -13,7 +14,7 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -24,16 +25,18 @@ from asyncrec._framing.compression import Compression, CompressionOptions, parse
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.names import is_data
-from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.manifest.segment import Segment
+from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec._shards.writing.keys import key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
-from asyncrec.plugins._kinds import BadMember, Converted, Format
+from asyncrec.plugins._kinds import Converted, Format
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._patterns import is_pattern, matching
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
+from asyncrec.tools._converted_before import ConvertedBefore, ConvertReport
 from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
@@ -42,57 +45,7 @@ from asyncrec.tools._keyed_records import MAX_SHARD_BYTES
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import selected
 
-__all__ = ["ConvertReport", "convert"]
-
-# Told one by one; beyond it they are counted.
-_MOST_TOLD = 1000
-
-
-@dataclass(slots=True, kw_only=True)
-class ConvertReport:
-    """What `convert` did.
-
-    Attributes:
-        records: written now.
-        files: read now; ``done_before`` were converted by an earlier run.
-        passed: members of other types (WARC's requests, say), which are not converted.
-        bad: what was skipped, the first thousand; ``bad_count`` counts all.
-    """
-
-    source: str
-    target: str
-    records: int = 0
-    files: list[str] = field(default_factory=list)
-    done_before: list[str] = field(default_factory=list)
-    passed: int = 0
-    bad: list[BadMember] = field(default_factory=list)
-    bad_count: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "records": self.records,
-            "files": self.files,
-            "done_before": self.done_before,
-            "passed": self.passed,
-            "bad_count": self.bad_count,
-            "bad": [bad.to_json() for bad in self.bad],
-        }
-
-    def note(self, converted: Converted) -> None:
-        self.passed += converted.passed
-        self.bad_count += len(converted.bad)
-        self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
-
-    def join(self, other: ConvertReport) -> None:
-        """Add what was done with the files that come next."""
-        self.records += other.records
-        self.files += other.files
-        self.done_before += other.done_before
-        self.passed += other.passed
-        self.bad_count += other.bad_count
-        self.bad += other.bad[: _MOST_TOLD - len(self.bad)]
+__all__ = ["convert"]
 
 
 async def convert(
@@ -112,6 +65,9 @@ async def convert(
 ) -> ConvertReport:
     """Convert files to records, or records to a file.
 
+    Into a data set, a file that was converted into it before is passed over, and its records are there once. One that
+    has changed since is an error, before anything is written: what it gave then is in the data set.
+
     Args:
         source: a file, a folder or a pattern; of records also a data set.
         target: of records a data set, or a single file where the name holds ``.tfrec``; else the file to write.
@@ -126,6 +82,8 @@ async def convert(
     Raises:
         ValueError: formats that cannot be converted into each other, or ``jobs`` is less than 1.
         PluginError: the format is not installed; the message says what to install.
+        DatasetError: a file is known to the data set by its name, and is another one now.
+        ObjectChangedError: a file changed while it was converted; nothing of it is written.
         SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.
     """
@@ -166,7 +124,7 @@ async def convert(
             ) as writer:
                 for file, info in files:
                     report.files.append(file)
-                    async with _reading(kind, store, info.key, file) as reading:
+                    async with _reading(kind, store, info, file) as reading:
                         async for converted in reading:
                             report.note(converted)
                             await writer.write_many(converted.records)
@@ -177,7 +135,12 @@ async def convert(
             limits = Limits(
                 max_bytes=MAX_SHARD_BYTES if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
             )
-            importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), report.target)
+            there = await load_manifest(folder, name, path=report.target)
+            before = ConvertedBefore(
+                {} if there is None else there.metadata, source=report.source, target=report.target
+            )
+            before.check(files)
+            importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), before)
 
             async def convert_one(found: tuple[str, ObjectInfo]) -> ConvertReport:
                 part = await importer.convert(*found)
@@ -242,21 +205,21 @@ class _Importer:
     name: str
     limits: Limits
     compression: CompressionOptions
-    target: str
+    before: ConvertedBefore
 
     async def convert(self, file: str, info: ObjectInfo) -> ConvertReport:
         """Convert one file, unless that was done: one job, whose id is the file's."""
-        report = ConvertReport(source=file, target=self.target)
-        digest = hashlib.blake2b(f"{file}\0{info.size}".encode("utf-8", "surrogateescape"), digest_size=6)
-        base = "c" + digest.hexdigest()
+        if (done := self.before.done(file, info)) is not None:
+            return done
+        base = "c" + hashlib.blake2b(file.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
         writer = await _free_id(self.folder, self.name, base)
-        if writer is None:
-            report.done_before.append(file)
-            return report
-        report.files.append(file)
+        if isinstance(writer, Segment):
+            return self.before.ended(file, info, writer.metadata)
+        report = ConvertReport(source=file, target=self.before.target, files=[file])
         schema = None if self.kind.schema is None else await in_thread(self.kind.schema)
-        async with _reading(self.kind, self.store, info.key, file) as reading:
+        async with _reading(self.kind, self.store, info, file) as reading:
             source = _Converting(reading, file, report)
+            version = {"file": file, "bytes": info.size, "etag": info.etag, "format": self.kind.name}
             await write_ordered(
                 self.folder,
                 self.name,
@@ -264,16 +227,17 @@ class _Importer:
                 limits=self.limits,
                 compression=self.compression,
                 schema=None if schema is None else schema.to_json(),
-                metadata={f"source {base}": {"file": file, "bytes": info.size, "format": self.kind.name}},
+                metadata={f"source {base}": version},
                 mode="append",
                 writer=writer,
+                found=lambda: {f"source {base}": {**version, "records": source.number, "bad": report.bad_count}},
             )
         report.records = source.number
         return report
 
 
-async def _free_id(folder: Storage, name: str, base: str) -> str | None:
-    """The id for the job of a source file; `None` where one has ended well.
+async def _free_id(folder: Storage, name: str, base: str) -> str | Segment:
+    """The id for the job of a source file; where one has ended well, what ended it.
 
     What died at it on this machine is given up first; it can commit nothing more, so that the next has another id.
 
@@ -289,7 +253,7 @@ async def _free_id(folder: Storage, name: str, base: str) -> str | None:
             if closing is None and not settled:
                 return writer
         if closing is not None and not closing.abandoned:
-            return None
+            return closing
     raise AssertionError("there is always another number")
 
 
@@ -317,7 +281,10 @@ class _Converting:
 
 
 @asynccontextmanager
-async def _reading(kind: Format, store: Storage, key: str, path: str) -> AsyncIterator[AsyncIterator[Converted]]:
+async def _reading(
+    kind: Format, store: Storage, info: ObjectInfo, path: str
+) -> AsyncIterator[AsyncIterator[Converted]]:
+    """The records of the version of a file that ``info`` is about."""
     assert kind.open is not None, "looked at"
-    async with open_file_of(store, key, path=path) as file, kind.open(file) as reading:
+    async with open_file_of(store, info.key, path=path, etag=info.etag) as file, kind.open(file) as reading:
         yield reading

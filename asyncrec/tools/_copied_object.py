@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -34,13 +35,17 @@ class Item:
     listed: bool = False
 
 
-async def is_there(store: Storage, item: Item) -> bool:
+async def is_there(store: Storage, item: Item) -> Literal["no", "by size", "same"]:
     """Whether what a manifest lists is there, as far as the store tells without being read."""
     try:
         there = await store.head(item.target)
     except ObjectNotFoundError:
-        return False
-    return item.size in (None, there.size) and (None in (item.crc32c, there.crc32c) or item.crc32c == there.crc32c)
+        return "no"
+    if item.size not in (None, there.size):
+        return "no"
+    if item.crc32c is None or there.crc32c is None:
+        return "by size"
+    return "same" if item.crc32c == there.crc32c else "no"
 
 
 async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: bool) -> bool:

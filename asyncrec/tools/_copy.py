@@ -44,6 +44,8 @@ class CopyReport:
     Attributes:
         copied: paths of new objects, manifests aside.
         kept: of those that were there already, and the same.
+        kept_by_size: of those among ``kept`` that have the right size, on a store that tells no checksums: what they
+            hold was not compared, and `verify` does that.
         bytes: of what was copied.
     """
 
@@ -51,6 +53,7 @@ class CopyReport:
     target: str
     copied: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    kept_by_size: list[str] = field(default_factory=list)
     bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -60,6 +63,7 @@ class CopyReport:
             "bytes": self.bytes,
             "copied": self.copied,
             "kept": self.kept,
+            "kept_by_size": self.kept_by_size,
         }
 
 
@@ -106,7 +110,10 @@ async def copy(
             if item.listed:
                 # Nobody else makes a name that a manifest lists, and nothing but what the manifest says is published.
                 exclusive = False
-                there = await is_there(into, item)
+                found = await is_there(into, item)
+                there = found != "no"
+                if found == "by size":
+                    report.kept_by_size.append(display_path)
             else:
                 # Of a data set nothing is written over: whoever else may make these names is told.
                 exclusive = into is not store
@@ -131,6 +138,7 @@ async def copy(
             await _copy_dataset(dataset, store, at, one, parallelism, alone=selection.kind == "data set")
     report.copied.sort()
     report.kept.sort()
+    report.kept_by_size.sort()
     return report
 
 

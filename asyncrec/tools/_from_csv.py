@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,7 +51,8 @@ async def from_csv(
     report says where the first stands. The file is held in memory.
 
     Args:
-        label: a column whose values are classes: numbered in their order, and each split gets its share of each.
+        label: a column whose values are classes: numbered in their order, and each split gets its share of each. Rows
+            where it is empty, and more classes than a label has, are told in ``notes``.
         key: a column whose values are the keys of the records, each another; it is text.
         files: columns that hold paths, relative to the CSV file; the feature is the bytes of the file.
         ratios: 0.8 to train and the rest to eval; or two, or three for train, eval and test.
@@ -70,12 +73,29 @@ async def from_csv(
         content = await store.get(file)
 
         def parse() -> _Table:
+            _refuse_json_lines(content, report.source)
             rows = CsvRows(content, path=report.source, encoding=encoding)
             folder = file[: file.rfind("/") + 1]
             return _Table(rows, path=report.source, folder=folder, label=label, key=key, files=tuple(files))
 
         await write_splits(await in_thread(parse), store, options, report, progress)
     return report
+
+
+def _refuse_json_lines(content: bytes, path: str) -> None:
+    """Refuse what is no table: some of it could be read as one of a single column, named for the first line.
+
+    Raises:
+        DatasetError: the first line is a JSON object.
+    """
+    line = content[:_MOST_LINE].removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
+    if not line.startswith(b"{"):  # otherwise it is an object, or no JSON
+        return
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return
+    raise DatasetError(f"{path}: its first line is JSON: JSON lines are read by 'asyncrec convert', not from-csv")
 
 
 class _Table:
@@ -126,7 +146,25 @@ class _Table:
             if column.kind == "bytes" and column.numbers > column.texts and name not in special
         ]
         self.labels = sorted(values)
+        if label is not None:
+            self.notes += self._notes_on_labels(label, columns[self._columns.index(label)])
         self._numbers = {name: number for number, name in enumerate(self.labels)}
+
+    def _notes_on_labels(self, label: str, column: _Column) -> list[str]:
+        """What is odd about a column of labels, a sentence each."""
+        notes = []
+        rows, classes = len(self._rows) - 1, len(self.labels)
+        if column.empty:
+            count = "1 row" if column.empty == 1 else f"{column.empty:,} rows"
+            first = self._rows.line(column.first_empty)
+            notes.append(
+                f"{label} is empty in {count}, the first at line {first}: these rows are a class by themselves, ''"
+            )
+        if classes == rows > 1:
+            notes.append(f"{label} has a class for each of {rows:,} rows: a column of keys is --key (key), not a label")
+        elif classes > _MANY_CLASSES:
+            notes.append(f"{label} has {classes:,} classes in {rows:,} rows: is it a label?")
+        return notes
 
     @property
     def strata(self) -> list[str | None]:
@@ -163,15 +201,19 @@ class _Column:
     Attributes:
         kind: the type that holds all its cells.
         numbers, texts: cells that are one, and that are none.
+        empty, first_empty: cells without anything, and where the first stands.
         row, text: where it became text, and what stands there.
     """
 
     def __init__(self) -> None:
         self.kind = "int64"
-        self.numbers = self.texts = self.row = 0
+        self.numbers = self.texts = self.row = self.empty = self.first_empty = 0
         self.text = ""
 
     def add(self, cell: str, row: int) -> None:
+        if not cell:
+            self.first_empty = self.first_empty or row
+            self.empty += 1
         kind = _kind(cell)
         if kind != "bytes":
             self.numbers += 1
@@ -184,6 +226,10 @@ class _Column:
 
 # Each holds what those before it hold.
 _KINDS = ("int64", "float32", "bytes")
+# More are no mistake by themselves, and rarely what a label means.
+_MANY_CLASSES = 1000
+# Of the first line, to tell whether it is JSON.
+_MOST_LINE = 1 << 20
 # In a message.
 _SHOWN_CELL = 80
 

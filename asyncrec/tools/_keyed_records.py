@@ -16,19 +16,19 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._records.position import RecordBatch
 from asyncrec._records.reading.reader import RecordReader
-from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.writing.keys import NO_KEY
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import DatasetError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import redact
 from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
+from asyncrec.tools._shard_keys import ShardKeys
 from asyncrec.tools._shard_reading import open_shard
 
 __all__ = [
@@ -228,7 +228,7 @@ class ShardsInTurn:
         self._keyed = has_keys(selection) if keyed is None else keyed
         self._waiting = iter(selection.shards)
         self._shard: SelectedShard | None = None
-        self._keys: _Keys | None = None
+        self._keys: ShardKeys | None = None
 
     async def _open(self, shard: SelectedShard) -> None:
         """Open the records of a shard, within the stack."""
@@ -241,7 +241,7 @@ class ShardsInTurn:
             if self._shard is None:
                 return False
             if self._keyed:
-                self._keys = await self._stack.enter_async_context(_Keys(self._selection, self._shard))
+                self._keys = await self._stack.enter_async_context(ShardKeys(self._selection, self._shard))
             await self._open(self._shard)
         return True
 
@@ -258,6 +258,7 @@ class KeyedRecords(ShardsInTurn):
     Args:
         count: how many records were counted before, where what is done with them depends on it: other than so many are
             a DatasetError.
+        losses: shards are read past their damage, and what was lost of each is added to this list.
 
     Attributes:
         given: how many were given.
@@ -271,10 +272,13 @@ class KeyedRecords(ShardsInTurn):
         *,
         keyed: bool | None = None,
         count: int | None = None,
+        losses: list[ShardLoss] | None = None,
     ) -> None:
         super().__init__(selection, stack, progress, keyed=keyed)
         self.given = 0
         self._count = count
+        self._losses = losses
+        self._salvaged: SalvagedShard | None = None
         self._reader: RecordReader
 
     def __aiter__(self) -> KeyedRecords:
@@ -284,18 +288,29 @@ class KeyedRecords(ShardsInTurn):
         while await self._has_shard():
             batch = await self._reader.next_batch()
             if batch is not None:
-                keys = await self._keys.take(len(batch.records)) if self._keys else None
+                keys = await self._keys_of(batch, self._keys) if self._keys else None
                 self.given += len(batch.records)
                 if self._count is not None and self.given > self._count:
                     raise self._changed("more")
                 return KeyedBatch(batch.records, keys)
+            if self._losses is not None and self._salvaged is not None and (loss := self._salvaged.loss()):
+                self._losses.append(loss)
             await self._end_shard()
         if self._count is not None and self.given < self._count:
             raise self._changed(f"only {self.given:,}")
         raise StopAsyncIteration
 
     async def _open(self, shard: SelectedShard) -> None:
-        self._reader = await self._stack.enter_async_context(open_shard(self._selection, shard))
+        if self._losses is None:
+            self._reader = await self._stack.enter_async_context(open_shard(self._selection, shard))
+            return
+        self._salvaged = await self._stack.enter_async_context(open_salvaged(self._selection, shard))
+        self._reader = self._salvaged.reader
+
+    async def _keys_of(self, batch: RecordBatch, keys: ShardKeys) -> list[bytes]:
+        if self._salvaged is None:
+            return await keys.take(len(batch.records))
+        return await keys.of(await in_thread(self._salvaged.numbers, batch))
 
     def _changed(self, found: str) -> DatasetError:
         return DatasetError(
@@ -307,37 +322,3 @@ def picked(batch: KeyedBatch, positions: Sequence[int]) -> KeyedBatch:
     """Those records of a batch, with their keys."""
     keys = None if batch.keys is None else [batch.keys[at] for at in positions]
     return KeyedBatch([batch.records[at] for at in positions], keys)
-
-
-class _Keys:
-    """A context: the keys of a shard, in order; none where it has no file of them."""
-
-    def __init__(self, selection: Selection, shard: SelectedShard) -> None:
-        self._shard = shard
-        sidecar = shard.entry.keys if shard.entry else None
-        name = None if sidecar is None else sidecar.path
-        # Without a task: these files are small, and are read beside the shard itself.
-        self._source = None if name is None else ResumingSource(selection.storage, shard.folder + name, read_ahead=0)
-
-    async def __aenter__(self) -> _Keys:
-        if self._source is not None:
-            await self._source.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> None:
-        if self._source is not None:
-            await self._source.__aexit__(*error)
-
-    async def take(self, count: int) -> list[bytes]:
-        data = await self.joined(count)
-        return [data[at : at + KEY_BYTES] for at in range(0, len(data), KEY_BYTES)]
-
-    async def joined(self, count: int) -> bytes:
-        if self._source is None:
-            return NO_KEY * count
-        data = await receive_exactly(self._source, count * KEY_BYTES)
-        if len(data) < count * KEY_BYTES:
-            raise DatasetError(
-                f"{self._shard.display_path}: its keys end before its records: 'asyncrec verify' says more"
-            )
-        return data

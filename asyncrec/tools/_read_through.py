@@ -97,7 +97,9 @@ async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, adva
     damage: list[Damage] = []
     failed: FormatError | None = None
     try:
-        reader = await open_reader_at(passing, shard.key, BEGINNING, path=shard.display_path, on_corrupt="skip")
+        reader = await open_reader_at(
+            passing, shard.key, BEGINNING, path=shard.display_path, on_corrupt="skip", warns=False
+        )
         try:
             await counts.read(reader, passing, advance)
             damage = reader.damage

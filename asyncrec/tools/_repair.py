@@ -124,6 +124,7 @@ async def repair(
             path=source_path,
             compression=given,
             on_corrupt="skip",
+            warns=False,
             boundaries=await _boundaries(store, key),
             max_record_bytes=max_record_bytes,
         )

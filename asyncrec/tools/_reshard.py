@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.read_ahead import iterated_ahead
@@ -39,6 +39,7 @@ from asyncrec.tools._keyed_records import (
     metadata_of,
 )
 from asyncrec.tools._progress import Progress
+from asyncrec.tools._salvaged import ShardLoss
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._sorting import Order, Sorted, Sorter
 
@@ -47,13 +48,18 @@ __all__ = ["ReshardReport", "reshard"]
 
 @dataclass(slots=True, kw_only=True)
 class ReshardReport:
-    """What `reshard` wrote. ``spilled_bytes`` went through files on disk to be sorted."""
+    """What `reshard` wrote. ``spilled_bytes`` went through files on disk to be sorted.
+
+    Attributes:
+        losses: what ``on_corrupt="skip"`` left out, for each shard of the source that is damaged.
+    """
 
     source: str
     target: str
     shards: list[ShardEntry] = field(default_factory=list)
     spilled_bytes: int = 0
     seconds: float = 0.0
+    losses: list[ShardLoss] = field(default_factory=list)
 
     @property
     def records(self) -> int:
@@ -71,6 +77,7 @@ class ReshardReport:
             "bytes": self.bytes,
             "spilled_bytes": self.spilled_bytes,
             "seconds": round(self.seconds, 3),
+            "losses": [loss.to_json() for loss in self.losses],
             "shards": [shard.to_json() for shard in self.shards],
         }
 
@@ -86,6 +93,7 @@ async def reshard(
     shuffle: bool = False,
     seed: int = 0,
     group_by: str | None = None,
+    on_corrupt: Literal["raise", "skip"] = "raise",
     memory_limit: Size = MEMORY_LIMIT,
     temporary_folder: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
@@ -106,6 +114,9 @@ async def reshard(
         shuffle: any record may come to stand anywhere; the same ``seed`` and source give the same order.
         group_by: a feature; records with equal values stand side by side, in their order or, with ``shuffle``, in a
             random one. Groups are in the order in which they first appear; those after 65,000 in that of a hash.
+        on_corrupt: ``"skip"`` leaves out what is damaged; all other records keep their keys, by the index of their
+            shard, and ``losses`` of the report says what was lost. Not with ``num_shards`` or ``group_by``, for which
+            the records are counted first: reshard once more what was written.
         memory_limit: bytes of records held to be sorted; beyond it they go to ``temporary_folder``, which needs room
             for all of them.
         jobs: with 2 and more, what comes next is read and checked in a worker thread while the last is written; shards
@@ -113,7 +124,8 @@ async def reshard(
             shards hold the same whatever the number; sorting is in one thread.
 
     Raises:
-        FormatError: the source is damaged; nothing is left of the target.
+        FormatError: the source is damaged, unless that is skipped; nothing is left of the target.
+        ObjectNotFoundError: a shard is not there, whatever ``on_corrupt`` is.
         ObjectExistsError: there is a data set at the target.
         DatasetError: ``group_by`` a feature that no record has.
         ValueError: options that contradict each other, or ``jobs`` is less than 1.
@@ -123,6 +135,13 @@ async def reshard(
         parse_compression(compression)  # what it would refuse is said before anything is opened
     if num_shards is not None and (max_shard_bytes is not None or max_shard_records is not None):
         raise ArgumentValueError("num_shards fixes the shards, and max_shard_bytes or max_shard_records has them roll")
+    if on_corrupt not in ("raise", "skip"):
+        raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise" or "skip"')
+    if on_corrupt == "skip" and (num_shards is not None or group_by is not None):
+        raise ArgumentValueError(
+            "on_corrupt='skip' goes with neither num_shards nor group_by, for which the records are counted first: "
+            "reshard once more what it writes"
+        )
     if max_shard_bytes is not None:
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
     memory_limit = byte_count(memory_limit, "memory_limit")
@@ -137,6 +156,7 @@ async def reshard(
     report = ReshardReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     begun = time.monotonic()
     sorts = shuffle or group_by is not None
+    losses = report.losses if on_corrupt == "skip" else None
     async with AsyncExitStack() as stack:
         selection = await stack.enter_async_context(selected(source, storage=storage, storage_options=storage_options))
         known = features_of(selection.schema)
@@ -148,7 +168,9 @@ async def reshard(
         )
         ordered: AsyncIterator[Batch]
         if sorts:
-            batches = KeyedRecords(selection, await stack.enter_async_context(AsyncExitStack()), progress)
+            batches = KeyedRecords(
+                selection, await stack.enter_async_context(AsyncExitStack()), progress, losses=losses
+            )
             sorter = Sorter(
                 Order(
                     shuffle=shuffle,
@@ -169,7 +191,9 @@ async def reshard(
             ordered = Sorted(sorter)
         else:
             records = 0 if num_shards is None else sum(await counts_of(selection, jobs=jobs))
-            ordered = await _in_order(selection, stack, progress, ahead=at_once(jobs, selection.storage) > 1)
+            ordered = await _in_order(
+                selection, stack, progress, ahead=at_once(jobs, selection.storage) > 1, losses=losses
+            )
         made = _made(selection, report.source, shuffle=shuffle, seed=seed, group_by=group_by)
         if max_shard_bytes is None and max_shard_records is None and num_shards is None:
             max_shard_bytes = MAX_SHARD_BYTES
@@ -190,14 +214,23 @@ async def reshard(
 
 
 async def _in_order(
-    selection: Selection, stack: AsyncExitStack, progress: Progress, *, ahead: bool
+    selection: Selection,
+    stack: AsyncExitStack,
+    progress: Progress,
+    *,
+    ahead: bool,
+    losses: list[ShardLoss] | None,
 ) -> AsyncIterator[Batch]:
     """The records as they are; ``ahead``: the next are read and checked while the last are written."""
+
+    def records(inner: AsyncExitStack) -> AsyncIterator[Batch]:
+        if losses is not None:
+            return KeyedRecords(selection, inner, progress, losses=losses)
+        return FramedRecords(selection, inner, progress)
+
     if not ahead:
-        return FramedRecords(selection, await stack.enter_async_context(AsyncExitStack()), progress)
-    return await stack.enter_async_context(
-        iterated_ahead(lambda inner: FramedRecords(selection, inner, progress), "the source")
-    )
+        return records(await stack.enter_async_context(AsyncExitStack()))
+    return await stack.enter_async_context(iterated_ahead(records, "the source"))
 
 
 def _made(selection: Selection, source: str, *, shuffle: bool, seed: int, group_by: str | None) -> dict[str, Any]:

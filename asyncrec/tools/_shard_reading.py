@@ -31,7 +31,7 @@ async def open_shard(
     """
     with nullcontext() if shard.entry is None else naming_lost_shards():
         reader = await open_reader_at(
-            selection.storage, shard.key, _position(first, index), path=shard.display_path, **options
+            selection.storage, shard.key, _position(first, index), path=shard.display_path, warns=False, **options
         )
     try:
         yield reader

@@ -84,8 +84,10 @@ PAIRS = [
 
 
 # Methods that are for asyncrec itself, or an asynchronous object.
-INTERNAL = {"runs", "starts", "get_whole", "park", "next_batch", "aclose", "before_publish", "published_object",
-            "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"}  # fmt: skip
+INTERNAL = {
+    *("runs", "starts", "with_versions", "get_whole", "park", "next_batch", "aclose", "before_publish"),
+    *("published_object", "progressed", "open_object", "hold_at_most", "forked", "buffered", "read_ahead"),
+}
 
 
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)
@@ -119,7 +121,7 @@ def attributes(kind: type) -> set[str]:
 
 # What is for asyncrec itself, or an asynchronous object.
 OF_ASYNC = {
-    "Dataset": {"folder", "name", "cache", "starts", "lookup", "keys"},
+    "Dataset": {"folder", "name", "cache", "starts", "lookup", "keys", "versions"},
     "DatasetWriter": set(),
     "RecordReader": set(),
     "RecordWriter": set(),

@@ -214,3 +214,10 @@ def test_records_that_cannot_be_handed_on_by_a_writer_that_is_dropped_are_told(
     (told,) = [record.getMessage() for record in caplog.records if record.name == "asyncrec.blocking"]
     assert told.startswith(f"{tmp_path / 'pages'}: nobody closed the writer; of its collected records 1 could not be ")
     assert told.endswith("handed on: the disk is full")
+
+
+@pytest.mark.anyio
+async def test_what_is_without_async_is_not_opened_by_async_with(file: Path) -> None:
+    with pytest.raises(TypeError, match=r"open_reader: what is of asyncrec\.blocking is opened by a with statement"):
+        async with blocking.open_reader(file):
+            pass

@@ -3,11 +3,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import anyio
 import pytest
 
 import asyncrec
 from asyncrec import blocking
 from asyncrec.blocking._owner import Opened
+from asyncrec.errors import DatasetError
 
 COUNT = 1000
 
@@ -29,6 +31,20 @@ def test_any_record_of_a_data_set(dataset: str) -> None:
         assert numbers.locate(0).offset == 0
         with pytest.raises(IndexError):
             numbers[COUNT]
+
+
+def test_a_data_set_is_read_inside_its_with(dataset: str) -> None:
+    with blocking.open_dataset(dataset) as numbers:
+        numbers.get_by_key("77")
+    for read in (
+        lambda: numbers[0],
+        lambda: numbers.get_many([0]),
+        lambda: numbers.find("77"),
+        lambda: numbers.locate(0),
+        lambda: list(numbers),
+    ):
+        with pytest.raises(anyio.ClosedResourceError, match="open_dataset: closed; use it inside its `with`"):
+            read()
 
 
 def test_the_orders_are_those_of_the_asynchronous_streams(dataset: str) -> None:
@@ -65,6 +81,51 @@ def test_a_stream_goes_on_after_any_record(dataset: str, given: int, kind: str) 
             stream.load_state_dict(state)
             assert stream.state_dict() == state
             assert list(stream) == everything[given:]
+
+
+def numbered_shards(folder: Path, *, shards: int = 10, records: int = 60) -> list[Path]:
+    paths = [folder / f"s{shard}.tfrecord" for shard in range(shards)]
+    for shard, path in enumerate(paths):
+        blocking.write_records(path, [b"%d/%03d" % (shard, number) for number in range(records)])
+    return paths
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize(("given", "shard"), [(1, 0), (2, 1), (121, 0), (121, 2), (255, 4), (256, 4), (257, 5)])
+def test_a_state_knows_the_version_of_each_shard_wherever_in_a_list_it_was_taken(
+    given: int, shard: int, goes_on: bool, tmp_path: Path
+) -> None:
+    """Also of shards that were read to their end since the list began, and where the stream itself was resumed."""
+    paths = numbered_shards(tmp_path)
+    with blocking.interleave(paths, cycle_length=2) as stream:
+        for _ in range(0 if goes_on else given):
+            next(stream)
+        state = json.loads(json.dumps(stream.state_dict()))
+    if goes_on:
+        with blocking.interleave(paths, cycle_length=2) as stream:
+            stream.load_state_dict(state)
+            for _ in range(given):
+                next(stream)
+            state = json.loads(json.dumps(stream.state_dict()))
+    blocking.write_records(paths[shard], [b"N/%03d" % number for number in range(60)])
+    with blocking.interleave(paths, cycle_length=2) as stream:
+        with pytest.raises(DatasetError, match=rf"s{shard}.tfrecord: it was replaced since the state was taken"):
+            stream.load_state_dict(state)
+            next(stream)
+
+
+@pytest.mark.parametrize("given", [0, 1, 255])
+def test_a_shard_of_which_nothing_was_read_may_be_replaced(given: int, tmp_path: Path) -> None:
+    paths = numbered_shards(tmp_path)
+    with blocking.interleave(paths, cycle_length=2) as stream:
+        everything = [next(stream) for _ in range(given)]
+        state = json.loads(json.dumps(stream.state_dict()))
+    blocking.write_records(paths[9], [b"new"] * 3)
+    with blocking.interleave(paths, cycle_length=2) as stream:
+        stream.load_state_dict(state)
+        everything += stream
+    assert len(everything) == 9 * 60 + 3
+    assert everything.count(b"new") == 3
 
 
 def test_a_state_within_a_list_is_refused_by_another_worker(dataset: str) -> None:

@@ -364,6 +364,26 @@ def test_orphans_are_adopted_or_deleted(run: Run, data: Path) -> None:
     assert lost.exists()
 
 
+def test_what_is_no_file_of_records_is_asked_about(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged is what verify calls a file of text, too; and nothing is logged beside what it says."""
+    monkeypatch.chdir(tmp_path)
+    Path("rows.tfrecord").write_text("id,label\n" * 100)
+    result = run("verify", "rows.tfrecord")
+    assert result.code == 1
+    assert "is it a TFRecord file, and is its compression right?" in result.out
+    assert result.err == ""
+
+
+def test_count_by_a_feature_of_records_that_have_none_says_so(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asyncrec.blocking.write_records("x.tfrecord", [b"text", b"more"])
+    result = run("count", "x.tfrecord", "--by", "label")
+    assert result.code == 2
+    assert "there is no feature 'label', nor any other: the records are no Examples, or empty ones" in result.err
+
+
 def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None:
     result = run("repair", damaged, "data/saved.tfrecord")
     assert result.code == 1
@@ -547,7 +567,10 @@ def test_copy_of_data_sets_folders_and_files(run: Run, data: Path) -> None:
     assert "9 objects copied" in run("copy", "data/pages", "out/sheets").ok()
     assert "every checksum holds" in run("verify", "out/sheets").ok()
     assert lines(run("cat", "out/sheets", "--key", "key 5", "--json").ok())[0]["label"] == 2
-    assert "0 objects copied" in run("copy", "data/pages", "out/sheets").ok()
+    again = run("copy", "data/pages", "out/sheets").ok()
+    assert "0 objects copied" in again
+    assert "of 9 that were there the size is right" in again
+    assert "asyncrec verify out/sheets" in again
     report = json.loads(run("copy", "data", "all", "--json").ok())
     assert len(report["copied"]) == 19
     assert run("copy", "data/plain.tfrecord", "out/").code == 0
@@ -573,6 +596,15 @@ def test_reshard_by_number_size_and_group(run: Run, data: Path) -> None:
     assert sorted(labels) == sorted(range(3)) * 10 or len({tuple(labels[n : n + 10]) for n in (0, 10, 20)}) == 3
     assert "every checksum holds" in run("verify", "out").ok()
     assert run("reshard", "data/pages", "out/four").code == 3
+    shard = next(Path("data").glob("pages-*.tfrecord"))
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.write_bytes(content)
+    saved = run("reshard", "data/pages", "out/saved", "--on-corrupt", "skip")
+    assert saved.code == 1
+    assert f"{shard}: damaged: 1 record lost, " in saved.out
+    assert "out/saved: 29 records" in saved.out
+    assert run("reshard", "data/pages", "out/no", "--on-corrupt", "skip", "-n", "3").code == 2
     nobody = run("reshard", "data/pages", "out/x", "--group-by", "nobody")
     assert nobody.code == 2
     assert "no feature 'nobody'; there are emb, label, tags, text" in nobody.err
@@ -598,6 +630,13 @@ def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypat
     assert "bad.jsonl: line 2: skipped" in result.out
     assert "bad.jsonl: line 3: skipped" in result.out
     assert "2 records of 1 file" in result.out
+    again = run("convert", "bad.jsonl", "out/set")
+    assert again.code == 1
+    assert "bad.jsonl: 2 skipped as bad when it was converted before" in again.out
+    Path("bad.jsonl").write_text('{"a": 1}\n')
+    changed = run("convert", "bad.jsonl", "out/set")
+    assert changed.code == 1
+    assert "bad.jsonl has changed since it was converted into out/set" in changed.err
 
 
 @pytest.mark.parametrize(("source", "target"), [("data/pages", "out.parquet"), ("x.warc.gz", "out/set")])

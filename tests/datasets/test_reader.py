@@ -243,7 +243,7 @@ class TestErrors:
         await storage.put("train-00001-of-00003.tfrecord", content)
         found = []
         async with open_split("", "train", storage=storage) as reader:
-            with pytest.raises(CorruptRecordError, match=r"train-00001-of-00003\.tfrecord, record 29"):
+            with pytest.raises(CorruptRecordError, match=r"/train-00001-of-00003\.tfrecord, record 29"):
                 async for features in reader:
                     found.append(features["id"])
         assert found == train[:59]

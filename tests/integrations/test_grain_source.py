@@ -68,6 +68,19 @@ def test_the_snapshot_is_printed_and_neither_the_folder_nor_anything_that_change
         each.close()
 
 
+def test_a_file_without_a_manifest_is_printed_as_another_where_it_was_replaced_by_one_of_the_same_size(
+    tmp_path: Path,
+) -> None:
+    shown = []
+    for record in (b"one", b"one", b"two"):
+        if not shown or record == b"two":
+            blocking.write_records(tmp_path / "files-0.tfrecord", [record])
+        source = RecordDataSource(tmp_path / "files-*.tfrecord")
+        shown.append(repr(source))
+        source.close()
+    assert shown[0] == shown[1] != shown[2]
+
+
 def test_threads_that_begin_at_once_open_it_once(source: RecordDataSource, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     open_dataset = blocking.open_dataset

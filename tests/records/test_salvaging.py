@@ -411,3 +411,16 @@ async def test_damage_where_a_later_member_begins_is_not_said_to_be_in_the_one_b
     assert found == (RECORDS[:12] if how == "stop" else RECORDS[:12] + RECORDS[16:40])
     assert [each.offset for each in damage] == [begin]
     assert stats.lost_bytes == sum(map(len, members[3:] if how == "stop" else members[3:4]))
+
+
+async def test_what_skips_something_warns_once_for_each_file(caplog: pytest.LogCaptureFixture) -> None:
+    """A file that is none at all is read as no records, and nobody looks at what was lost."""
+    torn = flipped(flipped(framed(RECORDS), BORDERS[7] + 13), BORDERS[2] + 13)
+    for data, said in ((torn, "damaged at record 2"), (b"text\n" * 1000, "is it a TFRecord file?")):
+        caplog.clear()
+        await read(await stored(data), on_corrupt="skip")
+        (line,) = [each for each in caplog.records if each.levelname == "WARNING"]
+        assert said in line.getMessage()
+    caplog.clear()
+    await read(await stored(framed(RECORDS)), on_corrupt="skip")
+    assert not caplog.records

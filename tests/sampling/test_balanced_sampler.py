@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import asyncrec
 from asyncrec._sampling.balanced_sampler.order import BalancedOrder
-from asyncrec.errors import DecodeError, SchemaError, StoragePermissionError
+from asyncrec.errors import CorruptRecordError, DecodeError, SchemaError, StoragePermissionError
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import FlakyStorage
 
@@ -233,7 +234,7 @@ async def test_misuse_is_told() -> None:
         with pytest.raises(SchemaError, match=r"'colour': a record has none, .*; there is .*\blabel\b") as raised:
             async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="colour"):
                 pass
-        assert "pages-" in raised.value.__notes__[0]
+        assert "pages-" in str(raised.value)
         async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label") as sampler:
             state = sampler.state_dict()
             for change in [{"version": 9}, {"kind": "x"}, {"seed": 1}, {"snapshot": "0"}, {"position": -1}]:
@@ -255,3 +256,50 @@ async def test_a_fault_while_reading_is_raised() -> None:
             with pytest.raises(FileNotFoundError, match="pages-"):
                 while True:
                     await anext(sampler)
+
+
+async def test_too_few_classes_are_told_with_those_that_are_there_and_no_records_as_such(tmp_path: Path) -> None:
+    async def refused(records: list[bytes]) -> str:
+        await asyncrec.write_records(tmp_path / "files.tfrecord", records)
+        async with asyncrec.open_dataset(tmp_path / "files.tfrecord") as dataset:
+            with pytest.raises(ValueError, match=r"files\.tfrecord: ") as caught:
+                async with asyncrec.ClassBalancedSampler(dataset, 20, 2, class_feature="label"):
+                    pass
+        return str(caught.value).partition("tfrecord: ")[2]
+
+    assert await refused([]) == "there are no records, and a batch needs 20 classes of them"
+    three = [asyncrec.encode_example({"label": label}) for label in (b"a", b"b", b"c" * 60)]
+    assert await refused(three) == (
+        "3 classes, and a batch needs 20: take fewer classes_per_batch; there is b'a', b'b', b'" + "c" * 38
+    )
+    twelve = [asyncrec.encode_example({"label": label}) for label in range(12)]
+    assert (await refused(twelve)).endswith("there is 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...")
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        (b"hello, no example at all", "class_feature is for Examples: .* class_fn tells the class of one"),
+        (asyncrec.encode_example({"other": 1}), "feature 'label': a record has none, .* there is other"),
+    ],
+)
+async def test_records_that_have_no_class_are_told_with_the_whole_path(
+    record: bytes, words: str, tmp_path: Path
+) -> None:
+    await asyncrec.write_records(tmp_path / "files.tfrecord", [record] * 3)
+    async with asyncrec.open_dataset(tmp_path / "files.tfrecord") as dataset:
+        with pytest.raises((DecodeError, SchemaError), match=words) as caught:
+            async with asyncrec.ClassBalancedSampler(dataset, 2, 2, class_feature="label"):
+                pass
+    assert str(caught.value).startswith(f"{tmp_path}/files.tfrecord, among the records 0 to 2: ")
+
+
+async def test_a_shard_that_is_damaged_is_told_with_the_whole_path(tmp_path: Path) -> None:
+    path = tmp_path / "files.tfrecord"
+    await asyncrec.write_records(path, [asyncrec.encode_example({"label": 1})] * 3)
+    path.write_bytes(path.read_bytes()[:-5] + b"wrong")
+    async with asyncrec.open_dataset(path) as dataset:
+        with pytest.raises(CorruptRecordError) as caught:
+            async with asyncrec.ClassBalancedSampler(dataset, 1, 2, class_feature="label"):
+                pass
+    assert caught.value.path == str(path)

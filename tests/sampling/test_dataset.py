@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import random
 from pathlib import Path
 from typing import Any
 
+import anyio
 import numpy as np
 import pytest
 
@@ -205,6 +207,36 @@ async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name()
             pass
 
 
+async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that_names_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = MemoryStorage()
+    for name in ("py-a/test", "py-a/train", "py-a/train-2"):
+        async with asyncrec.open_sharded_writer(name, max_shard_records=3, storage=storage) as writer:
+            await writer.write_many([b"%d" % n for n in range(6)])
+    await asyncrec.write_records("py-a/other.tfrecord", [b"other"], storage=storage)
+
+    async def opened(path: str) -> int:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
+            async with asyncrec.open_dataset(path, storage=storage) as dataset:
+                return len(dataset)
+
+    for path in ("py-a/", "py-a/*.tfrecord"):
+        assert await opened(path) == 19
+        assert caplog.messages == [
+            f"{path}: the shards of 3 data sets are read together: test, train, train-2; of one alone by "
+            "open_dataset('py-a/test')"
+        ]
+    for path in ("py-a/train*", "py-a/tr*.tfrecord", "py-a/train-*"):
+        assert await opened(path) == 12
+        (told,) = caplog.messages
+        assert "2 data sets are read together: train, train-2; of one alone by open_dataset('py-a/train')" in told
+    for path, count in {"py-a/train": 6, "py-a/test-*": 6, "py-a/train-2-*": 6, "py-a/o*": 1, "py-a/other": 1}.items():
+        assert await opened(path) == count
+        assert caplog.messages == []
+
+
 async def test_a_manifest_is_a_snapshot_that_stays() -> None:
     storage = MemoryStorage()
     await written(storage)
@@ -390,3 +422,27 @@ async def test_indices_are_integers_in_one_dimension() -> None:
             await dataset.get_many([1.5])  # type: ignore[list-item]  # the error is what is tested
         with pytest.raises(TypeError, match="is an int, not str; get_by_key finds one by its key"):
             await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested
+
+
+async def test_a_data_set_is_read_inside_its_context() -> None:
+    storage = MemoryStorage()
+    await written(storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        await dataset.get(0)
+        stream = dataset.shuffled()
+    for read in (
+        lambda: dataset.get(0),
+        lambda: dataset.get_many([0, 1]),
+        lambda: dataset.get_many([]),
+        lambda: dataset.find("0"),
+        lambda: dataset.get_by_key("0"),
+        lambda: dataset.locate(0),
+        lambda: anext(aiter(dataset)),
+        lambda: anext(dataset.batches()),
+    ):
+        with pytest.raises(anyio.ClosedResourceError, match="a data set is read inside its `async with`"):
+            await read()
+    async with stream:
+        with pytest.raises(anyio.ClosedResourceError, match="a data set is read inside"):
+            await anext(stream)
+    assert len(dataset) == 1000, "what needs no reading is still told"

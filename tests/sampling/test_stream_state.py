@@ -102,6 +102,23 @@ async def test_a_copy_that_kept_its_times_is_gone_on_with(kind: str, tmp_path: P
         assert [item async for item in stream] == rest
 
 
+@pytest.mark.parametrize("given", [1, 2, 63, 64, 65, 99])
+async def test_an_interleaves_state_knows_the_version_of_the_shards_it_stands_in_from_the_first_record_on(
+    given: int, tmp_path: Path
+) -> None:
+    for n in range(4):
+        await asyncrec.write_records(tmp_path / f"s{n}.tfrecord", [b"%d/%03d" % (n, i) for i in range(50)])
+    async with streaming(tmp_path, "interleave") as stream:
+        for _ in range(given):
+            await anext(stream)
+        state = json.loads(json.dumps(stream.state_dict()))
+    await asyncrec.write_records(tmp_path / "s0.tfrecord", [b"N/%03d" % i for i in range(50)])
+    async with streaming(tmp_path, "interleave") as stream:
+        stream.load_state_dict(state)
+        with pytest.raises(DatasetError, match=r"s0.tfrecord: it was replaced since the state was taken"):
+            await anext(stream)
+
+
 async def test_a_shard_that_is_gone_is_missed_before_anything_is_given(tmp_path: Path) -> None:
     state, _ = await taken_of(tmp_path, "interleave")
     paths = sorted(tmp_path.iterdir())

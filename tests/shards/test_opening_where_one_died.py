@@ -93,6 +93,51 @@ async def test_in_a_spool_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert await stored("pages", storage) == RECORDS
 
 
+async def unlisted(storage: MemoryStorage) -> None:
+    """A writer without a disk is killed when it has published a shard of 50 records, and not committed it."""
+    await killed("pages", storage=storage, writer_id="one", max_shard_records=50)
+    async for info in storage.list_objects("_manifest/"):
+        await storage.delete(info.key)
+
+
+async def test_keys_of_what_was_published_and_not_committed_are_known_to_who_skips_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Else `recover` would commit it after its records had been written once more."""
+    storage = MemoryStorage()
+    await unlisted(storage)
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
+        assert "the writer one died" in caplog.text
+        assert "recovered 50 records" in caplog.text
+        for record in RECORDS:
+            await writer.write(record, key=record)
+    assert sorted(await stored("pages", storage)) == RECORDS
+    assert (await asyncrec.recover("pages", storage=storage)).records == 0
+
+
+async def test_told_otherwise_or_with_a_spool_who_skips_is_told_of_keys_that_are_not_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = MemoryStorage()
+    await unlisted(storage)
+    await killed("pages", storage=storage, writer_id="two", spool=tmp_path / "spool")
+    caplog.clear()
+    options: dict[str, Any] = {"storage": storage, "on_duplicate": "skip", "spool": tmp_path / "other"}
+    async with asyncrec.open_sharded_writer("pages", recover=False, **options):
+        assert "the writer one died, and what it left is in no commit" in caplog.text
+        assert "the writer two died, and what it left is in a spool on this machine" in caplog.text
+    caplog.clear()
+    async with asyncrec.open_sharded_writer("pages", **options):
+        assert "the writer two died, and what it left is in a spool on this machine" in caplog.text
+    assert await stored("pages", storage) == RECORDS[:50]
+    await asyncrec.recover(tmp_path / "spool", storage=storage)
+    caplog.clear()
+    async with asyncrec.open_sharded_writer("pages", **options) as writer:
+        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):  # beside one that lives
+            assert caplog.text == ""
+        assert all(writer.has(record) for record in RECORDS)
+
+
 @pytest.mark.parametrize("spool", [False, True])
 async def test_told_otherwise_it_says_so_and_touches_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spool: bool

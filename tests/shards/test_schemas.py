@@ -10,7 +10,7 @@ import pytest
 import asyncrec
 from asyncrec import FixedLen, Schema, VarLen, encode_example, tools
 from asyncrec._shards.manifest.schemas import agreed
-from asyncrec.errors import ArgumentError, SchemaError
+from asyncrec.errors import ArgumentError, ExampleError, SchemaError
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +93,25 @@ async def test_a_second_run_with_another_schema_is_refused_and_takes_nothing(tmp
         async with asyncrec.open_sharded_writer(path, schema=OTHER):
             pass
     assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == before
+
+
+async def test_a_second_run_without_a_schema_has_that_of_the_data_set(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
+        await writer.write(page(0))
+    async with asyncrec.open_sharded_writer(path) as writer:
+        assert writer.schema == PAGE
+        await writer.write(page(1))
+        for wrong in (b"no Example", {"url": "a"}):
+            with pytest.raises(ExampleError):
+                await writer.write(wrong)
+    async with asyncrec.open_sharded_writer(path, validate="none") as writer:
+        await writer.write(encode_example(page(2)))
+    async with asyncrec.open_dataset(path) as dataset:
+        examples = [example async for example in dataset.examples()]
+        assert sorted(examples, key=lambda example: example["url"]) == [page(number) for number in range(3)]
+    async with asyncrec.open_sharded_writer(path, mode="replace") as writer:
+        assert writer.schema is None
 
 
 async def test_a_feature_may_be_added_with_a_default_and_all_older_records_decode(tmp_path: Path) -> None:

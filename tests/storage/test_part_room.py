@@ -52,8 +52,8 @@ def test_a_part_is_what_was_copied_into_it() -> None:
 
 def test_taking_memory_touches_none_of_it() -> None:
     """Else the event loop, on which it is taken, would be held by the kernel's clearing of it."""
-    # In a process of its own, where nothing else takes memory or gives it back. What it holds is asked, and not the most
-    # that it ever held: Linux counts there what the process that started it held.
+    # In a process of its own, where nothing else takes memory or gives it back. What it holds is asked, and not the
+    # most that it ever held: Linux counts there what the process that started it held.
     program = (
         "import psutil\n"
         "from asyncrec.storage._part_room import PartBuffers\n"

@@ -19,6 +19,7 @@ from asyncrec.errors import (
 )
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import Fault, FlakyStorage
 
 pytestmark = pytest.mark.anyio
@@ -167,6 +168,30 @@ async def test_a_folder_that_is_there_is_not_taken_for_the_name_of_a_data_set(tm
     await tools.copy(tmp_path / "a/pages", tmp_path / "new")
     (tmp_path / "new").mkdir()  # beside a data set of its name
     assert len((await tools.copy(tmp_path / "a/pages", tmp_path / "new")).kept) == 9
+
+
+async def test_what_was_there_and_not_compared_is_said(tmp_path: Path) -> None:
+    """A disk tells no checksums: damage that keeps the size is not seen, and nobody is told that all is well."""
+    async with asyncrec.open_storage(str(tmp_path)) as storage:
+        await write_pages(storage, "a/pages")
+        await tools.copy(tmp_path / "a/pages", tmp_path / "b/pages")
+        shard = next(key for key in await data_names(storage, "b/") if key.endswith(".tfrecord"))
+        await change(storage, shard, 40)
+        report = await tools.copy(tmp_path / "a/pages", tmp_path / "b/pages")
+        assert (report.copied, len(report.kept_by_size)) == ([], 9)
+        assert report.kept_by_size == report.kept == report.to_json()["kept_by_size"]
+
+
+async def test_what_a_store_tells_the_checksum_of_is_compared(storage: Storage) -> None:
+    memory = MemoryStorage()
+    await write_pages(storage)
+    for _ in range(2):
+        report = await tools.copy("pages", "pages", storage=storage, target_storage=memory)
+    assert (len(report.kept), report.kept_by_size) == (9, [])
+    shard = next(key for key in await data_names(memory) if key.endswith(".tfrecord"))
+    await change(memory, shard, 40)
+    report = await tools.copy("pages", "pages", storage=storage, target_storage=memory)
+    assert len(report.copied) == 1
 
 
 async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(storage: Storage) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tool_data import SCHEMA, change, data_names, killed, names, write_pages
+from tool_data import SCHEMA, change, data_names, example, killed, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import FormatError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import FormatError, ObjectExistsError, ObjectNotFoundError, RecordKeyError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 
@@ -238,3 +240,103 @@ async def test_options_that_contradict_each_other_are_refused(storage: Storage) 
         await tools.reshard("pages", "x", num_shards=0, storage=storage, target_storage=storage)
     with pytest.raises(ValueError, match="no feature 'nobody'; there are emb, label, text"):
         await tools.reshard("pages", "x", group_by="nobody", storage=storage, target_storage=storage)
+
+
+async def keys_by_number(storage: Storage, path: str, records: int) -> dict[int, int]:
+    """Which record each key is for, of those that are found."""
+    found = {}
+    async with asyncrec.open_dataset(path, storage=storage) as dataset:
+        for number in range(records):
+            with suppress(RecordKeyError):
+                found[number] = int(SCHEMA.decode(await dataset.get_by_key(f"key {number}"))["emb"][0])
+    return found
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("shuffle", [False, True])
+async def test_what_is_whole_of_a_damaged_data_set_keeps_its_keys_and_its_schema(
+    storage: Storage, compression: str, jobs: int, shuffle: bool
+) -> None:
+    await write_pages(storage, compression=compression)
+    shard = sorted(key for key in await data_names(storage, "pages") if key.endswith(".tfrecord"))[1]
+    size = len(await storage.get(shard))
+    await change(storage, shard, size // 2 + 30)  # in the data of a record
+    report = await tools.reshard(
+        "pages", "new", on_corrupt="skip", jobs=jobs, shuffle=shuffle, storage=storage, target_storage=storage
+    )
+    (loss,) = report.losses
+    assert loss.path == shard
+    assert loss.records == 30 - report.records > 0
+    assert loss.bytes > 0
+    there = await numbers(storage, "new")
+    assert sorted(there) == there if not shuffle else len(set(there)) == len(there)
+    assert [n for n in sorted(there) if not 10 <= n < 20] == [*range(10), *range(20, 30)]
+    keys = await keys_by_number(storage, "new", 30)
+    assert keys == {number: number for number in keys}
+    assert len(keys) == report.records - loss.without_key
+    if not compression:
+        assert (report.records, loss.without_key) == (29, 0)
+    manifest = await asyncrec.read_manifest("new", storage=storage)
+    assert manifest.schema == SCHEMA.to_json()
+    assert (await tools.verify("new", storage=storage)).ok
+    assert report.to_json()["losses"] == [loss.to_json()]
+
+
+@pytest.mark.parametrize(
+    ("compression", "in_doubt"),
+    [("", 0), ("GZIP", 9), (asyncrec.CompressionOptions(type="GZIP", member_bytes=1), 1)],
+    ids=["plain", "one member", "members of two"],
+)
+async def test_no_record_gets_the_key_of_another_wherever_the_damage_is(
+    storage: Storage, compression: str | asyncrec.CompressionOptions, in_doubt: int
+) -> None:
+    """What stands behind the damage in a GZIP member loses its key, and nothing else does."""
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=storage, compression=compression, max_shard_records=10, schema=SCHEMA
+    ) as writer:
+        for number in range(10):
+            await writer.write(example(number), key=f"key {number}")
+            if number % 2:
+                await writer.flush()
+    (shard,) = [key for key in await data_names(storage) if "/" not in key]
+    whole = await storage.get(shard)
+    for at in range(0, len(whole), max(len(whole) // 25, 1)):
+        await storage.put(shard, whole)
+        await change(storage, shard, at)
+        report = await tools.reshard("pages", f"to{at}", on_corrupt="skip", storage=storage, target_storage=storage)
+        keys = await keys_by_number(storage, f"to{at}", 10) if report.records else {}
+        assert keys == {number: number for number in keys}, at
+        if not report.losses:
+            assert compression, at  # a byte of a member's header, on which nothing depends
+            assert len(keys) == 10
+            continue
+        assert len(keys) == report.records - report.losses[0].without_key, at
+        assert report.losses[0].without_key <= in_doubt
+
+
+async def test_without_an_index_what_is_behind_the_damage_is_kept_without_its_keys(storage: Storage) -> None:
+    await write_pages(storage, records=10, index=False)
+    (shard,) = [key for key in await data_names(storage, "pages") if "/" not in key]
+    await change(storage, shard, len(await storage.get(shard)) // 2 + 30)
+    report = await tools.reshard("pages", "new", on_corrupt="skip", storage=storage, target_storage=storage)
+    (loss,) = report.losses
+    assert (report.records, loss.records) == (9, 1)
+    keys = await keys_by_number(storage, "new", 10)
+    assert keys == {number: number for number in keys}
+    assert len(keys) == 9 - loss.without_key
+    assert loss.without_key > 0
+
+
+async def test_a_whole_data_set_has_no_losses(storage: Storage) -> None:
+    await write_pages(storage)
+    report = await tools.reshard("pages", "new", on_corrupt="skip", storage=storage, target_storage=storage)
+    assert (report.records, report.losses) == (30, [])
+    assert len(await keys_by_number(storage, "new", 30)) == 30
+
+
+@pytest.mark.parametrize("options", [{"num_shards": 2}, {"group_by": "label"}, {"on_corrupt": "stop"}])
+async def test_what_cannot_be_skipped_with_is_refused(storage: Storage, options: dict[str, Any]) -> None:
+    await write_pages(storage)
+    with pytest.raises(ValueError, match="on_corrupt"):
+        await tools.reshard("pages", "new", **{"on_corrupt": "skip"} | options, storage=storage, target_storage=storage)

@@ -174,8 +174,34 @@ async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_l
     assert report.types == {
         "file": "bytes", "kind": "int64", "real": "float32", "slip": "bytes", "text": "bytes", "whole": "int64"
     }  # fmt: skip
-    assert report.notes == ["slip is text: line 10 has 'three'"]
+    assert report.notes == [
+        "slip is text: line 10 has 'three'",
+        "kind is empty in 1 row, the first at line 10: these rows are a class by themselves, ''",
+        "kind has a class for each of 10 rows: a column of keys is --key (key), not a label",
+    ]
     assert report.to_json()["notes"] == report.notes
+
+
+async def test_rows_without_a_label_and_very_many_classes_are_told(storage: Storage) -> None:
+    cells = ["", *("ab"[n % 2] for n in range(10)), ""]
+    await storage.put("few.csv", "\n".join(["n,kind", *(f"{n},{cell}" for n, cell in enumerate(cells))]).encode())
+    few = await tools.from_csv("few.csv", "few", label="kind", storage=storage, target_storage=storage)
+    assert few.labels == ["", "a", "b"]
+    assert few.notes == [
+        "kind is empty in 2 rows, the first at line 2: these rows are a class by themselves, ''",
+    ]
+    await storage.put("many.csv", "\n".join(["n,kind", *(f"{n},{n % 1001}" for n in range(2002))]).encode())
+    many = await tools.from_csv("many.csv", "many", label="kind", storage=storage, target_storage=storage)
+    assert many.notes == ["kind has 1,001 classes in 2,002 rows: is it a label?"]
+
+
+async def test_json_lines_are_told_from_a_table(storage: Storage) -> None:
+    """Some would be read as a table of one column, named for the first row."""
+    for line in ('{"n": 1}', '{"n": 1, "text": "a, b"}'):
+        await storage.put("rows.csv", f"{line}\n{line}\n".encode())
+        with pytest.raises(DatasetError, match=r"rows.csv: .*JSON lines.*asyncrec convert"):
+            await tools.from_csv("rows.csv", "out", storage=storage, target_storage=storage)
+    assert await names(storage, "out") == []
 
 
 @pytest.mark.parametrize("options", [{"label": "kind"}, {"files": ["kind"]}])

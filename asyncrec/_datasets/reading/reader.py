@@ -15,7 +15,7 @@ from asyncrec._datasets.description import FeatureTable, schema_of_table
 from asyncrec._datasets.sidecars import merged_tables, read_shard_info, read_table
 from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.index import RecordIndex, parse_index
-from asyncrec._records.reading.reader import open_reader
+from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_names, load_manifest
 from asyncrec._shards.manifest.splits import Split, parse_split
@@ -252,8 +252,8 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
             if len(index) > skip:
                 offset, skip = _start(index, skip)
     missing = each.take
-    async with open_reader(
-        each.key, storage=folder, compression=parse_reading_compression(each.compression), start_offset=offset
+    async with open_reader_in(
+        folder, each.key, compression=parse_reading_compression(each.compression), start_offset=offset
     ) as records:
         async for batch in records.batches():
             kept = batch[skip : skip + missing]

@@ -72,6 +72,7 @@ class ObjectRecords:
         self._found: Found | None = None
         self._reading_again: CorruptRecordError | None = None
         self._ended = False
+        self._warned = False
         pipeline = self._pipeline_at(position, frame_bytes=0)
         pipeline.push(head)
         self.pipeline: Pipeline | SalvagePipeline = pipeline
@@ -87,6 +88,7 @@ class ObjectRecords:
                 if isinstance(error, CorruptRecordError) and await self._read_again(error):
                     continue
                 if self._options.on_corrupt == "skip":
+                    self._warn(error)
                     # The pipeline keeps its error, whose frames keep the pipeline, and with it a large record.
                     error.__traceback__ = error.__cause__ = error.__context__ = None
                     await self._salvage()
@@ -108,6 +110,21 @@ class ObjectRecords:
             self._ended = not records
             return records
         return []
+
+    def _warn(self, error: FormatError) -> None:
+        """Log that something is skipped, once."""
+        if self._warned or not self._options.warns:
+            return
+        self._warned = True
+        no_file = error.record == 0 and isinstance(error, CorruptRecordError) and error.part == "length"
+        _log.warning(
+            "%s: damaged at record %s, offset %s: what is whole behind it is read, and the rest is skipped%s",
+            self.path,
+            error.record,
+            error.offset,
+            "; is it a TFRecord file?" if no_file else "",
+            extra={"path": self.path},
+        )
 
     def _pipeline_at(self, position: Position, *, frame_bytes: int) -> Pipeline:
         return Pipeline(self.path, self.compression, self._options, position, frame_bytes=frame_bytes)

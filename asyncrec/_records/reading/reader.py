@@ -27,7 +27,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource
-from asyncrec.storage._url import redact
+from asyncrec.storage._url import join, redact
 
 __all__ = ["OnCorrupt", "ReaderStats", "RecordReader", "open_reader", "open_reader_at", "read_records"]
 
@@ -196,7 +196,8 @@ async def open_reader(
             record.
         on_corrupt: what to do about damage. ``"raise"`` (the default) raises an error. ``"skip"`` returns every intact
             record, wherever it is in the file, and `RecordReader.damage` lists what was lost; an intact file is read as
-            fast as without it. ``"stop"`` treats the damage as the end of the file.
+            fast as without it. A warning is logged for a file that is damaged, or no TFRecord file at all. ``"stop"``
+            treats the damage as the end of the file.
         max_record_bytes: a longer record is an error, before any memory is allocated for it; 256 MiB by default.
         start_offset: start at this byte of the object, where a record begins, or in a GZIP file a member.
         chunk_size: the number of bytes of one read.
@@ -233,6 +234,19 @@ async def open_reader(
             yield reader
 
 
+@asynccontextmanager
+async def open_reader_in(
+    folder: Storage, key: str, *, compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto", start_offset: int = 0
+) -> AsyncIterator[RecordReader]:
+    """As `open_reader`, of an object in a folder; messages say which folder that is."""
+    position = Position(start_offset, 0, 0)
+    reader = await open_reader_at(folder, key, position, path=join(folder.root, key), compression=compression)
+    try:
+        yield reader
+    finally:
+        await reader.aclose()
+
+
 async def open_reader_at(
     storage: Storage,
     key: str,
@@ -244,6 +258,7 @@ async def open_reader_at(
     verify: bool = True,
     on_corrupt: OnCorrupt = "raise",
     boundaries: Sequence[int] = (),
+    warns: bool = True,
     max_record_bytes: int = MAX_RECORD_BYTES,
     chunk_size: int = CHUNK_SIZE,
     inflate_bytes: int = INFLATE_BYTES,
@@ -255,11 +270,12 @@ async def open_reader_at(
         path: for messages.
         etag: of the version to read, if one was read before; another one is an ObjectChangedError.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
+        warns: log, once, that something is skipped; not for a caller that reports it.
         inflate_bytes: of one record batch of a compressed object, about.
         read_ahead: as for `ResumingSource`. With 0 there is no task, and readers may be closed in any order; otherwise
             the last one opened by a task is the first to be closed.
     """
-    options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size, inflate_bytes, boundaries)
+    options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size, inflate_bytes, boundaries, warns)
     source = ResumingSource(storage, key, start=position.offset, etag=etag, read_ahead=read_ahead)
     stack = AsyncExitStack()
     try:

@@ -2,7 +2,8 @@
 is allowed.
 
 ``_classes/<name>-<hash>.npz`` holds ``codes``, int32, one for each record in order, and ``labels``, JSON.
-The hash is of the snapshot and of the feature, so that another snapshot is another object. Whoever may write to the
+The hash is of the snapshot and of the feature, and of the versions of files that no manifest lists, so that another
+snapshot is another object. It may be deleted at any time, and is then made anew. Whoever may write to the
 store may have put something else there: it is not unpacked before it says that it has as many codes as there are
 records, and what is no column of this data set is made anew.
 """
@@ -25,8 +26,9 @@ from numpy.typing import NDArray
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import parse_reading_compression
-from asyncrec._records.reading.reader import open_reader
+from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._sampling.random_access.shard_files import check_version
 from asyncrec.errors import ArgumentTypeError, DatasetError, DecodeError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._kinds import FixedLen
@@ -41,6 +43,7 @@ _log = logging.getLogger("asyncrec.sampling")
 _SHARDS_AT_ONCE = 4
 # Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
 _LABEL_BYTES = 16 << 20
+_NO_EXAMPLES = "; class_feature is for Examples: where records are something else, class_fn tells the class of one"
 _NPY_HEADER_BYTES = 1 << 10
 _DIRECTORY_BYTES = 1 << 10
 
@@ -76,9 +79,10 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
     key = None
     if feature is not None:
-        digest = hashlib.blake2b(
-            f"{dataset.manifest.id}\0{feature}".encode("utf-8", "surrogatepass"), digest_size=8
-        ).hexdigest()
+        what = f"{dataset.manifest.id}\0{feature}"
+        if dataset.versions.packed:
+            what += f"\0{json.dumps(dataset.versions.packed)}"
+        digest = hashlib.blake2b(what.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         key = f"_classes/{dataset.name or 'all'}-{digest}.npz"
         column = await _load(dataset, key)
         if column is not None:
@@ -120,6 +124,11 @@ async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
         return
     try:
         await dataset.folder.put(key, content)
+        _log.info(
+            "%s: the class of each record is kept here; it may be deleted at any time",
+            key,
+            extra={"path": join(dataset.folder.root, key)},
+        )
     except StorageError as error:
         _log.info(
             "%s: the column of classes is kept in memory only: %s",
@@ -143,19 +152,20 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         entry = dataset.manifest.shards[shard]
         parts[shard] = []
         count = 0
-        async with open_reader(
-            entry.path, compression=parse_reading_compression(entry.compression), storage=dataset.folder
+        async with open_reader_in(
+            dataset.folder, entry.path, compression=parse_reading_compression(entry.compression)
         ) as reader:
+            check_version(reader.path, entry, reader.info)
             async for records in reader.batches():
                 try:
                     parts[shard].append(await in_thread(code, records))
                 except _FailedAt as failed:
                     cause = failed.__cause__
-                    place = f"{join(dataset.folder.root, entry.path)}, record {count + failed.index}"
+                    place = f"{reader.path}, record {count + failed.index}"
                     raise DecodeError(f"{place}: class_fn raised {type(cause).__name__}: {cause}") from cause
-                except Exception as error:
-                    error.add_note(f"{reader.path}: among the records {count:,} to {count + len(records) - 1:,}")
-                    raise
+                except (DecodeError, SchemaError) as error:
+                    place = f"{reader.path}, among the records {count:,} to {count + len(records) - 1:,}"
+                    raise type(error)(f"{place}: {error}" + (_NO_EXAMPLES * isinstance(error, DecodeError))) from error
                 count += len(records)
         if count != entry.records:
             raise DatasetError(f"{reader.path}: it holds {count:,} records, and the manifest says {entry.records:,}")

@@ -27,7 +27,7 @@ from asyncrec._sampling.parameters import (
     worker_of,
 )
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec._sampling.stream_state import check_ordered, ordered_state
+from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["ClassBalancedSampler"]
@@ -39,6 +39,8 @@ _HINTS = {
     "str": "; open_dataset takes its path",
 }
 _OTHER_CLASSES = "class_fn tells other classes than when the state was taken: it would go on in another order"
+# Of classes, in a message.
+_NAMED = 10
 # Records read together, so that those that stand near each other share a read; twice as many are held.
 _READ_RECORDS = 1024
 
@@ -126,9 +128,14 @@ class ClassBalancedSampler:
         self.classes = column.labels
         wide = self._identity["classes_per_batch"]
         if len(column.labels) < wide:
+            path = self._dataset.manifest.path
+            if not column.labels:
+                raise ArgumentValueError(f"{path}: there are no records, and a batch needs {wide} classes of them")
+            there = ", ".join(f"{label!r:.40}" for label in column.labels[:_NAMED])
+            more = ", ..." if len(column.labels) > _NAMED else ""
             raise ArgumentValueError(
-                f"{self._dataset.manifest.path}: {len(column.labels)} classes, and a batch needs {wide}: "
-                "take fewer classes_per_batch"
+                f"{path}: {len(column.labels)} classes, and a batch needs {wide}: take fewer classes_per_batch; there "
+                f"is {there}{more}"
             )
         if self._class_fn is not None:
             digest = await in_thread(column.digest)
@@ -156,9 +163,12 @@ class ClassBalancedSampler:
         return self._ahead.items.popleft()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many batches all workers have had, as JSON. It may be loaded with any number of workers."""
+        """Return how many batches all workers have had, as JSON. It may be loaded with any number of workers.
+
+        Of files without a manifest it also says which version each is, in some 100 bytes.
+        """
         position = self._position + self._given * self._workers
-        state = ordered_state(_KIND, self._identity, position=position)
+        state = ordered_state(_KIND, self._identity, self._dataset.versions.packed, position=position)
         if self._classes_digest is not None:
             state["classes"] = self._classes_digest
         return state
@@ -168,6 +178,7 @@ class ClassBalancedSampler:
 
         Raises:
             ValueError: the state is of another data set, of other classes or batches, or of a later version.
+            DatasetError: the files have no manifest, and one was replaced since the state was taken.
             RuntimeError: something was given out already.
         """
         if self._ahead.begun:
@@ -175,7 +186,7 @@ class ClassBalancedSampler:
         identity = self._identity
         if self._chosen and isinstance(state, Mapping) and (seed := check_seed(state.get("seed"))) is not None:
             identity = {**identity, "seed": seed}
-        check_ordered(state, _KIND, identity)
+        self._dataset.versions.check_state(state, _KIND, identity)
         position = state_place(state, "position")
         classes = state.get("classes")  # none from before it was asked
         if None not in (classes, self._classes_digest) and classes != self._classes_digest:

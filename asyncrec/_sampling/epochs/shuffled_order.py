@@ -17,6 +17,7 @@ from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.epochs.worker_batches import PositionRange
+from asyncrec._sampling.file_versions import FileVersions
 from asyncrec._sampling.parameters import whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
@@ -39,6 +40,7 @@ class NumberedRecords(Protocol):
     """What a shuffled stream needs of a data set: records by number. `asyncrec.Dataset` is one."""
 
     manifest: Manifest
+    versions: FileVersions
 
     def __len__(self) -> int: ...
 

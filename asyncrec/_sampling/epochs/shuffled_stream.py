@@ -25,7 +25,7 @@ from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
 from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
 from asyncrec._sampling.parameters import check_seed, new_seed, state_place, whole_number, worker_of
-from asyncrec._sampling.stream_state import check_ordered, ordered_state
+from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
 __all__ = ["ShuffledStream", "StreamStats"]
@@ -120,16 +120,17 @@ class ShuffledStream:
         """Return the position after the last batch given out, as JSON of a few hundred bytes.
 
         It is the same for all workers after equally many batches. It may be loaded with another number of workers, and
-        with another batch size.
+        with another batch size. Of files without a manifest it also says which version each is, in some 100 bytes.
         """
         epoch, position = self._batches.place
-        return ordered_state(_KIND, self._order.identity, epoch=epoch, position=position)
+        return ordered_state(_KIND, self._order.identity, self._dataset.versions.packed, epoch=epoch, position=position)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from this state. Call it before iterating.
 
         Raises:
             ValueError: the state is of another snapshot of the data set, of another order, or of a later version.
+            DatasetError: the files have no manifest, and one was replaced since the state was taken.
             RuntimeError: something was given out already.
         """
         if self._given or self._batches.batch_size:
@@ -138,7 +139,7 @@ class ShuffledStream:
         if self._chosen and isinstance(state, Mapping):
             seed = check_seed(state.get("seed"))
             order = order if seed is None else ShuffledOrder(self._dataset, self._plan._replace(seed=seed))
-        check_ordered(state, _KIND, order.identity)
+        self._dataset.versions.check_state(state, _KIND, order.identity)
         self._batches.go_to(state_place(state, "epoch"), state_place(state, "position"))
         self._order = order
 

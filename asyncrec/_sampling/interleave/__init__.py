@@ -9,7 +9,6 @@ rounds          whole rounds of an interleave, laid out by slices
 shard_cursor    where one shard is being read
 shard_feed      how batches of a shard arrive: on demand, or ahead by a pool
 shard_inputs    the shards of a stream, opened as they are needed
-shard_version   whether a shard is still the one that a state was taken of
 provenance      which record of which shard each record is
 shuffle_buffer  `asyncrec.ShuffleBuffer`
 """

@@ -16,7 +16,7 @@ from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, unpack_sources
-from asyncrec._sampling.interleave.shard_version import is_version, packed_version
+from asyncrec._sampling.shard_version import check_versions, is_version, packed_version
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located
@@ -73,14 +73,12 @@ class ShardInputs:
 
     def check_known(self, versions: Sequence[Sequence[Any]]) -> None:
         """Raise DatasetError unless the shards that are known are those of which `versions` told."""
-        for shard, *version in versions:
+
+        def now(shard: int) -> list[Any] | None:
             info = self._known.get(shard)
-            if info is not None and not is_version(version, info):
-                raise DatasetError(
-                    f"{self.path(shard)}: it was replaced since the state was taken: it has {info.size:,} bytes, etag "
-                    f"{info.etag}, and had {version[0]:,}, etag {version[2]}. A position in it means something else "
-                    "now: bring the old one back, or begin anew without the state"
-                )
+            return None if info is None else packed_version(info)
+
+        check_versions(versions, now, self.path)
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
         """Where these shards, all known, differ from all those of which ``versions`` told, for a message."""

@@ -115,9 +115,18 @@ class InterleaveStream:
         ]
         state["pending"] = left + state["pending"]
         state["records"] -= len(left)
-        stands_in = {packed[0] for packed in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
-        state["versions"] = self._inputs.versions(stands_in)
+        state["versions"] = self._inputs.versions(_stands_in(state))
         return enveloped(_KIND, self._identity, self._parameters, state)
+
+    def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """An earlier state of this stream, which also says the versions of the shards that it opened since.
+
+        Whoever goes on from it and leaves out the records that were given since depends on those, too.
+        """
+        told = {packed[0]: packed for packed in state.get("versions", ())}
+        coming = range(state["order"]["next_input"], len(self._inputs))
+        known = {packed[0]: packed for packed in self._inputs.versions([*_stands_in(state), *coming])}
+        return {**state, "versions": [packed for _, packed in sorted({**known, **told}.items())]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from where the state was taken. Call it before reading.
@@ -167,6 +176,11 @@ class InterleaveStream:
                 await self._single_pass.load_state_dict(dict(self._loaded))
             self._begun = True
         return await self._single_pass.take(count, buffered_only=buffered_only)
+
+
+def _stands_in(state: Mapping[str, Any]) -> set[int]:
+    """The shards in which a state has positions."""
+    return {packed[0] for packed in (*state["open"], *state["pending"], *state.get("shuffled", ()))}
 
 
 @asynccontextmanager

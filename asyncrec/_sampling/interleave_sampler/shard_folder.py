@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from asyncrec._records.reading.not_a_file import is_dataset
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
-from asyncrec._shards.manifest.names import is_data, maker_of
+from asyncrec._sampling.mixed_datasets import warn_of_several
+from asyncrec._shards.manifest.names import is_data
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._patterns import is_pattern
@@ -23,11 +23,6 @@ from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact, scheme_of
 
 __all__ = ["ShardFolder", "folder_of"]
-
-_log = logging.getLogger("asyncrec.sampling")
-
-# In a warning, of the data sets of a folder.
-_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +94,10 @@ class ShardFolder:
                 f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; {others} other objects are "
                 "there, and names that begin with '_' or '.' are never shards"
             )
-        self._warn_of_several(datasets, found)
+        warn_of_several(
+            self.display_path, datasets, found, one_alone=lambda name: f"shard_suffix={f'{escape(name)}-*.tfrecord'!r}"
+        )
         return found
-
-    def _warn_of_several(self, datasets: set[str], found: Mapping[str, ObjectInfo]) -> None:
-        """Train and test in one folder are read as one: seldom what is meant."""
-        mixed = [name for name in sorted(datasets) if any(maker_of(name, shard) for shard in found)]
-        if len(mixed) > 1:
-            _log.warning(
-                "%s: the shards of %d data sets are read together: %s; of one alone by shard_suffix=%r",
-                self.display_path,
-                len(mixed),
-                ", ".join(mixed[:_NAMED]) + (", ..." if len(mixed) > _NAMED else ""),
-                f"{escape(mixed[0])}-*.tfrecord",
-                extra={"path": self.display_path, "datasets": len(mixed)},
-            )
 
     async def _refuse_dataset(self) -> None:
         """Say so where the path is no folder but a data set's, as far as the store says.

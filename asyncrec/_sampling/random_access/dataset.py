@@ -23,6 +23,7 @@ from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
 from asyncrec._sampling.epochs.shuffled_order import BUFFER_BYTES, BUFFER_SIZE, ShufflePlan
 from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
+from asyncrec._sampling.file_versions import FileVersions
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
@@ -65,7 +66,8 @@ class RecordLocation(NamedTuple):
 
 
 class Dataset:
-    """A data set whose records are read by number or by key, opened by `open_dataset`. Any number of tasks may use it.
+    """A data set whose records are read by number or by key, opened by `open_dataset`. Any number of tasks may use it,
+    inside its context; after that, reading raises `anyio.ClosedResourceError`.
 
     ``len(dataset)`` is the number of records. Numbers may be negative, as in a list. ``async for record in dataset``
     gives all records in order.
@@ -87,6 +89,7 @@ class Dataset:
         self.lookup = RecordLookup(self._files, self._indexes, self._starts)
         self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self.versions = FileVersions(manifest.shards, self._files.display_path)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -96,7 +99,10 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer gave one."""
+        """The schema in the manifest; `None` if no writer gave one, as of files without a manifest.
+
+        For those there are `decode_example`, and `Schema.infer`, which makes a schema of some records.
+        """
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
 
     def __aiter__(self) -> RecordsInOrder:
@@ -181,6 +187,7 @@ class Dataset:
 
     async def find(self, key: str | bytes) -> int:
         """Return the number of the record with this ``key``. Like `get_by_key`, but it does not read the record."""
+        self.lookup.check_open()
         return await self.keys.find(key)
 
     async def locate(self, index: SupportsIndex) -> RecordLocation:
@@ -189,6 +196,7 @@ class Dataset:
         Raises:
             IndexError: there is no such record.
         """
+        self.lookup.check_open()
         number = int(numbers_of([index], len(self), path=self.manifest.path)[0])
         shard = int(np.searchsorted(self._starts, number, side="right")) - 1
         local = number - int(self._starts[shard])
@@ -297,7 +305,8 @@ async def open_dataset(
         path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
             (`asyncrec.tools.compact`), for a store that cannot list. If there is no manifest: the beginning of the
             shards' names, or a pattern. The records are then counted on opening, from the indexes of the shards, or by
-            reading a shard that has none.
+            reading a shard that has none. A folder with a slash at its end is all shards in it. Shards of several data
+            sets are then read together, which is logged as a warning.
         cache: a local folder, shared by all processes of this machine, that keeps and verifies each shard from which
             something was read. For a remote store that is read more than once.
         cache_bytes: how many bytes all cached shards may take; 64 GiB. The least recently used ones are removed.

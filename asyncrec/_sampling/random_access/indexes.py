@@ -17,7 +17,7 @@ from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.frame_scan import FrameScan, scan_object, scan_source
-from asyncrec._sampling.random_access.shard_files import ShardFiles, check_size
+from asyncrec._sampling.random_access.shard_files import ShardFiles, check_version
 from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
@@ -177,7 +177,7 @@ async def scan_shard(folder: Storage, entry: ShardEntry, *, sizes: bool = True) 
             compression=entry.compression,
             verify=False,
             sizes=sizes,
-            check=partial(check_size, path, entry),
+            check=partial(check_version, path, entry),
         )
     except FormatError as error:
         error.path = path

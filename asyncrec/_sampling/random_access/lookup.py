@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, SupportsIndex, TypeVar
 
+import anyio
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,9 +54,16 @@ class RecordLookup:
         self._count = int(starts[-1])
         self.reader = RangeReader(files)
         self._local = LocalShards.of(files)
+        self._closed = False
+
+    def check_open(self) -> None:
+        """Raise ClosedResourceError after `close`. From any thread."""
+        if self._closed:
+            raise anyio.ClosedResourceError("a data set is read inside its `async with`")
 
     async def close(self) -> None:
-        """Close the files that are kept open; what is read from now on is opened for that."""
+        """Close the files that are kept open. Nothing is read from now on."""
+        self._closed = True
         if self._local is not None:
             await self._local.close()
 
@@ -65,6 +73,7 @@ class RecordLookup:
         Args:
             waits: whether this may wait for a disk, as the event loop may not.
         """
+        self.check_open()
         place = self._place(number_of(number))
         if place is None:
             return None
@@ -78,6 +87,7 @@ class RecordLookup:
 
     def many_here(self, wanted: Numbers) -> list[bytes] | None:
         """As `many`, if all of them are in local files that are as they should be. Blocks."""
+        self.check_open()
         if self._local is None:
             return None
         distinct, inverse = distinct_numbers(wanted)
@@ -98,6 +108,7 @@ class RecordLookup:
 
         ``records_of`` reads, of the parts of a shard, those that are not read in a faster way.
         """
+        self.check_open()
         few = len(wanted) <= _FEW
         distinct, inverse = distinct_numbers(wanted) if few else await in_thread(distinct_numbers, wanted)
         found: list[Any] = [None] * len(distinct)

@@ -8,14 +8,17 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import detect_compression
 from asyncrec._framing.frames import HEADER_BYTES
+from asyncrec._sampling.file_versions import with_version
+from asyncrec._sampling.mixed_datasets import warn_of_several
 from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.manifest.snapshot import dataset_names
 from asyncrec._shards.ownership.listing import list_shards, longer_names
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._patterns import is_pattern
+from asyncrec.storage._patterns import beginning_of, is_pattern
 from asyncrec.storage._resuming_source import read_head
 
 __all__ = ["unlisted_entry", "scan_manifest"]
@@ -27,7 +30,8 @@ _NO_TIME = "1970-01-01T00:00:00.000000Z"
 async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
     """What is stored under a name or a pattern, in the order of names.
 
-    Its id depends on names, counts and sizes, and on the store's checksum where it keeps one.
+    Its id depends on names, counts and sizes, and on the store's checksum where it keeps one: a copy elsewhere has the
+    same order. Which version each shard is stands in its entry (`FileVersions`).
 
     Raises:
         ObjectNotFoundError: no shard matches.
@@ -42,8 +46,15 @@ async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
             "pattern such as 'data/train-*.tfrecord'"
         )
 
+    if not name or is_pattern(name):
+        # A data set's name goes on in its shards' names with a hyphen: it has all that is before the pattern's first.
+        datasets = await dataset_names(folder, beginning_of(name).partition("-")[0])
+        parent = path[: len(path) - len(name)]
+        warn_of_several(path, datasets, keys, one_alone=lambda other: f"open_dataset({parent + other!r})")
+
     async def look(key: str) -> ShardEntry:
-        entry, _ = await unlisted_entry(folder, key)
+        entry, info = await unlisted_entry(folder, key)
+        entry = with_version(entry, info)
         index = await read_index(folder, entry, count_known=False)
         if index is None:
             index = await make_index(ShardFiles(folder, [entry], None), 0)

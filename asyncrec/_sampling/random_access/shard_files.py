@@ -1,7 +1,7 @@
 """`ShardFiles` opens a data set's shards, in the store or in the local cache, and always the same version of them.
 
 The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard whose size is not the
-manifest's is refused.
+manifest's is refused, and where no manifest lists it, any version but the one that was found.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from asyncrec._sampling.file_versions import version_in
 from asyncrec._sampling.random_access.disk_cache import ShardCache
+from asyncrec._sampling.shard_version import is_version
 from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
@@ -17,7 +19,7 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import join
 
-__all__ = ["ShardFiles", "check_size"]
+__all__ = ["ShardFiles", "check_version"]
 
 
 class ShardFiles:
@@ -62,7 +64,7 @@ class ShardFiles:
 
     def pin(self, shard: int, info: ObjectInfo) -> bool:
         """Whether all reads are pinned to this version; they are from now on, if to none yet. From any thread."""
-        return info.size == self.shards[shard].bytes and self._versions.setdefault(shard, info).etag == info.etag
+        return _is_of(self.shards[shard], info) and self._versions.setdefault(shard, info).etag == info.etag
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""
@@ -119,13 +121,25 @@ class ShardFiles:
         return source, None
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
-        check_size(self.display_path(shard), self.shards[shard], info)
+        check_version(self.display_path(shard), self.shards[shard], info)
 
 
-def check_size(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
-    """Raise ObjectChangedError where a shard has another size than the manifest says."""
-    if info.size != entry.bytes:
+def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
+    """Raise ObjectChangedError where a shard has another size than the manifest says, or is another than was found."""
+    if _is_of(entry, info):
+        return
+    if version_in(entry) is not None:
         raise ObjectChangedError(
-            f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it; the data set was rewritten: "
-            "open it again"
+            f"{path}: it was replaced since the data set was opened: it has {info.size:,} bytes, etag {info.etag}, and "
+            f"had {entry.bytes:,}: open it again"
         )
+    raise ObjectChangedError(
+        f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it: if the data set was rewritten, "
+        "open it again; if only this file was changed, that helps nothing: put back what the manifest lists ('asyncrec "
+        "copy' from a copy does), and 'asyncrec verify' says whether all is well"
+    )
+
+
+def _is_of(entry: ShardEntry, info: ObjectInfo) -> bool:
+    version = version_in(entry)
+    return info.size == entry.bytes if version is None else is_version(version, info)

@@ -105,15 +105,23 @@ class ManifestWriter:
             self._listed(entry)
 
     async def close(
-        self, new: Iterable[ShardEntry] = (), *, remove: tuple[str, ...] = (), removal: int | None = None
+        self,
+        new: Iterable[ShardEntry] = (),
+        *,
+        remove: tuple[str, ...] = (),
+        removal: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the last segment: all that was committed, and what is new with it, in one step.
+
+        ``metadata`` is added to what the others have.
 
         Raises:
             ConflictError: the job was abandoned, or another of this id ended.
             StorageError: nothing new is committed; or nobody knows, and then `unsettled` is set.
         """
         new = tuple(new)
+        self._metadata = {**self._metadata, **(metadata or {})}
         segment = self._segment(
             (*self.entries, *new),
             time=self.clock.now(),

@@ -132,9 +132,9 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
     return await in_thread_unless(history.is_little and at is None, partial(manifest_of, path, history, at=at))
 
 
-async def dataset_names(folder: Storage) -> list[str]:
-    """The names of all data sets in a folder that have a manifest, ascending."""
-    return sorted({info.key.split("/")[1] async for info in folder.list_objects(MANIFESTS)})
+async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
+    """The names of all data sets in a folder that have a manifest, of those that begin so, ascending."""
+    return sorted({info.key.split("/")[1] async for info in folder.list_objects(MANIFESTS + beginning)})
 
 
 async def load_manifests(folder: Storage) -> dict[str, Manifest]:

@@ -9,8 +9,8 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import MANIFESTS, is_data, maker_of, stem_of
-from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
+from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
+from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_manifest
 from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern, matching
@@ -56,8 +56,7 @@ def _joined(folder: str, keys: Iterable[str]) -> list[str]:
 
 async def longer_names(folder: Storage, beginning: str) -> list[str]:
     """The names of the folder's other data sets that begin so, ascending."""
-    found = {info.key.split("/")[1] async for info in folder.list_objects(MANIFESTS + beginning)}
-    return sorted(found - {beginning})
+    return [name for name in await dataset_names(folder, beginning) if name != beginning]
 
 
 async def of_no_manifest(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:

@@ -2,26 +2,37 @@
 
 So a program that was killed and is started again loses nothing that was on the disk, and nobody has to know of
 `asyncrec.recover`. What is all or nothing is never completed unasked: whoever opens is told of it, with both remedies.
+
+Who skips records by their keys has to know those of every record that may still become part of the data set. So what
+writers without a disk had published when they died is committed before, too; and of a spool that holds something yet,
+the log tells.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from functools import partial
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import anyio
 
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import dead_jobs, find_job_headers, has_leftovers
-from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS
+from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, take_life, this_host
+from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._url import join
 
-__all__ = ["recover_on_opening", "refuse_other_spool", "told_dead"]
+if TYPE_CHECKING:
+    from asyncrec._shards.recovery.run import RecoveryRun
+
+__all__ = ["commit_published_of_the_dead", "recover_on_opening", "refuse_other_spool", "told_dead"]
 
 _log = logging.getLogger("asyncrec.shards")
 
@@ -60,14 +71,77 @@ async def recover_on_opening(
         await run.guarded(header, partial(run.recover_local, home, header_path, header, folder))
     for header in run.left:
         _log.warning("%s: %s", path, told_dead(header, home.root), extra=_fields(path, header))
+    _tell_outcome(run, path)
+
+
+async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path: str, wanted: bool = True) -> None:
+    """Commit what rolling writers on this machine that have no disk had published, and not committed, when they died.
+
+    Of one that had a spool, and of each where it is not ``wanted``, the log says what is to be done. Those on other
+    machines cannot be asked whether they live, and are left alone.
+
+    Args:
+        own, path: as for `recover_on_opening`.
+
+    Raises:
+        StorageError, ManifestError: something could not be committed; it is there as it was.
+    """
+    marks = [
+        mark
+        for mark in await find_marks(folder, own.name)
+        if mark.kind == "rolling" and mark.host == this_host() and mark.writer != own.writer
+    ]
+    if not marks:
+        return
+    module = await in_thread(import_module, "asyncrec._shards.recovery.run")
+    run = module.RecoveryRun(())
+    for mark in marks:
+        if wanted and not mark.spool:
+            await run.guarded(mark, partial(run.recover_marked, mark, folder))
+        elif await _is_dead(mark):
+            where = "that spool" if mark.spool else join(folder.root, own.name)
+            _log.warning("%s: %s", path, _told_unknown_keys(mark, where), extra=_fields(path, mark))
+    _tell_outcome(run, path)
+
+
+def _tell_outcome(run: RecoveryRun, path: str) -> None:
     try:
         recovered = run.outcome(path)
     except (AsyncRecError, OSError, ValueError) as error:
         error.add_note(f"{path}: no writer was opened over what could not be recovered; recover=False opens one")
         raise
+    for writer in recovered.lost:
+        _log.warning(
+            "%s: the writer %s died, and had no spool: what it had published is in the data set",
+            path,
+            writer,
+            extra={"path": path, "writer": writer},
+        )
     if recovered.shards:
         fields = {"path": path, "records": recovered.records}
         _log.warning("%s: recovered %d records of writers that had died", path, recovered.records, extra=fields)
+
+
+async def _is_dead(mark: JobHeader) -> bool:
+    """Whether its lock proves that a job died on this machine."""
+    try:
+        life = await take_life(mark)
+    except StorageError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        return False
+    if life is not None:
+        await surely_in_thread(partial(life.end, keep=True))
+    return life is not None
+
+
+def _told_unknown_keys(mark: JobHeader, where: str) -> str:
+    held = "in a spool on this machine" if mark.spool else "in no commit"
+    return (
+        f"the writer {mark.writer} died, and what it left is {held}: keys there are not known here, and "
+        f"their records are stored once more; recover {where} before a writer with on_duplicate='skip' opens, or write "
+        "a data set with each key once afterwards (asyncrec dedupe --by-key)"
+    )
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str) -> None:

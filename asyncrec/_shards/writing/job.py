@@ -18,10 +18,10 @@ Every writer and every tool that makes shards does it as a job, and so each rule
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
@@ -119,8 +119,10 @@ class Job:
         """Name the shard of this number."""
         return self.header.shard_name(number, plain=self._claim is not None and self._claim.plain)
 
-    async def commit(self, entries: Sequence[ShardEntry] = ()) -> None:
+    async def commit(self, entries: Sequence[ShardEntry] = (), *, metadata: Mapping[str, Any] | None = None) -> None:
         """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
+
+        ``metadata`` is what only the end tells; it is added to the header's.
 
         Raises:
             ConflictError: it was abandoned, or the data set was replaced, by somebody else; nothing of this is in it.
@@ -139,7 +141,9 @@ class Job:
                 deadline=self.deadline,
             )
             await self._compare(removed)
-        await self.manifest.close(sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place)
+        await self.manifest.close(
+            sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place, metadata=metadata
+        )
 
     async def take_back(self, entries: Sequence[ShardEntry]) -> None:
         """Delete shards that were published and are in no manifest, after a failure.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from os import PathLike
 from typing import Any, Literal
 
@@ -23,7 +24,11 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
+from asyncrec._shards.recovery.on_opening import (
+    commit_published_of_the_dead,
+    recover_on_opening,
+    refuse_other_spool,
+)
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -113,7 +118,8 @@ async def open_sharded_writer(
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or `CompressionOptions`.
         index: write ``_index/<shard>.index`` for each shard.
         schema: a `Schema`, which is stored in the manifest; ``write`` then also accepts mappings of names to values,
-            and checks them. It must be able to decode every existing record, so a new feature needs a default.
+            and checks them. It must be able to decode every existing record, so a new feature needs a default. Without
+            one, a writer that appends has the schema of the data set, if that has one.
         validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
             then every hundredth), ``"all"`` or ``"none"``.
         key_feature: the feature, ``FixedLen((), "str")`` or bytes, that holds each record's key: a ``key`` that you
@@ -135,9 +141,10 @@ async def open_sharded_writer(
             dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
             can then commit nothing more, and what it had not committed is deleted.
         recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
-            of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. Fixed
-            shards, and what replaces, are never completed unasked: the log says what can be done. `False`: the log says
-            it of all of them, and nothing is touched.
+            of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. With
+            ``on_duplicate="skip"``, so does what writers on this machine that had no spool had published: its keys are
+            known then. Fixed shards, and what replaces, are never completed unasked: the log says what can be done.
+            `False`: the log says it of all of them, and nothing is touched.
         spool: a local folder, used by only one writer at a time. Shards are written there first and uploaded from
             there, so ``flush`` reaches ``"spooled"``, and a store that is slow or down does not block ``write``. If
             the store stays down, the exit raises an error, and everything stays in the spool for `recover`.
@@ -182,7 +189,8 @@ async def open_sharded_writer(
     display_path = redact(str(path))
     _check_is_no_file(display_path)
     described = schema_of(schema)
-    encoder = encoder_of(display_path, described, validate=validate, key_feature=key_feature)
+    encode_for = partial(encoder_of, display_path, validate=validate, key_feature=key_feature)
+    encoder = encode_for(described)
     objects = num_shards or open_shards
     if memory_limit is None:
         budget = ByteBudget(_MEMORY_LIMIT, objects=objects, most=_MOST_MEMORY)
@@ -215,6 +223,8 @@ async def open_sharded_writer(
             await refuse_other_spool(home, url)
         if home is not None:
             await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
+        if on_duplicate == "skip" and mode == "append":
+            await commit_published_of_the_dead(folder, header, path=display_path, wanted=recover)
         commits = (on_error or ("discard" if header.together else "commit")) == "commit"
         # Nor where what is open is dropped when the body fails: what was flushed stays.
         lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
@@ -244,8 +254,11 @@ async def open_sharded_writer(
                 on_commit=on_commit,
             )
         )
+        theirs = None if job.before is None or mode == "replace" else job.before.schema
         if described is not None and job.before is not None and mode != "replace":
-            await in_thread(refuse_incompatible, display_path, described, job.before.schema)
+            await in_thread(refuse_incompatible, display_path, described, theirs)
+        elif described is None and theirs is not None:  # else it would store what does not decode
+            encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
         keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         async with (

@@ -7,7 +7,7 @@ segment that ends the job.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Any, TypeAlias
@@ -131,10 +131,12 @@ async def write_ordered(
     metadata: Mapping[str, Any],
     mode: Mode = "new",
     writer: str | None = None,
+    found: Callable[[], Mapping[str, Any]] = dict,
 ) -> list[ShardEntry]:
     """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; returns the shards in order.
 
-    ``writer`` is the id to commit under, where a second run is to find that the first one did.
+    ``writer`` is the id to commit under, where a second run is to find that the first one did. ``found`` gives the
+    metadata that is known when all batches were taken.
 
     Raises:
         ObjectExistsError: there is a data set of this name, or a file of a shard's name.
@@ -161,7 +163,7 @@ async def write_ordered(
             else:
                 while await supply.any():
                     entries.append(await _write_shard(job, len(entries), supply, limits))
-            await job.commit(entries)
+            await job.commit(entries, metadata=found())
         except BaseException:
             await job.take_back(entries)
             raise

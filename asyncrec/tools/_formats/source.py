@@ -48,12 +48,12 @@ class StoredFile:
 
 
 @asynccontextmanager
-async def open_file_of(storage: Storage, key: str, *, path: str) -> AsyncIterator[StoredFile]:
-    """The file at a key, as a format reads it. ``path``: for messages.
+async def open_file_of(storage: Storage, key: str, *, path: str, etag: str | None = None) -> AsyncIterator[StoredFile]:
+    """The file at a key, as a format reads it. ``path``: for messages; ``etag``: of the version that is meant.
 
     Raises: as `ResumingSource`, here and by ``receive``.
     """
-    async with ResumingSource(storage, key) as source:
+    async with ResumingSource(storage, key, etag=etag) as source:
         yield StoredFile(storage, key, path, source)
 
 

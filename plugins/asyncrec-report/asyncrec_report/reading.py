@@ -257,7 +257,8 @@ def _fault(path: str, damage: Damage) -> Fault:
     where = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
     lost = "in doubt" if damage.reason == "ambiguous" else "lost"
     text = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
-    return Fault(path, f"{text}, after {damage.records_before:,} records")
+    asked = "; is it a TFRecord file?" if damage.is_at_the_beginning else ""
+    return Fault(path, f"{text}, after {damage.records_before:,} records{asked}")
 
 
 def _within(records: list[bytes], room: int) -> list[bytes]:

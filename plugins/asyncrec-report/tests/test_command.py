@@ -28,6 +28,14 @@ def test_damage_is_on_the_page_and_in_the_exit_code(run: Run, damaged: Path) -> 
     assert "do not match their checksum" in Path("page.html").read_text("utf-8")
 
 
+def test_a_file_of_text_is_asked_about(run: Run, data: Path) -> None:
+    Path("rows.tfrecord").write_text("id,label\n" * 100)
+    result = run("report", "rows.tfrecord", "-o", "page.html")
+    assert result.code == 1
+    assert "is it a TFRecord file?" in result.out
+    assert result.err == ""
+
+
 def test_for_programs_it_is_json(run: Run, data: Path) -> None:
     result = run("report", "data/plain.tfrecord", "-o", "page.html", "--json", "--sample", 2)
     told = json.loads(result.out)

@@ -1,0 +1,130 @@
+"""`ConvertReport` is what `convert` did, and `ConvertedBefore` what earlier ones did, as a data set's metadata says it.
+
+A file is known by its name. Its version is its size and etag: one that is another by now is refused, and never passed
+over or converted a second time beside its old records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from asyncrec.errors import DatasetError
+from asyncrec.plugins._kinds import BadMember, Converted
+from asyncrec.storage._base import ObjectInfo
+
+__all__ = ["ConvertReport", "ConvertedBefore"]
+
+# Told one by one; beyond it they are counted.
+_MOST_TOLD = 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class ConvertReport:
+    """What `convert` did.
+
+    Attributes:
+        records: written now.
+        files: read now; ``done_before`` were converted by an earlier run.
+        bad_before: how many were skipped in files that are ``done_before``, by file, where any were.
+        passed: members of other types (WARC's requests, say), which are not converted.
+        bad: what was skipped, the first thousand; ``bad_count`` counts all.
+    """
+
+    source: str
+    target: str
+    records: int = 0
+    files: list[str] = field(default_factory=list)
+    done_before: list[str] = field(default_factory=list)
+    bad_before: dict[str, int] = field(default_factory=dict)
+    passed: int = 0
+    bad: list[BadMember] = field(default_factory=list)
+    bad_count: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "source": self.source,
+            "target": self.target,
+            "records": self.records,
+            "files": self.files,
+            "done_before": self.done_before,
+            "bad_before": self.bad_before,
+            "passed": self.passed,
+            "bad_count": self.bad_count,
+            "bad": [bad.to_json() for bad in self.bad],
+        }
+
+    def note(self, converted: Converted) -> None:
+        self.passed += converted.passed
+        self.bad_count += len(converted.bad)
+        self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
+
+    def join(self, other: ConvertReport) -> None:
+        """Add what was done with the files that come next."""
+        self.records += other.records
+        self.files += other.files
+        self.done_before += other.done_before
+        self.bad_before |= other.bad_before
+        self.passed += other.passed
+        self.bad_count += other.bad_count
+        self.bad += other.bad[: _MOST_TOLD - len(self.bad)]
+
+
+class ConvertedBefore:
+    """What the metadata of a data set says of the files that were converted into it: ``source <id>``, one for each."""
+
+    def __init__(self, metadata: Mapping[str, Any], *, source: str, target: str) -> None:
+        self.target = target
+        self._source = source
+        self._versions: dict[str, list[Mapping[str, Any]]] = {}
+        for name, value in metadata.items():
+            if name.startswith("source ") and isinstance(value, Mapping) and isinstance(value.get("file"), str):
+                self._versions.setdefault(value["file"], []).append(value)
+
+    def check(self, files: Sequence[tuple[str, ObjectInfo]]) -> None:
+        """Refuse files that are others than those which the data set has under their names.
+
+        Raises:
+            DatasetError: there are any.
+        """
+        changed = [found for found in files if found[0] in self._versions and self.done(*found) is None]
+        if changed:
+            raise self._changed(*changed[0], others=len(changed) - 1)
+
+    def done(self, file: str, info: ObjectInfo) -> ConvertReport | None:
+        """The report on a file of which this version was converted; `None` where it was not."""
+        for version in self._versions.get(file, ()):
+            # What an earlier asyncrec wrote has no etag.
+            if version.get("bytes") == info.size and version.get("etag") in (None, info.etag):
+                report = ConvertReport(source=file, target=self.target, done_before=[file])
+                bad = version.get("bad")
+                if isinstance(bad, int) and bad > 0:
+                    report.bad_before[file] = bad
+                return report
+        return None
+
+    def ended(self, file: str, info: ObjectInfo, metadata: Mapping[str, Any]) -> ConvertReport:
+        """The report on a file whose job another process has ended, with this metadata.
+
+        Raises:
+            DatasetError: that was another version of it.
+        """
+        other = ConvertedBefore(metadata, source=self._source, target=self.target)
+        other.check([(file, info)])
+        return other.done(file, info) or ConvertReport(source=file, target=self.target, done_before=[file])
+
+    def _changed(self, file: str, info: ObjectInfo, *, others: int) -> DatasetError:
+        version = self._versions[file][-1]
+        size, records = version.get("bytes"), version.get("records")
+        had = f"{size:,} bytes" if isinstance(size, int) else "another size"
+        now = f"{info.size:,} bytes"
+        if size == info.size:
+            now = f"as many, and is another version, of {info.modified:%Y-%m-%d %H:%M:%S %Z}"
+        of_then = f"Its {records:,} records" if isinstance(records, int) else "Its records"
+        more = f" {others:,} other files have changed, too." if others else ""
+        return DatasetError(
+            f"{self._source}: {file} has changed since it was converted into {self.target}: it had {had}, and now has "
+            f"{now}. {of_then} of then are in the data set, and nothing was written now.{more} Convert into a new data "
+            "set, or leave out what has changed, by a pattern"
+        )

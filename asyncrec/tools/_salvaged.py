@@ -1,0 +1,129 @@
+"""`SalvagedShard` is a shard that is read past its damage: which record is which, so that each keeps its key, and what
+was lost.
+
+A key stands in its file by the number of its record, and behind damage nobody knows how many were lost. The index does:
+a record is the one that begins where it does. Whose number is not certain has no key rather than another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._numpy import np
+from asyncrec._records.index import RecordIndex
+from asyncrec._records.position import RecordBatch
+from asyncrec._records.reading.reader import RecordReader
+from asyncrec.tools._selection import SelectedShard, Selection
+from asyncrec.tools._shard_reading import open_shard, shard_index
+
+__all__ = ["SalvagedShard", "ShardLoss", "open_salvaged"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardLoss:
+    """What could not be read of a damaged shard.
+
+    Attributes:
+        path: of the shard.
+        records: how many it should have had more; `None` where no manifest says it.
+        bytes: of the ranges that are lost.
+        without_key: records that were read and have lost their key: where there is no index, or behind damage inside a
+            compressed stream, nobody can tell which key is theirs.
+        ambiguous_ranges: of records that were read, and may be the contents of one that was lost.
+    """
+
+    path: str
+    records: int | None
+    bytes: int
+    without_key: int
+    ambiguous_ranges: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class SalvagedShard:
+    """One shard that is being read; made by `open_salvaged`.
+
+    Attributes:
+        reader: gives what is whole.
+        without_key: how many records had no certain number.
+    """
+
+    def __init__(self, shard: SelectedShard, reader: RecordReader, index: RecordIndex | None) -> None:
+        self.reader = reader
+        self.without_key = 0
+        self._shard = shard
+        self._index = index
+
+    def numbers(self, batch: RecordBatch) -> list[int | None]:
+        """The numbers that a batch's records have in the undamaged shard, ascending; `None` where that is not certain.
+
+        In a thread: there may be many.
+        """
+        sizes = [len(record) + FRAME_OVERHEAD for record in batch.records]
+        stats = self.reader.stats()
+        if not stats.lost_ranges and not stats.ambiguous_ranges:
+            return list(range(batch.first, batch.first + len(sizes)))
+        found: list[int | None] = [None] * len(sizes)
+        if (index := self._index) is not None:
+            rows = self._rows(index, batch, sizes)
+            for at, row in enumerate(rows):
+                if 0 <= row < len(index) and int(index.sizes[row]) == sizes[at]:
+                    found[at] = row
+        self.without_key += found.count(None)
+        return found
+
+    def _rows(self, index: RecordIndex, batch: RecordBatch, sizes: Sequence[int]) -> list[int]:
+        """Which lines of the index the records are; -1 where that is not known."""
+        if index.members is None:
+            offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
+            rows = np.minimum(np.searchsorted(index.offsets, offsets), max(len(index) - 1, 0))
+            return np.where(index.offsets[rows] == offsets, rows, -1).tolist() if len(index) else [-1] * len(sizes)
+        damage = self.reader.damage
+        stats = self.reader.stats()
+        if len(damage) < stats.lost_ranges + stats.ambiguous_ranges:
+            return [-1] * len(sizes)  # not all of it is listed
+        # Within a member they follow each other from its first one on, until there is damage in it.
+        ends = {each.member_offset: each.records_before for each in reversed(damage) if each.member_offset is not None}
+        rows_of: dict[int, int] = {}
+        found = []
+        for byte, skip, number in batch.positions(0, len(sizes)):
+            if byte not in rows_of:
+                first = int(np.searchsorted(index.members, byte))
+                begins = first < len(index) and int(index.members[first]) == byte and not int(index.offsets[first])
+                rows_of[byte] = first if begins else -1
+            sound = rows_of[byte] >= 0 and number < ends.get(byte, number + 1)
+            found.append(rows_of[byte] + skip if sound else -1)
+        return found
+
+    def loss(self) -> ShardLoss | None:
+        """What was lost, once all was read; `None` where nothing was."""
+        stats = self.reader.stats()
+        entry = self._shard.entry
+        missing = None if entry is None else max(entry.records - stats.records, 0)
+        if not (stats.lost_ranges or stats.ambiguous_ranges or missing):
+            return None
+        return ShardLoss(
+            path=self._shard.display_path,
+            records=missing,
+            bytes=stats.lost_bytes,
+            without_key=self.without_key,
+            ambiguous_ranges=stats.ambiguous_ranges,
+        )
+
+
+@asynccontextmanager
+async def open_salvaged(selection: Selection, shard: SelectedShard) -> AsyncIterator[SalvagedShard]:
+    """Open a shard to be read from its beginning past all damage."""
+    index = await shard_index(selection, shard)
+    plain = index is not None and index.members is None
+    boundaries = await in_thread(index.offsets.tolist) if index is not None and plain else ()
+    async with open_shard(selection, shard, on_corrupt="skip", boundaries=boundaries) as reader:
+        yield SalvagedShard(shard, reader, index)

@@ -1,0 +1,136 @@
+"""Files that no manifest lists are told apart by what their store says of them: of the same name and size, too."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import DatasetError, ObjectChangedError
+
+pytestmark = pytest.mark.anyio
+
+KINDS = ["balanced", "shuffled"]
+
+
+async def put(folder: Path, labels: Sequence[int], name: str = "p-0.tfrecord") -> None:
+    await asyncrec.write_records(folder / name, [asyncrec.encode_example({"label": label}) for label in labels])
+
+
+def labels_of(records: Sequence[bytes]) -> list[int]:
+    return [int(asyncrec.decode_example(record)["label"][0]) for record in records]
+
+
+@asynccontextmanager
+async def streaming(folder: Path, kind: str) -> AsyncIterator[Any]:
+    async with asyncrec.open_dataset(folder / "p-*.tfrecord") as dataset:
+        if kind == "balanced":
+            async with asyncrec.ClassBalancedSampler(dataset, 2, 4, class_feature="label", seed=1) as sampler:
+                yield sampler
+        else:
+            async with dataset.shuffled(seed=1) as stream:
+                yield stream.batches(4), stream
+
+
+def reading(stream: Any) -> Any:
+    return stream[0] if isinstance(stream, tuple) else stream
+
+
+def stating(stream: Any) -> Any:
+    return stream[1] if isinstance(stream, tuple) else stream
+
+
+async def state_of(folder: Path, kind: str) -> tuple[dict[str, Any], list[bytes]]:
+    """The state after one batch, and the next batch."""
+    async with streaming(folder, kind) as stream:
+        await anext(reading(stream))
+        state = json.loads(json.dumps(stating(stream).state_dict()))
+        return state, await anext(reading(stream))
+
+
+async def test_the_classes_of_a_file_that_was_replaced_are_read_anew(tmp_path: Path) -> None:
+    await put(tmp_path, [0, 1] * 50)
+    for labels in ([0, 1] * 50, [0] * 50 + [1] * 50):
+        await put(tmp_path, labels)
+        async with streaming(tmp_path, "balanced") as sampler:
+            batch = labels_of(await anext(sampler))
+        assert batch in ([0] * 4 + [1] * 4, [1] * 4 + [0] * 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_state_of_files_one_of_which_was_replaced_is_refused_and_names_it(kind: str, tmp_path: Path) -> None:
+    await put(tmp_path, [0, 1] * 50)
+    await put(tmp_path, [0, 1] * 50, "p-1.tfrecord")
+    state, _ = await state_of(tmp_path, kind)
+    await put(tmp_path, [0] * 50 + [1] * 50, "p-1.tfrecord")
+    async with streaming(tmp_path, kind) as stream:
+        with pytest.raises(DatasetError, match=r"p-1\.tfrecord: it was replaced since the state was taken: .* etag"):
+            stating(stream).load_state_dict(state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_state_of_copies_that_kept_their_times_is_gone_on_from(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    await put(tmp_path / "a", [0, 1] * 50)
+    state, rest = await state_of(tmp_path / "a", kind)
+    shutil.copytree(tmp_path / "a", tmp_path / "copy")  # copies times
+    shutil.rmtree(tmp_path / "a")
+    os.rename(tmp_path / "copy", tmp_path / "a")
+    async with streaming(tmp_path / "a", kind) as stream:
+        stating(stream).load_state_dict(state)
+        assert await anext(reading(stream)) == rest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_state_that_says_nothing_of_versions_is_read(kind: str, tmp_path: Path) -> None:
+    """As those from before it was asked, and those of a data set with a manifest."""
+    await put(tmp_path, [0, 1] * 50)
+    state, rest = await state_of(tmp_path, kind)
+    del state["versions"]
+    async with streaming(tmp_path, kind) as stream:
+        stating(stream).load_state_dict(state)
+        assert await anext(reading(stream)) == rest
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("versions", [5, [5], [[0]], [[7, 1, None, "a", "b"]], [["0", 1, None, "a", "b"]]])
+async def test_versions_that_no_state_has_are_refused(kind: str, versions: Any, tmp_path: Path) -> None:
+    await put(tmp_path, [0, 1] * 50)
+    state, _ = await state_of(tmp_path, kind)
+    async with streaming(tmp_path, kind) as stream:
+        with pytest.raises(
+            ValueError, match=r"the state names versions that no shard has|the state names shards that cannot be"
+        ):
+            stating(stream).load_state_dict(state | {"versions": versions})
+
+
+async def test_a_data_set_with_a_manifest_has_no_versions_in_its_states(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", max_shard_records=9) as writer:
+        await writer.write_many([b"%d" % n for n in range(20)])
+    async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
+        assert "versions" not in dataset.shuffled().state_dict()
+
+
+@pytest.mark.parametrize("handed_over", [False, True])
+async def test_a_file_that_was_replaced_since_the_data_set_was_opened_is_refused(
+    handed_over: bool, tmp_path: Path
+) -> None:
+    """Also by another process, which opens the data set by the manifest that the first one made."""
+    await put(tmp_path, [0, 1] * 50)
+    async with asyncrec.open_dataset(tmp_path / "p-*.tfrecord") as dataset:
+        await put(tmp_path, [0] * 50 + [1] * 50)
+        if handed_over:
+            manifest = pickle.loads(pickle.dumps(dataset.manifest))
+            async with asyncrec.open_dataset(manifest) as opened:
+                with pytest.raises(ObjectChangedError, match=r"p-0\.tfrecord: it was replaced .*: open it again"):
+                    await opened.get(3)
+        with pytest.raises(ObjectChangedError, match=r"p-0\.tfrecord: it was replaced .*: open it again"):
+            await dataset.get(3)

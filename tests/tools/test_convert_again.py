@@ -1,0 +1,122 @@
+"""`convert` into a data set that has some of the files: by name, and only the version that was converted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tool_data import data_names, names, write_pages
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import DatasetError, ObjectChangedError, RecordKeyError
+from asyncrec.storage._base import Storage
+from asyncrec.tools import _convert
+
+pytestmark = pytest.mark.anyio
+
+
+async def decoded(storage: Storage, path: str) -> list[dict[str, Any]]:
+    async with tools.open_records(path, storage=storage) as stream:
+        return [asyncrec.decode_example(found.data) async for records in stream for found in records]
+
+
+async def convert(storage: Storage, source: str, target: str) -> tools.ConvertReport:
+    return await tools.convert(source, target, storage=storage, target_storage=storage)
+
+
+@pytest.mark.parametrize("now", [b'{"a": 1}\n' * 4, b'{"a": 2}\n' * 3])
+async def test_a_file_that_changed_since_it_was_converted_is_refused_before_anything_is_written(
+    storage: Storage, now: bytes
+) -> None:
+    """Of another size or not; nothing of the files before it is written either."""
+    await storage.put("in/b.jsonl", b'{"a": 1}\n' * 3)
+    await convert(storage, "in", "set")
+    before = await names(storage)
+    await storage.put("in/b.jsonl", now)
+    await storage.put("in/a.jsonl", b'{"a": 0}\n')
+    with pytest.raises(DatasetError, match=r"b\.jsonl has changed .* set: it had 27 bytes.* 3 records .*new data set"):
+        await convert(storage, "in", "set")
+    assert await names(storage) == sorted([*before, "in/a.jsonl"])
+    assert (await convert(storage, "in/a.jsonl", "set")).records == 1
+    assert (await convert(storage, "in", "other")).records == 1 + now.count(b"a")
+
+
+async def test_a_file_whose_lines_are_all_bad_is_known_when_it_changed(storage: Storage) -> None:
+    await storage.put("a.jsonl", b"no\n" * 3)
+    assert (await convert(storage, "a.jsonl", "set")).records == 0
+    await storage.put("a.jsonl", b"{}\n" * 3)
+    with pytest.raises(DatasetError, match="had 9 bytes, and now has as many"):
+        await convert(storage, "a.jsonl", "set")
+
+
+async def test_whoever_asks_for_a_key_that_convert_did_not_make_is_told_of_those_that_it_made(storage: Storage) -> None:
+    await storage.put("a.jsonl", b'{"id": "r1"}\n')
+    await convert(storage, "a.jsonl", "set")
+    with pytest.raises(RecordKeyError) as caught:
+        await tools.get_record("set", key="r1", storage=storage)
+    assert "<file>#<number>" in str(caught.value.__notes__)
+    assert (await tools.get_record("set", key="a.jsonl#0", storage=storage)).number == 0
+
+
+async def test_how_many_files_changed_is_told(storage: Storage) -> None:
+    for content in (b'{"a": 1}\n', b'{"a": 10}\n'):
+        for name in ("a", "b", "c"):
+            await storage.put(f"in/{name}.jsonl", content)
+        if content == b'{"a": 1}\n':
+            await convert(storage, "in", "set")
+    with pytest.raises(DatasetError, match=r"a\.jsonl has changed.*2 other files"):
+        await convert(storage, "in", "set")
+
+
+async def test_what_was_bad_before_is_told_again(storage: Storage) -> None:
+    await storage.put("in/a.jsonl", b'{"a": 1}\nno\n[1]\n')
+    await storage.put("in/b.jsonl", b'{"a": 1}\n')
+    assert (await convert(storage, "in", "set")).bad_before == {}
+    report = await convert(storage, "in", "set")
+    assert (report.done_before, report.bad_before, report.bad_count) == (["a.jsonl", "b.jsonl"], {"a.jsonl": 2}, 0)
+    assert report.to_json()["bad_before"] == {"a.jsonl": 2}
+
+
+async def test_a_file_that_changes_while_it_is_looked_for_is_not_taken_for_the_one_that_was_seen(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await storage.put("a.jsonl", b'{"a": 1}\n')
+    settle = _convert.settle_dead
+
+    async def settle_and_change(folder: Storage, name: str, writer: str) -> bool:
+        await storage.put("a.jsonl", b'{"a": 2}\n')
+        return await settle(folder, name, writer)
+
+    monkeypatch.setattr(_convert, "settle_dead", settle_and_change)
+    with pytest.raises(ObjectChangedError):
+        await convert(storage, "a.jsonl", "set")
+    assert await data_names(storage) == ["a.jsonl"]
+
+
+async def test_of_two_versions_of_a_file_that_are_converted_at_once_one_is_written(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await storage.put("a.jsonl", b'{"n": 1}\n')
+    settle = _convert.settle_dead
+
+    async def settle_late(folder: Storage, name: str, writer: str) -> bool:
+        monkeypatch.setattr(_convert, "settle_dead", settle)
+        await storage.put("a.jsonl", b'{"n": 2}\n')
+        await convert(storage, "a.jsonl", "set")
+        return await settle(folder, name, writer)
+
+    monkeypatch.setattr(_convert, "settle_dead", settle_late)
+    with pytest.raises(DatasetError, match="has changed"):
+        await convert(storage, "a.jsonl", "set")
+    assert [each["n"] for each in await decoded(storage, "set")] == [2]
+
+
+async def test_a_file_is_done_where_an_earlier_asyncrec_noted_its_size_alone(storage: Storage) -> None:
+    noted = {"source c0123456789ab": {"file": "a.jsonl", "bytes": 9, "format": "jsonl"}}
+    await write_pages(storage, "set", metadata=noted)
+    await storage.put("a.jsonl", b'{"n": 1}\n')
+    assert (await convert(storage, "a.jsonl", "set")).done_before == ["a.jsonl"]
+    await storage.put("a.jsonl", b'{"n": 10}\n')
+    with pytest.raises(DatasetError, match="had 9 bytes, and now has 10 bytes"):
+        await convert(storage, "a.jsonl", "set")

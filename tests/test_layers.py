@@ -53,6 +53,7 @@ ROOMS = {
     "asyncrec._concurrency": (
         "forks",
         "clock",
+        "deadline",
         "ending",
         "tasks",
         "little_work",

@@ -27,7 +27,7 @@ The features of `PAGE`:
     reason            the words of the status line
     protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)
     ip                of the server (WARC-IP-Address)
-    elapsed           seconds until the answer had come
+    elapsed           seconds until the answer had come, where the client tells it (aiohttp does not)
     charset           of a text
     encoding          the Content-Encoding that the content still has; empty: none
     truncated         why the content is not whole: length, time, disconnect (WARC-Truncated); empty: it is
@@ -38,7 +38,8 @@ The features of `PAGE`:
     record_id         WARC-Record-ID
     warc_headers      the headers of a WARC record for which there is no feature, in lines
 
-Every feature but ``url`` has a default: a page with fewer of them, from an older crawl or of a WARC, decodes.
+Every feature but ``url`` has a default: a page with fewer of them, from an older crawl or of a WARC, decodes. What a
+maker was not told is not in the dict that it returns, and is at its default when the record is read.
 
 _schema           the schema, and a page of its parts
 _responses        the makers

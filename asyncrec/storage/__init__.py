@@ -17,7 +17,7 @@
     Redacting                                         a filter of what other people's clients log
     parse_retry_after, parse_content_range            headers of HTTP
     crc64nvme                                         a checksum of the body of a request
-    TaskScope, in_thread, sheltered                   tasks and threads with an owner, and what outlives a cancellation
+    TaskScope, in_thread, sheltered, shielded         tasks and threads with an owner, and what outlives a cancellation
 
 They are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
 
@@ -50,6 +50,7 @@ from typing import TYPE_CHECKING
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
+    from asyncrec._concurrency.deadline import shielded as shielded
     from asyncrec._concurrency.tasks import TaskScope as TaskScope
     from asyncrec._concurrency.tasks import in_thread as in_thread
     from asyncrec.plugins._hookspecs import hookimpl as hookimpl
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "asyncrec._concurrency.deadline": ("shielded",),
         "asyncrec._concurrency.tasks": ("TaskScope", "in_thread"),
         "asyncrec.plugins._hookspecs": ("hookimpl",),
         "asyncrec.storage._base": (

@@ -15,12 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Generic, TypeVar
 
 import anyio
+
+from asyncrec._concurrency.deadline import Deadline, current_deadline
+from asyncrec.storage._retry import fault_listener, telling_faults
 
 __all__ = ["OtherCall", "OtherContext", "OtherLoop", "on_asyncio", "run_soon"]
 
@@ -63,6 +67,9 @@ class OtherCall(Generic[T]):
     def __init__(self, loop: OtherLoop, operation: Callable[[], Awaitable[T]]) -> None:
         self._loop = loop
         self._operation = operation
+        self._callers = current_deadline()
+        self._listener = fault_listener()
+        self._deadline = Deadline()  # the caller's, by the clock over there: known once it is cancelled
         self._scope: anyio.CancelScope | None = None
         self._cancelled = False
         self.outcome: Future[T] = Future()
@@ -73,7 +80,7 @@ class OtherCall(Generic[T]):
 
     async def run(self) -> None:
         """Run to the end; only `outcome` tells how it ended. On the asyncio loop."""
-        with anyio.CancelScope() as self._scope:
+        with self._deadline.applied(), telling_faults(self._listener), anyio.CancelScope() as self._scope:
             if self._cancelled:
                 self._scope.cancel()
             try:
@@ -89,11 +96,13 @@ class OtherCall(Generic[T]):
 
     def cancel(self) -> None:
         """Cancel it, from the caller's thread. It has ended when `outcome` says so."""
+        left = math.inf if self._callers is None else self._callers.at - anyio.current_time()
         with suppress(anyio.ClosedResourceError):  # whatever runs there is being cancelled
-            self._loop.soon(self._cancel)
+            self._loop.soon(self._cancel, left)
 
-    def _cancel(self) -> None:
+    def _cancel(self, left: float) -> None:
         self._cancelled = True
+        self._deadline.bring(anyio.current_time() + left)
         if self._scope is not None:
             self._scope.cancel()
 

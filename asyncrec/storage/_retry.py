@@ -19,11 +19,12 @@ from typing import TypeVar
 
 import anyio
 
+from asyncrec._concurrency.deadline import current_deadline
 from asyncrec._concurrency.ending import is_refused_by_the_end
 from asyncrec.errors import TransientStorageError
 from asyncrec.storage._url import redact
 
-__all__ = ["DEFAULT", "Backoff", "RetryPolicy", "patience", "retrying"]
+__all__ = ["BRIEF", "DEFAULT", "Backoff", "RetryPolicy", "fault_listener", "patience", "retrying", "telling_faults"]
 
 T = TypeVar("T")
 OnRetry = Callable[[TransientStorageError, int, float], None]
@@ -54,6 +55,8 @@ class RetryPolicy:
 
 
 DEFAULT = RetryPolicy()
+# For what comes after a failure with which all patience was lost: a second or two.
+BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)
 
 _patience: ContextVar[RetryPolicy] = ContextVar("asyncrec_patience", default=DEFAULT)
 
@@ -66,6 +69,27 @@ def patience(policy: RetryPolicy) -> Iterator[None]:
         yield
     finally:
         _patience.reset(token)
+
+
+_on_fault: ContextVar[Callable[[float], None] | None] = ContextVar("asyncrec_on_fault", default=None)
+
+
+@contextmanager
+def telling_faults(listener: Callable[[float], None] | None) -> Iterator[None]:
+    """Have each fault of what this task, and those that it starts, ask of a store told, when it is to be tried again.
+
+    ``listener`` is called with the seconds until then, perhaps in another thread.
+    """
+    token = _on_fault.set(listener)
+    try:
+        yield
+    finally:
+        _on_fault.reset(token)
+
+
+def fault_listener() -> Callable[[float], None] | None:
+    """Give what faults of this task are told to."""
+    return _on_fault.get()
 
 
 class Backoff:
@@ -93,7 +117,8 @@ class Backoff:
 
         Raises:
             TransientStorageError: ``error`` itself, with a note, when patience has run out. The time of the attempts
-                counts from the first fault of the series. At once, if Python is ending, and gives no thread any more.
+                counts from the first fault of the series. At once, if Python is ending, and gives no thread any more,
+                or the time is over that the exit of a writer has.
         """
         if is_refused_by_the_end(error):
             raise error
@@ -108,7 +133,9 @@ class Backoff:
             # The jitter comes on top, or all who were told the same time would come back at the same time.
             delay = min(policy.cap, max(0.0, error.retry_after) + min(delay, policy.base))
         spent = now - self._began
-        if self.failed >= policy.attempts or spent + delay > policy.total:
+        deadline = current_deadline()
+        ended = deadline is not None and deadline.passed
+        if ended or self.failed >= policy.attempts or spent + delay > policy.total:
             if self.failed > 1:
                 error.add_note(f"{self.what}: given up after {self.failed} attempts over {spent:.1f} s")
             raise error
@@ -124,6 +151,8 @@ class Backoff:
             )
         if self._on_retry is not None:
             self._on_retry(error, self.failed, delay)
+        if (listener := _on_fault.get()) is not None:
+            listener(delay)
         await anyio.sleep(delay)
 
 

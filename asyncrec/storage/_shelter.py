@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 import anyio
 
+from asyncrec._concurrency.deadline import shielded
 from asyncrec.storage._other_loop import on_asyncio
 
 __all__ = ["sheltered"]
@@ -18,6 +20,8 @@ T = TypeVar("T")
 
 async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
     """Give the result of ``operation``. Cancelled meanwhile, it may go on for ``limit`` seconds more.
+
+    Unless that is infinite, it is less at the exit of a writer that has to end (`shielded`).
 
     When it then succeeds its result is returned, and the cancellation comes at the caller's next await. When it fails,
     or has to be cancelled, the cancellation is raised now. The same on asyncio and on trio; ``operation`` is a task of
@@ -41,10 +45,7 @@ async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
     except asyncio.CancelledError as error:
         # A scope cancels again by itself, as soon as it is not shielded; asyncio's own cancellations do not.
         taken = [] if anyio.current_effective_deadline() == -math.inf else [error.args]
-        taken += await _outlast(task, limit)
-        if not task.done():
-            task.cancel()
-            taken += await _outlast(task, math.inf)
+        taken += await _outlast(task, asyncio.ensure_future(_end_within(task, limit)))
         if task.cancelled() or task.exception() is not None:
             raise
         if taken and caller is not None:
@@ -52,15 +53,24 @@ async def _on_asyncio(operation: Awaitable[T], limit: float) -> T:
     return task.result()
 
 
-async def _outlast(task: asyncio.Future[Any], seconds: float) -> list[tuple[object, ...]]:
-    """Wait for ``task``, so long at most, whatever asyncio cancels: gives what each such cancellation was told."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
+def _limited(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
+    return shielded(seconds) if seconds < math.inf else anyio.CancelScope(shield=True)
+
+
+async def _end_within(task: asyncio.Future[Any], seconds: float) -> None:
+    """Cancel ``task`` where it takes longer."""
+    with _limited(seconds):
+        await asyncio.wait([task])
+    task.cancel()
+
+
+async def _outlast(*tasks: asyncio.Future[Any]) -> list[tuple[object, ...]]:
+    """Wait for ``tasks``, whatever asyncio cancels: gives what each such cancellation was told."""
     taken = []
     with anyio.CancelScope(shield=True):
-        while not task.done() and (left := end - loop.time()) > 0:
+        while not all(task.done() for task in tasks):
             try:
-                await asyncio.wait([task], timeout=left if left < math.inf else None)
+                await asyncio.wait(tasks)
             except asyncio.CancelledError as error:
                 taken.append(error.args)
     return taken
@@ -104,7 +114,7 @@ async def _in_scopes(operation: Awaitable[T], limit: float) -> T:
             try:
                 await ended.wait()
             except anyio.get_cancelled_exc_class():
-                with anyio.move_on_after(limit, shield=True):
+                with _limited(limit):
                     await ended.wait()
                 shelter.cancel()
                 with anyio.CancelScope(shield=True):

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from asyncrec._shards.commit.deadline import Deadline
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._shards.commit.exclusive import create
 from asyncrec.errors import (
     ObjectExistsError,

@@ -15,10 +15,10 @@ from crc32c import crc32c
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import entomb, load_closing
-from asyncrec._shards.commit.deadline import Deadline
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader

@@ -12,6 +12,8 @@ import pytest
 
 import asyncrec
 from asyncrec._records.index import parse_index
+from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.status import read_status
 from asyncrec.errors import (
     ConflictError,
     StorageError,
@@ -22,6 +24,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.disk import Disk
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage._retry import retrying
 from asyncrec.testing._cancellation import cancel_at_every_checkpoint
 from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Call, SlowStorage, T, _Around
@@ -152,6 +155,17 @@ class TestWriting:
 
 
 class TestStoreDown:
+    async def test_what_is_not_committed_is_said_to_be_in_the_spool(self, tmp_path: Path) -> None:
+        storage = Outage(MemoryStorage())
+        with pytest.raises(TransientStorageError) as caught:
+            async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:
+                await writer.write_many(numbered(5))
+                storage.down = True
+        said = f"those that are in the spool stay there, and asyncrec.recover({str(tmp_path)!r}) commits them"
+        assert any(f"5 that were taken are not; {said}" in note for note in caught.value.__notes__)
+        storage.down = False
+        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 5
+
     async def test_an_hour_without_a_store_stops_nobody(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())
         async with asyncrec.open_sharded_writer(
@@ -167,6 +181,35 @@ class TestStoreDown:
             storage.down = False
         assert await stored(storage) == numbered(360)
         assert files(tmp_path) == []
+
+    async def test_each_failed_try_is_counted_and_told_until_the_next_is_due(self, tmp_path: Path) -> None:
+        tried = 0
+
+        class Retrying(Outage):
+            async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+                async def once() -> T:
+                    nonlocal tried
+                    tried += self.down and key.endswith(".tfrecord")
+                    return await super(Retrying, self).perform(operation, key, call, short=short)
+
+                return await retrying(once, what=operation)
+
+        storage = Retrying(MemoryStorage())
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, max_shard_records=1, status_seconds=2
+        ) as writer:
+            storage.down = True
+            await writer.write(b"a record")
+            told = []
+            for _ in range(20):
+                await anyio.sleep(2)
+                (header,) = find_job_headers(LocalStorage(tmp_path))
+                status = read_status(LocalStorage(tmp_path), header[1])
+                told.append(status and status.waiting_for)
+            assert tried - 1 <= writer.stats().upload_retries <= tried
+            assert set(told[5:]) == {"store"}
+            storage.down = False
+        assert await stored(storage) == [b"a record"]
 
     async def test_beyond_the_spools_limit_writing_waits_for_the_store(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())

@@ -128,6 +128,7 @@ def counts(**given: float) -> ShardedWriterStats:
         ({"records": 2, "seconds_waiting": 0.3}, {}, "room"),
         ({"records": 2, "seconds_waiting": 0.1}, {}, "nothing"),
         ({"records": 2, "upload_retries": 1, "callers_waiting": 3}, {}, "store"),
+        ({"records": 2}, {"failing": True}, "store"),
         ({"callers_waiting": 3}, {"full": True}, "spool"),
         ({"callers_waiting": 3}, {"ending": True}, "end"),
     ],

@@ -7,9 +7,10 @@ import logging
 import anyio
 import pytest
 
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec.errors import StoragePermissionError, TransientStorageError
 from asyncrec.storage import _retry as retry
-from asyncrec.storage._retry import DEFAULT, Backoff, RetryPolicy, patience, retrying
+from asyncrec.storage._retry import DEFAULT, Backoff, RetryPolicy, patience, retrying, telling_faults
 
 pytestmark = pytest.mark.anyio
 
@@ -145,3 +146,19 @@ async def test_cancellation_ends_the_waiting_at_once() -> None:
     with anyio.CancelScope() as scope:
         await retrying(Failing(99), what="x", policy=patient, on_retry=lambda *_: scope.cancel())
     assert scope.cancelled_caught
+
+
+async def test_when_the_time_of_an_exit_is_over_nothing_is_tried_again(clock: Clock) -> None:
+    deadline, operation = Deadline(), Failing(3)
+    deadline.bring(clock.now + 0.5)
+    with deadline.applied(), pytest.raises(TransientStorageError, match="reset 3"):
+        await retrying(operation, what="head x")
+    assert clock.slept == [0.2, 0.4]
+
+
+async def test_who_listens_is_told_of_each_fault_that_is_tried_again(clock: Clock) -> None:
+    told: list[float] = []
+    with telling_faults(told.append):
+        await retrying(Failing(2), what="head x")
+    await retrying(Failing(2), what="head x")
+    assert told == [0.2, 0.4]

@@ -8,7 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from asyncrec.storage import sheltered
+from asyncrec._concurrency.deadline import Deadline
+from asyncrec.storage import sheltered, shielded
 from asyncrec.testing import virtual_backend
 
 pytestmark = pytest.mark.anyio
@@ -90,3 +91,28 @@ async def test_past_the_limit_it_is_cancelled() -> None:
 
 async def test_the_limit_counts_from_the_cancellation() -> None:
     assert await sheltered(Request(30).send(), limit=5) == "done"
+
+
+async def test_at_an_exit_that_has_to_end_it_has_a_second_more() -> None:
+    request, deadline = Request(30), Deadline()
+    with deadline.applied(), anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: sheltered(request.send(), limit=20))
+            await anyio.sleep(1)
+            group.cancel_scope.cancel()
+            deadline.bring(anyio.current_time() + 3)
+            begin = anyio.current_time()
+    assert not scope.cancelled_caught
+    assert request.ended == "cancelled"
+    assert anyio.current_time() - begin == pytest.approx(4, abs=0.5)
+
+
+async def test_what_cleans_up_has_its_seconds_or_what_the_exit_leaves() -> None:
+    for passed, expected in ((False, 10), (True, 1)):
+        deadline = Deadline()
+        if passed:
+            deadline.bring(anyio.current_time())
+        begin = anyio.current_time()
+        with deadline.applied(), shielded(10):
+            await anyio.sleep(60)
+        assert anyio.current_time() - begin == pytest.approx(expected, abs=0.5)

@@ -20,14 +20,15 @@ from asyncrec.storage._base import Storage
 
 __all__ = ["Failing", "GcsPlace", "Place", "S3Place"]
 
-Failing = Literal["refused", "down", "lost", "once", "lost once", "cut once"]
+Failing = Literal["refused", "down", "lost", "once", "lost once", "cut once", "silent"]
 """What happens from the k-th request on, or to it alone.
 
 - ``refused``: it alone is answered 403, for good;
 - ``down``: it and all later ones are answered 500, without effect;
 - ``lost``: it and all later ones take effect, and are answered 500;
 - ``once``, ``lost once``: the same, it alone;
-- ``cut once``: the connection breaks after its effect.
+- ``cut once``: the connection breaks after its effect;
+- ``silent``: it and all later ones are never answered.
 """
 
 
@@ -117,10 +118,15 @@ class S3Place(Place):
         self._proxy.plan = lambda request: "500" if down(request.number) else None
 
     def fail(self, k: int, how: Failing) -> None:
-        fault = {"refused": "403", "down": "500", "lost": "500-after", "once": "500", "lost once": "500-after"}.get(
-            how, "reset-after"
-        )
-        for_good = how in ("down", "lost")
+        fault = {
+            "refused": "403",
+            "down": "500",
+            "lost": "500-after",
+            "once": "500",
+            "lost once": "500-after",
+            "silent": "stall",
+        }.get(how, "reset-after")
+        for_good = how in ("down", "lost", "silent")
         self._proxy.plan = lambda request: fault if request.number == k or (for_good and request.number > k) else None
 
     def when(self, k: int, call: Callable[[], object]) -> None:
@@ -176,8 +182,9 @@ class GcsPlace(Place):
             "down": fake_gcs.Fault("status", 500),
             "once": fake_gcs.Fault("status", 500),
             "cut once": fake_gcs.Fault("reset-after"),
+            "silent": fake_gcs.Fault("stall"),
         }.get(how, fake_gcs.Fault("status-after", 500))
-        for_good = how in ("down", "lost")
+        for_good = how in ("down", "lost", "silent")
         # The fake counts from 1.
         self._server.plan = lambda kind, n: fault if n == k + 1 or (for_good and n > k) else None
 

@@ -8,10 +8,14 @@ store keeps that was met (`asyncrec doctor` asks yours).
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 
-from asyncrec._shards.commit.deadline import Deadline
+import anyio
+
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError, UnsettledError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
 __all__ = ["create"]
@@ -38,15 +42,22 @@ async def create(
         StorageError: the store refused.
     """
     failure: Exception | None = None
-    deadline = deadline or Deadline()
-    with deadline.within(_SECONDS, shield=shield):
+
+    def limited(seconds: float = _SECONDS) -> AbstractContextManager[anyio.CancelScope]:
+        if deadline is not None:
+            return deadline.within(seconds, shield=shield)
+        return anyio.move_on_after(seconds, shield=shield)
+
+    with limited():
         try:
             await storage.put(key, content, exclusive=True)
             return
         except Exception as error:
             failure = error
-    # An answer that was lost looks like a failure, and the retry of it like somebody else's object.
-    with deadline.within(_SECONDS, shield=shield):
+    # An answer that was lost looks like a failure, and the retry of it like somebody else's object. Of a commit it is
+    # worth to be as patient again.
+    brief = not shield and (failure is None or isinstance(failure, TransientStorageError))
+    with limited(BRIEF.total if brief else _SECONDS), patience(BRIEF if brief else DEFAULT):
         try:
             if await storage.get(key) == content:
                 return
@@ -55,8 +66,14 @@ async def create(
             if failure is None or isinstance(failure, TransientStorageError):
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
-            _log.warning(
-                "%s/%s: cannot be read back: %s", storage.root, key, error, extra={"path": join(storage.root, key)}
+            # Whoever opens is told of the first failure, and has lost nothing.
+            _log.log(
+                logging.WARNING if shield else logging.DEBUG,
+                "%s/%s: cannot be read back: %s",
+                storage.root,
+                key,
+                error,
+                extra={"path": join(storage.root, key)},
             )
             raise _unsettled(storage, key, failure) from failure
         else:

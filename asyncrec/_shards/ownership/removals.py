@@ -14,8 +14,8 @@ from contextlib import suppress
 
 import anyio
 
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._shards.commit.closing import load_closing
-from asyncrec._shards.commit.deadline import Deadline
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.manifest.names import manifest_prefix, removal_key
 from asyncrec._shards.ownership.claims import settle_dead

@@ -20,7 +20,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
+from asyncrec._shards.journal.journal import dead_jobs, find_job_headers, has_leftovers
 from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, take_life, this_host
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
@@ -145,13 +145,15 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str) -> None:
-    """See that a spool holds nothing of another data set than the one at ``url``.
+    """See that a spool holds no record of another data set than the one at ``url``.
+
+    The note of a writer that had written nothing stays, for `asyncrec.recover`, and hinders nobody.
 
     Raises:
         StorageError: it does.
     """
     for _, header in await in_thread(find_job_headers, spool):
-        if header.url != url:
+        if header.url != url and await in_thread(has_leftovers, spool, header):
             raise StorageError(
                 f"{spool.root}: holds records for {header.url}, written by {header.writer}; recover them first "
                 f"(asyncrec.recover({spool.root!r})), or give {url} another spool"
@@ -193,4 +195,5 @@ async def _dead(home: LocalStorage, own: JobHeader) -> list[tuple[str, JobHeader
         dead.update(found)
         if not living:
             break
-    return sorted(dead.items())
+    # Whoever left a note of another data set in this spool left nothing else there (`refuse_other_spool`).
+    return sorted((path, header) for path, header in dead.items() if not own.spool or header.url == own.url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections import deque
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Protocol
 
 import anyio
 
+from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
@@ -20,6 +22,7 @@ from asyncrec._shards.spool.upload import Upload
 from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.storage._local.storage import mapped_errors
+from asyncrec.storage._retry import telling_faults
 from asyncrec.storage._sent import check_sent
 from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join
@@ -58,7 +61,8 @@ class Uploader:
 
     Attributes:
         error: what it failed with; everything is in the spool still.
-        retries: how often a shard was begun again.
+        retries: how often something was tried again, a request or a whole shard.
+        next_try: by the event loop's clock, when that last was due.
     """
 
     def __init__(self, spool: SpoolFolder, store: Storage, budget: ByteBudget, events: UploadEvents) -> None:
@@ -73,6 +77,8 @@ class Uploader:
         self.finished = anyio.Event()
         self.error: BaseException | None = None
         self.retries = 0
+        self.next_try = -math.inf
+        self._clock = clock_of_loop()
 
     # -- the object writer's side -------------------------------------------------------------------------------------
 
@@ -103,10 +109,11 @@ class Uploader:
     async def run(self) -> None:
         """Upload what comes, until `close`."""
         try:
-            while upload := await self._next():
-                await self._try(upload)
-                self._waiting.popleft()
-                self._spool.backlog.end(upload)
+            with telling_faults(self._failed):
+                while upload := await self._next():
+                    await self._try(upload)
+                    self._waiting.popleft()
+                    self._spool.backlog.end(upload)
         except Exception as error:
             self.error = error
         except BaseException as error:
@@ -115,6 +122,11 @@ class Uploader:
         finally:
             self.finished.set()
             self._events.ended(self.error)
+
+    def _failed(self, delay: float) -> None:
+        """Note that something failed, and is tried again after so many seconds."""
+        self.retries += 1
+        self.next_try = self._clock() + delay
 
     async def _next(self) -> Upload | None:
         while not self._waiting:
@@ -151,7 +163,7 @@ class Uploader:
                         "seconds": delay,
                     },
                 )
-            self.retries += 1
+            self._failed(delay)
             with anyio.move_on_after(delay):
                 await self._closing.wait()
             delay = min(2 * delay, _MOST_DELAY)

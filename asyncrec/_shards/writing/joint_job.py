@@ -26,12 +26,12 @@ from typing import Any
 import anyio
 
 from asyncrec._arguments import Size, byte_count
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import load_closing
-from asyncrec._shards.commit.deadline import Deadline
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.loading import load_history

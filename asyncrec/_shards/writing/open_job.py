@@ -13,10 +13,10 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.deadline import CLEAN_UP_SECONDS
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.journal.journal import Journal, dead_jobs
@@ -38,10 +38,12 @@ from asyncrec.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
+    TransientStorageError,
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, first_there, local_folder
+from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
 __all__ = ["open_job", "whole_job_header"]
@@ -107,7 +109,8 @@ async def open_job(
             journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
         claim: Claim | None = None
-        asking = False
+        asking, made = False, not marked
+        refusal: StorageError | None = None
         try:
             if marked:
                 asking = True
@@ -117,7 +120,7 @@ async def open_job(
                     # The backend may have asked for it twice, and the first request, without an answer, come later.
                     taken = True
                     raise
-                asking = False
+                asking, made = False, True
             before = await _before(folder, header, mode=mode, path=path)
             if mode == "new" or header.num_shards is not None or header.stems:
                 asking = marked
@@ -141,8 +144,15 @@ async def open_job(
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
             unanswered = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
             left = True  # until it is known: cancelled once more, it is left
-            left = not await _undo(folder, header, marked=marked) or unanswered
-            raise
+            # Where nothing can be, because folder or bucket is not there, or nobody may write, nothing can be left.
+            refused = not made and _refusal_of(error)
+            left = not await _undo(folder, header, marked=marked, error=error, quiet=bool(refused)) or unanswered
+            left = left and not (refused and isinstance(error, ObjectNotFoundError))
+            if not unanswered or not isinstance(error, UnsettledError):
+                raise
+            refusal = _told_plainly(error, path)
+        if refusal is not None:
+            raise refusal
         job = Job(
             header,
             folder,
@@ -284,14 +294,36 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
     return before
 
 
-async def _undo(folder: Storage, header: JobHeader, *, marked: bool) -> bool:
-    """Take away what an opening that failed had made. Returns whether nothing is left.
+def _refusal_of(error: BaseException) -> bool:
+    """Whether the store said no to the first thing that it was asked to make, and so made nothing of it."""
+    failure = error.__cause__ if isinstance(error, UnsettledError) else error
+    return isinstance(failure, StorageError) and not isinstance(failure, (TransientStorageError, ObjectExistsError))
 
-    Nothing has used the names yet.
+
+def _told_plainly(error: UnsettledError, path: str) -> StorageError:
+    """Make of an opening's unsettled mark or claim what its caller has to know: why nothing could be written."""
+    failure = error.__cause__
+    if failure is None:
+        return TransientStorageError(f"{path}: no writer was opened: the store has not answered in time")
+    if not isinstance(failure, StorageError) or isinstance(failure, ObjectExistsError):
+        return error
+    failure.add_note(f"{path}: no writer was opened, and no record is written")
+    return failure
+
+
+async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
+    """Take away what an opening that failed with ``error`` had made. Returns whether nothing is left.
+
+    Nothing has used the names yet. A store that is down is not waited for once more. With ``quiet``, there is probably
+    nothing to take away, and a failure is none to tell of.
 
     What another job of the same id has made stays: only what says that it is this one's is taken for it.
     """
-    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLEAN_UP_SECONDS):
+    brief = isinstance(error, TransientStorageError)
+    with (
+        anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLEAN_UP_SECONDS),
+        patience(BRIEF if brief else DEFAULT),
+    ):
         try:
             for claim in await find_claims(folder, header.name):  # also one of whose creation no answer came
                 if claim.since == header.since and claim.writer == header.writer:
@@ -299,13 +331,14 @@ async def _undo(folder: Storage, header: JobHeader, *, marked: bool) -> bool:
             if marked:
                 await remove_own_mark(folder, header)
             return True
-        except Exception as error:
-            _log.warning(
-                "%s/%s: the mark of %s could not be removed: %s",
+        except Exception as failure:
+            _log.log(
+                logging.DEBUG if quiet else logging.WARNING,
+                "%s/%s: the mark of %s, if it is there, could not be removed: %s",
                 folder.root,
                 header.name,
                 header.writer,
-                error,
+                failure,
                 extra={"path": join(folder.root, header.name), "writer": header.writer},
             )
     return False

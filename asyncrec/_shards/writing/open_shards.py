@@ -73,6 +73,12 @@ class OpenShards:
         return self.job.spool is not None and self.budget.paused
 
     @property
+    def store_fails(self) -> bool:
+        """Whether an upload from the spool waits to be tried again."""
+        now = self._clock()
+        return any(now < uploader.next_try for uploader in self._uploaders)
+
+    @property
     def together(self) -> bool:
         """Whether everything is committed at once, by the exit."""
         return self._coordinator.together

@@ -24,7 +24,8 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
     """
     try:
         async with TaskScope() as scope:
-            await shards.start(scope)
+            with shards.job.deadline.applied():  # for the tasks that it starts
+                await shards.start(scope)
             finishing = False
             try:
                 yield
@@ -96,6 +97,10 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     lost = stats.records - stats.committed_records
     if lost > 0:
         message = f"{stats.committed_records} records are committed, {lost} that were taken are not"
+        job = shards.job
+        if job.spool is not None and (job.header.kind == "rolling" or (job.journal and job.journal.acknowledged)):
+            spool = job.spool.root
+            message += f"; those that are in the spool stay there, and asyncrec.recover({spool!r}) commits them"
         error.add_note(f"{shards.path}: {message}")
         _log.warning(
             "%s: %s",

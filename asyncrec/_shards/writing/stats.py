@@ -23,7 +23,7 @@ class ShardedWriterStats:
         seconds_waiting: all callers together, for room.
         seconds_compressing, seconds_storing: all finished shards together.
         spool_bytes: of shards in the spool, those open included.
-        upload_retries: how often a shard was uploaded anew from the spool.
+        upload_retries: how often something of an upload from the spool failed and was tried again.
     """
 
     records: int

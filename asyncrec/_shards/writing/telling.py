@@ -8,12 +8,14 @@ status that cannot be told is no fault of the writer's: it is told later, or not
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import anyio
 
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import TaskScope, in_thread, surely_in_thread
 from asyncrec._shards.journal.status import JobStatus, StatusFile, WaitingFor
 from asyncrec._shards.manifest.names import status_key
@@ -72,13 +74,13 @@ class Teller:
         self.ending = False
         self._shards = shards
         self._ended = anyio.Event()
-        self._under_way: set[anyio.CancelScope] = set()
+        self._deadline = Deadline()
 
     def end(self) -> None:
         """Tell nothing more; what is being told has a moment left."""
         self._ended.set()
-        for scope in self._under_way:
-            scope.deadline = anyio.current_time() + _LAST_SECONDS
+        hurries = self._shards.job.deadline.at < math.inf
+        self._deadline.bring(anyio.current_time() + (0 if hurries else _LAST_SECONDS))
 
     async def tell_file(self, file: StatusFile, seconds: float) -> None:
         """Tell it on the disk."""
@@ -101,8 +103,7 @@ class Teller:
         changes = _Changes(self._shards, seconds)
         while await self._pause(seconds):
             status = changes.status(ending=self.ending)
-            with anyio.CancelScope() as scope:
-                self._under_way.add(scope)
+            with self._deadline.within(math.inf, shield=False):
                 try:
                     await job.store.put(key, status.encode())
                 except Exception as error:  # whatever a backend makes of it
@@ -112,8 +113,6 @@ class Teller:
                         error,
                         extra={"path": self._shards.path, "writer": self._shards.job.header.writer},
                     )
-                finally:
-                    self._under_way.discard(scope)
 
     async def _pause(self, seconds: float) -> bool:
         """Wait; returns whether there is something to tell then."""
@@ -140,7 +139,9 @@ class _Changes:
             writer=shards.job.header.writer,
             time=datetime.now(UTC).isoformat(),
             every=self._seconds,
-            waiting_for=waiting_for(before, now, seconds, full=shards.spool_is_full, ending=ending),
+            waiting_for=waiting_for(
+                before, now, seconds, full=shards.spool_is_full, failing=shards.store_fails, ending=ending
+            ),
             records_per_second=(now.records - before.records) / seconds,
             bytes_per_second=(now.bytes - before.bytes) / seconds,
             open_shards=len(shards.queues),
@@ -159,19 +160,26 @@ class _Changes:
 
 
 def waiting_for(
-    before: ShardedWriterStats, now: ShardedWriterStats, seconds: float, *, full: bool, ending: bool
+    before: ShardedWriterStats,
+    now: ShardedWriterStats,
+    seconds: float,
+    *,
+    full: bool,
+    ending: bool,
+    failing: bool = False,
 ) -> WaitingFor:
     """Tell what kept a writer from being faster, from its counts at the beginning and the end of so many seconds.
 
     Args:
         full: its spool is, now.
+        failing: an upload waits to be tried again, now.
         ending: its body has ended.
     """
     if ending:
         return "end"
     if full:
         return "spool"
-    if now.upload_retries > before.upload_retries:
+    if failing or now.upload_retries > before.upload_retries:
         return "store"
     if now.callers_waiting or now.seconds_waiting - before.seconds_waiting > _WAITS * seconds:
         return "room"

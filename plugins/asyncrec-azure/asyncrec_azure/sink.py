@@ -24,7 +24,7 @@ from asyncrec.errors import (
     StorageError,
     TransientStorageError,
 )
-from asyncrec.storage import Buffer, ByteSink, ObjectInfo, SinkState, fill_part, in_thread, sheltered
+from asyncrec.storage import Buffer, ByteSink, ObjectInfo, SinkState, fill_part, in_thread, sheltered, shielded
 
 from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError
@@ -144,7 +144,7 @@ class AzureSink(ByteSink):
                 return await self._verified(await self._upload.commit(metadata))
             return self._info(await self._upload.put(self._short, metadata))
         except asyncio.CancelledError:
-            with anyio.move_on_after(_LOOK_SECONDS, shield=True):
+            with shielded(_LOOK_SECONDS):
                 found = await self._ours()
                 if found is not None:
                     return found.info

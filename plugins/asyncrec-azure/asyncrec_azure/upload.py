@@ -17,7 +17,7 @@ import anyio
 from azure.core import MatchConditions
 from azure.storage.blob import BlobBlock
 
-from asyncrec.storage import Buffer, PartTasks, SlicedBody, crc64nvme, in_thread
+from asyncrec.storage import Buffer, PartTasks, SlicedBody, crc64nvme, in_thread, shielded
 
 from .container import Container
 from .errors import Condition, HeaderUnknownError
@@ -74,7 +74,7 @@ class Upload:
     async def abandon(self) -> None:
         """Cancel what is under way, and wait until it has ended."""
         self._tasks.cancel()
-        with anyio.move_on_after(_CANCEL_SECONDS, shield=True):
+        with shielded(_CANCEL_SECONDS):
             await self._tasks.wait()
 
     async def put(self, data: Buffer, metadata: Mapping[str, str]) -> Mapping[str, Any]:

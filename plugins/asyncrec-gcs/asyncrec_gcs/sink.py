@@ -18,7 +18,7 @@ import numpy as np
 from crc32c import crc32c
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import Buffer, ByteSink, SinkState, in_thread, sheltered
+from asyncrec.storage import Buffer, ByteSink, SinkState, in_thread, sheltered, shielded
 
 from .bucket import Bucket
 from .protocol import UNIT
@@ -124,7 +124,7 @@ class GcsSink(ByteSink):
             self._task = None
 
     async def _abort(self) -> None:
-        with anyio.move_on_after(ABORT_SECONDS, shield=True) as limit:
+        with shielded(ABORT_SECONDS) as limit:
             if self._task is not None:
                 self._task.cancel()
                 await asyncio.wait([self._task])

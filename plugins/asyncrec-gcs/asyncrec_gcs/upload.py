@@ -15,15 +15,13 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-import anyio
-
 from asyncrec.errors import (
     IntegrityError,
     ObjectNotFoundError,
     StorageError,
     TransientStorageError,
 )
-from asyncrec.storage import ObjectInfo, retrying, sheltered
+from asyncrec.storage import ObjectInfo, retrying, sheltered, shielded
 
 from .bucket import Bucket
 from .errors import Condition, SessionGoneError
@@ -104,7 +102,7 @@ class Upload:
         try:
             resource = await self._publish(data, total, checksum)
         except asyncio.CancelledError:
-            with anyio.move_on_after(ABORT_SECONDS, shield=True), suppress(StorageError):
+            with shielded(ABORT_SECONDS), suppress(StorageError):
                 await self.abort()
                 if (found := await self._ours()) is not None:
                     return await self._verified(found, total, checksum)

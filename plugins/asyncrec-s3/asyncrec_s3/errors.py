@@ -83,6 +83,8 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
         )
     if isinstance(error, (sdk.UnauthorizedSSOTokenError, sdk.SSOTokenLoadError, sdk.NoAuthTokenError)):
         return StoragePermissionError(f"{text}. Sign in again: aws sso login")
+    if any(words in text for words in _NO_TLS):
+        return StorageError(f"{text}. Nobody speaks TLS there: does the endpoint's URL begin with http://?")
     if isinstance(error, sdk.SSLError):
         return StorageError(f"{text}. Where the store has a certificate of its own, name its authority with verify=")
     if isinstance(error, (sdk.ParamValidationError, sdk.NoRegionError, sdk.InvalidRegionError)):
@@ -92,6 +94,9 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
     # What is left comes from sockets, HTTP and answers that were cut short: aiohttp, httpx, OSError, timeouts.
     return TransientStorageError(text)
 
+
+# OpenSSL's words for an answer in plain HTTP, old and new.
+_NO_TLS = ("WRONG_VERSION_NUMBER", "wrong version number", "record layer failure")
 
 _TRANSIENT_SDK = (
     sdk.ConnectionError,

@@ -10,9 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import anyio
-
 from asyncrec.errors import ObjectExistsError
+from asyncrec.storage import shielded
 
 from .bucket import Bucket
 from .errors import UploadGoneError
@@ -46,7 +45,7 @@ async def excludes_parts(bucket: Bucket, key: str) -> bool:
             await repeat("complete_multipart_upload", UploadId=upload_id, MultipartUpload=parts, IfNoneMatch="*")
         honoured = (await bucket.head(key, shown=key)).info.size == len(_THERE)
     finally:
-        with anyio.move_on_after(_CLEAN_SECONDS, shield=True):
+        with shielded(_CLEAN_SECONDS):
             if upload_id is not None:
                 await bucket.abort(key, upload_id)
             await bucket.delete(key)

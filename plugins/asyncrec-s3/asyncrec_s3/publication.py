@@ -169,9 +169,10 @@ class Publication:
         self, error: StorageError, content: Content, withdraw: Callable[[], Awaitable[None]] | None
     ) -> ObjectInfo:
         try:
-            if withdraw is not None and isinstance(error, TransientStorageError):
+            lost = isinstance(error, TransientStorageError)  # and patience with it
+            if withdraw is not None and lost:
                 await withdraw()
-            found = await self._look()
+            found = await self._look(_BRIEF if lost else DEFAULT)
         except StorageError as blind:
             if not isinstance(error, ObjectExistsError):
                 error.add_note(f"whether it was published is unknown, for the store did not say: {blind}")

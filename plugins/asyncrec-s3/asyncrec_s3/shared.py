@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -10,7 +11,7 @@ from types import TracebackType
 import anyio
 import anyio.lowlevel
 
-from asyncrec.storage import PartBuffers, PartSlots, StreamSlots, TaskScope
+from asyncrec.storage import PartBuffers, PartSlots, StreamSlots, TaskScope, shielded
 
 from .bucket import Bucket
 from .client import connect
@@ -76,26 +77,40 @@ class Shared:
         if self._owner[1] != anyio.lowlevel.current_token():
             raise RuntimeError(f"{self._shown} was opened on another event loop: open one on each")
 
-    async def settle(self, job: Callable[[], Awaitable[None]]) -> None:
+    async def settle(self, job: Callable[[], Awaitable[None]], *, limit: float = math.inf) -> None:
         """Run ``job`` to its end in a task of this storage, whatever happens to the caller, and only then go on.
 
-        ``job`` keeps its own errors and limits its own time. An interruption of the caller is raised afterwards.
+        A caller that is cancelled waits for ``limit`` seconds, at the exit of a writer that has to end for a second;
+        then the job is cancelled. ``job`` keeps its own errors. An interruption of the caller is raised afterwards,
+        but for that of a scope, which comes again at the next await.
         """
         done = anyio.Event()
+        shelter = anyio.CancelScope(shield=True)
 
         async def run() -> None:
             try:
-                await job()
+                with shelter:
+                    await job()
             finally:
                 done.set()
 
         self.tasks.start_soon(run)
         interruption: BaseException | None = None
+        interrupted = False
         while not done.is_set():
             try:
+                if not interrupted:
+                    await done.wait()
+                    continue
+                with shielded(limit):
+                    await done.wait()
+                shelter.cancel()  # of no effect when it is done
                 with anyio.CancelScope(shield=True):
                     await done.wait()
-            except BaseException as error:  # asyncio's own cancellation, which knows no shield
-                interruption = error
+            except BaseException as error:
+                # asyncio's own cancellation knows no shield.
+                if interrupted or anyio.current_effective_deadline() > -math.inf:
+                    interruption = error
+                interrupted = True
         if interruption is not None:
             raise interruption

@@ -5,8 +5,8 @@ chunk is a part, uploaded by a task of the storage while the caller goes on. The
 on their way, and are waited for before a chunk is copied.
 
 At the exit either the object is published and verified, or nothing of it is left, whatever the answers to the last
-requests were (`publication`, `upload`). The requests that decide run in tasks of the storage, which no cancellation of
-the caller reaches.
+requests were (`publication`, `upload`). The requests that decide run in tasks of the storage, which a cancellation of
+the caller reaches late.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ import anyio
 import anyio.lowlevel
 
 from asyncrec.errors import ArgumentValueError, StorageError, TransientStorageError
-from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, SinkState, fill_part, in_thread
+from asyncrec.storage import (
+    Backoff,
+    Buffer,
+    ByteSink,
+    ObjectInfo,
+    RetryPolicy,
+    SinkState,
+    fill_part,
+    in_thread,
+)
 
 from .body import body_of
 from .bucket import writer_metadata
@@ -37,6 +46,8 @@ B = TypeVar("B", bytearray, memoryview)
 
 # Seconds for the last request and its settling: the back-off's own patience, and some for HEAD.
 _PUBLISH_SECONDS = 150.0
+# And for as much of it as is to come when its caller is cancelled.
+_CANCELLED_SECONDS = 20.0
 # For an upload whose completion the store says is under way: longer than Ceph keeps the lock of a gateway that died
 # (600 s), and about half as many questions again as the waits between them need on average.
 _LOCKED = RetryPolicy(attempts=60, base=1.0, cap=30.0, total=660.0)
@@ -167,20 +178,21 @@ class S3Sink(ByteSink):
                 raise
 
     async def _attempt(self, publish: Callable[[], Awaitable[ObjectInfo]]) -> None:
-        """Run it in a task of the storage, which no cancellation of the caller reaches."""
+        """Run it in a task of the storage, which a cancellation of the caller reaches late."""
         outcome: list[Exception] = []
 
         async def job() -> None:
             try:
-                with anyio.move_on_after(_PUBLISH_SECONDS, shield=True):
+                with anyio.move_on_after(_PUBLISH_SECONDS):
                     self.published = await publish()
             except Exception as error:
                 outcome.append(error)
 
-        await self._shared.settle(job)
+        await self._shared.settle(job, limit=_CANCELLED_SECONDS)
         if outcome:
             raise outcome[0]
         if self.published is None:
+            await anyio.lowlevel.checkpoint_if_cancelled()
             raise TransientStorageError(
                 f"{self._bucket.what('publish', self._key)}: no end after {_PUBLISH_SECONDS:.0f} s; "
                 "whether it is there is unknown"

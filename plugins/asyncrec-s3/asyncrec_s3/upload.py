@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.storage import PartTasks, in_thread
+from asyncrec.storage import PartTasks, in_thread, shielded
 
 from .body import body_of
 from .bucket import bare, writer_metadata
@@ -108,7 +108,8 @@ class MultipartUpload:
     async def abandon(self) -> None:
         """Cancel the parts and remove the upload, shielded, within ten seconds; a failure is logged, not raised."""
         self._tasks.cancel()
-        self._creating.deadline = anyio.current_time() + _CLEAN_SECONDS / 2
+        with shielded(_CLEAN_SECONDS / 2) as limit:
+            self._creating.deadline = limit.deadline
         if self.started:
             await self._shared.settle(self._clean)
 
@@ -206,7 +207,7 @@ class MultipartUpload:
 
     async def _clean(self) -> None:
         left: str | None = "the store did not answer in time"
-        with anyio.move_on_after(_CLEAN_SECONDS, shield=True):
+        with shielded(_CLEAN_SECONDS):
             await self._tasks.wait()
             try:
                 if self._tasks.cancelled:

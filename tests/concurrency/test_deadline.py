@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from asyncrec._shards.commit.deadline import Deadline
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec.testing._clock import virtual_backend
 
 pytestmark = pytest.mark.anyio

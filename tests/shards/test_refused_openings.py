@@ -1,0 +1,94 @@
+"""A store that refuses, or does not answer, an opening writer's first object: the caller is told why, and soon."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import (
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+    UnsettledError,
+)
+from asyncrec.storage import Storage, retrying
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing._faults import Call, Fault, FlakyStorage, T, _Around
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return virtual_backend(request.param)
+
+
+def refusing(error: type[StorageError]) -> Storage:
+    return FlakyStorage(MemoryStorage(), {0: Fault(error=error, for_good=True)})
+
+
+async def opening(storage: Storage, path: str = "pages", **options: Any) -> StorageError:
+    """What is raised to whoever opens a writer there."""
+    with pytest.raises(StorageError) as caught:
+        async with asyncrec.open_sharded_writer(path, storage=storage, **options):
+            pass
+    return caught.value
+
+
+@pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}], ids=str)
+@pytest.mark.parametrize("error", [StoragePermissionError, ObjectNotFoundError])
+async def test_a_refusal_is_raised_as_itself_and_nothing_is_said_of_a_mark(
+    error: type[StorageError], options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        raised = await opening(refusing(error), **options)
+    assert type(raised) is error
+    assert not caplog.records
+
+
+async def test_a_store_that_cannot_be_reached_is_not_said_to_have_committed_anything() -> None:
+    raised = await opening(refusing(TransientStorageError))
+    assert type(raised) is TransientStorageError
+    assert "pages: no writer was opened, and no record is written" in raised.__notes__
+
+
+async def test_a_store_that_says_nothing_is_told_of_as_such() -> None:
+    raised = await opening(FlakyStorage(MemoryStorage(), {0: Fault("hang", for_good=True)}))
+    assert type(raised) is TransientStorageError
+    assert "has not answered" in str(raised)
+
+
+class Down(_Around):
+    """Each request is tried as often as the task's patience wants, and fails."""
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        async def fail() -> T:
+            raise TransientStorageError("refused")
+
+        return await retrying(fail, what=operation)
+
+
+async def test_a_store_that_is_down_is_waited_for_once() -> None:
+    begun = anyio.current_time()
+    assert not isinstance(await opening(Down(MemoryStorage())), UnsettledError)
+    assert anyio.current_time() - begun < 60 + 2 + 2 + 1
+
+
+@pytest.mark.parametrize("error", [ObjectNotFoundError, TransientStorageError])
+async def test_a_spool_in_which_nothing_was_written_serves_another_data_set(
+    tmp_path: Path, error: type[StorageError]
+) -> None:
+    await opening(refusing(error), "mistyped", spool=tmp_path)
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:
+        await writer.write(b"a record")
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == 1
+    if error is ObjectNotFoundError:
+        assert not list(tmp_path.glob(".mistyped*"))

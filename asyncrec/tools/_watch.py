@@ -25,7 +25,7 @@ from asyncrec._shards.manifest.following import ManifestFollower
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.claims import claim_journal
-from asyncrec._shards.ownership.liveness import take_life
+from asyncrec._shards.ownership.liveness import is_alive
 from asyncrec._shards.ownership.marks import find_marks, load_status
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError, StorageError
@@ -119,7 +119,7 @@ class Watch:
 
             async def ask(mark: JobHeader) -> tuple[JobHeader, State, JobStatus | None]:
                 status = await load_status(folder, self._name, mark.writer)
-                return mark, await self._state(mark, status, partial(_lives_there, mark)), status
+                return mark, await self._state(mark, status, partial(is_alive, mark)), status
 
             found += await for_each(ask, await find_marks(folder, self._name))
         return found
@@ -203,20 +203,6 @@ async def _lives_here(local: LocalStorage, path: str) -> bool:
     if journal is None:
         return True  # it has just ended
     await surely_in_thread(partial(journal.end, keep=True))
-    return False
-
-
-async def _lives_there(mark: JobHeader) -> bool | None:
-    """Whether the job of a mark lives; `None` where nobody here can tell."""
-    try:
-        life = await take_life(mark)
-    except StorageError as error:
-        if error.errno != errno.EWOULDBLOCK:
-            raise
-        return True
-    if life is None:
-        return None
-    await surely_in_thread(partial(life.end, keep=True))
     return False
 
 

@@ -7,6 +7,7 @@ been another container's, or was cleaned away. `Life` blocks, and is for worker 
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
@@ -16,13 +17,13 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from asyncrec._concurrency.tasks import acquire_in_thread
+from asyncrec._concurrency.tasks import acquire_in_thread, surely_in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._local.disk import mapped_errors, open_own
 from asyncrec.storage._local.lock import FileLock
 
-__all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "take_life", "this_host"]
+__all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "is_alive", "take_life", "this_host"]
 
 # A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
 LOOKS = 3
@@ -126,6 +127,20 @@ class Life:
 async def take_life(mark: JobHeader) -> Life | None:
     """Call `Life.take` for the job of a mark, in a worker thread."""
     return await acquire_in_thread(partial(Life.take, mark.host, mark.life), _let_go)
+
+
+async def is_alive(mark: JobHeader) -> bool | None:
+    """Whether the job of a mark lives; `None` where nobody here can tell."""
+    try:
+        life = await take_life(mark)
+    except StorageError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        return True
+    if life is None:
+        return None
+    await surely_in_thread(partial(life.end, keep=True))
+    return False
 
 
 def _let_go(life: Life | None) -> None:

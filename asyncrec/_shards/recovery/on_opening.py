@@ -10,7 +10,6 @@ the log tells.
 
 from __future__ import annotations
 
-import errno
 import logging
 from functools import partial
 from importlib import import_module
@@ -18,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import dead_jobs, find_job_headers, has_leftovers
-from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, take_life, this_host
+from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, is_alive, this_host
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
@@ -98,7 +97,7 @@ async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path:
     for mark in marks:
         if wanted and not mark.spool:
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
-        elif await _is_dead(mark):
+        elif await is_alive(mark) is False:
             where = "that spool" if mark.spool else join(folder.root, own.name)
             _log.warning("%s: %s", path, _told_unknown_keys(mark, where), extra=_fields(path, mark))
     _tell_outcome(run, path)
@@ -120,19 +119,6 @@ def _tell_outcome(run: RecoveryRun, path: str) -> None:
     if recovered.shards:
         fields = {"path": path, "records": recovered.records}
         _log.warning("%s: recovered %d records of writers that had died", path, recovered.records, extra=fields)
-
-
-async def _is_dead(mark: JobHeader) -> bool:
-    """Whether its lock proves that a job died on this machine."""
-    try:
-        life = await take_life(mark)
-    except StorageError as error:
-        if error.errno != errno.EWOULDBLOCK:
-            raise
-        return False
-    if life is not None:
-        await surely_in_thread(partial(life.end, keep=True))
-    return life is not None
 
 
 def _told_unknown_keys(mark: JobHeader, where: str) -> str:

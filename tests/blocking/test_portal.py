@@ -135,9 +135,21 @@ import anyio
 from asyncrec.blocking._portal import current_portal
 from asyncrec import blocking
 
-begun = threading.Event()
-main = threading.main_thread().ident
-threading.Thread(target=lambda: (begun.wait(), signal.pthread_kill(main, signal.SIGINT)), daemon=True).start()
+begun, noticed = threading.Event(), threading.Event()
+
+def interrupted(*args):
+    noticed.set()
+    signal.default_int_handler(*args)
+
+def interrupt():
+    # Python sees no signal that comes between its last look for one and the system call in which it waits for a lock.
+    begun.wait()
+    while not noticed.is_set():
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        noticed.wait(1)
+
+signal.signal(signal.SIGINT, interrupted)
+threading.Thread(target=interrupt, daemon=True).start()
 
 async def for_ever():
     begun.set()

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import anyio
+import anyio.lowlevel
+import pytest
+from crc32c import crc32c
 
 from asyncrec.storage import PartBuffers, fill_part
 
+pytestmark = pytest.mark.anyio
 MIB = 1 << 20
 
 
@@ -44,10 +51,48 @@ def test_a_part_that_has_grown_has_memory_of_its_own() -> None:
     assert address(buffers.take(MIB)) not in (address(large), address(small))
 
 
-def test_a_part_is_what_was_copied_into_it() -> None:
-    part = PartBuffers(MIB).take(7)
-    fill_part(part, [b"one", b"", bytearray(b"more")], None)
-    assert bytes(part) == b"onemore"
+@pytest.mark.parametrize("size", [8, 2 * MIB])
+async def test_a_part_is_what_was_copied_into_it(size: int) -> None:
+    rest = memoryview(bytes(range(256)) * (size // 256 + 1))[: size - 3]
+    part = PartBuffers(size).take(size)
+    checksum = await fill_part(part, [b"one", b"", bytearray(rest[:1]), rest[1:]], crc32c(b"before"))
+    assert bytes(part) == b"one" + bytes(rest)
+    assert checksum == crc32c(b"beforeone" + bytes(rest))
+    assert await fill_part(part, [part], None) is None
+
+
+async def test_the_event_loop_goes_on_while_a_part_is_copied() -> None:
+    """Whoever copies lets go of the interpreter; here nobody would take it from him."""
+    turns, copied = 0, False
+    data, part = bytes(16 * MIB), PartBuffers(16 * MIB).take(16 * MIB)
+
+    class Pieces(list[bytes]):
+        turns_meanwhile = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            before = turns
+            yield from super().__iter__()
+            self.turns_meanwhile = turns - before
+
+    async def turn() -> None:
+        nonlocal turns
+        while not copied:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    pieces, interval = Pieces([data]), sys.getswitchinterval()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turn)
+        sys.setswitchinterval(1000)
+        try:
+            for _ in range(200):  # on a busy machine the loop may not wake so soon
+                await fill_part(part, pieces, None)
+                if pieces.turns_meanwhile:
+                    break
+        finally:
+            sys.setswitchinterval(interval)
+            copied = True
+    assert pieces.turns_meanwhile
 
 
 def test_taking_memory_touches_none_of_it() -> None:

@@ -24,7 +24,7 @@ from asyncrec.errors import (
     StorageError,
     TransientStorageError,
 )
-from asyncrec.storage import Buffer, ByteSink, ObjectInfo, SinkState, fill_part, in_thread, sheltered, shielded
+from asyncrec.storage import Buffer, ByteSink, ObjectInfo, SinkState, fill_part, sheltered, shielded
 
 from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError
@@ -121,11 +121,7 @@ class AzureSink(ByteSink):
         self._upload.start(part, slots)
 
     async def _copy(self, into: bytearray | memoryview, buffers: Sequence[Buffer], size: int) -> None:
-        if size <= _ON_LOOP:
-            await anyio.lowlevel.checkpoint()
-            self._crc = fill_part(into, buffers, self._crc)
-        else:
-            self._crc = await in_thread(fill_part, into, buffers, self._crc, limiter=self._container.threads)
+        self._crc = await fill_part(into, buffers, self._crc, limiter=self._container.threads)
         self._size += size
 
     async def _refuse_existing(self) -> None:

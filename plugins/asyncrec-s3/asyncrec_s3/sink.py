@@ -142,12 +142,7 @@ class S3Sink(ByteSink):
         self._upload.check()
 
     async def _copy(self, buffers: Sequence[Buffer], size: int, into: B) -> B:
-        """Copy the chunk into memory of our own, in a thread where that takes more than about 1 ms."""
-        if size <= MIB:
-            await anyio.lowlevel.checkpoint()
-            self._crc = fill_part(into, buffers, self._crc)
-        else:
-            self._crc = await in_thread(fill_part, into, buffers, self._crc, limiter=self._shared.threads)
+        self._crc = await fill_part(into, buffers, self._crc, limiter=self._shared.threads)
         self._size += size
         return into
 

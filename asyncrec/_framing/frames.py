@@ -81,6 +81,8 @@ class FrameDecoder:
         self._length: int | None = None  # once the header is whole and holds
         self._body: list[Buffer] = []
         self._missing = 0  # bytes of the body
+        self._record: bytes | None = None  # the body once it is whole, and then its checksum
+        self._checksum = 0
         self._footer = b""
         self._unread: Buffer = b""  # after an error: what was fed with the frame at fault, behind those parts
 
@@ -122,8 +124,9 @@ class FrameDecoder:
 
         In parts, once: each is given up when the next is asked for, so that who joins them does not hold all twice.
         """
-        parts = deque((self._header, *self._body, self._footer, self._unread))
+        parts = deque((self._header, *self._body, self._record or b"", self._footer, self._unread))
         self._body = []
+        self._record = None
         self._unread = b""
         while parts:
             yield parts.popleft()
@@ -250,14 +253,12 @@ class FrameDecoder:
         position = self._take(data, position)
         if self._missing or len(self._footer) < FOOTER_BYTES:
             return position
-        record = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        if not isinstance(record, bytes):
-            record = bytes(record)
-        if self._verify and masked_crc32c(record) != _CRC.unpack(self._footer)[0]:
-            self._body = [record]
+        record = self._record
+        assert record is not None, "the body is whole"
+        if self._verify and self._checksum != _CRC.unpack(self._footer)[0]:
             self._data_is_bad()
             return position
-        self._body = []
+        self._record = None
         records.append(record)
         self.offset += len(record) + FRAME_OVERHEAD
         self.records += 1
@@ -282,10 +283,22 @@ class FrameDecoder:
             self._missing -= size
             position = end
         if not self._missing:
+            if self._record is None:
+                self._record = self._joined()
             rest = data[position : position + FOOTER_BYTES - len(self._footer)]
             self._footer += rest
             position += len(rest)
         return position
+
+    def _joined(self) -> bytes:
+        """Join and sum up the body: with its last bytes, since of a footer alone nobody knows that it takes long."""
+        # To join what is bytes alone Python lets go of the interpreter; the others are the ends of a large record.
+        pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in self._body]
+        self._body = []
+        record = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if self._verify:
+            self._checksum = masked_crc32c(record)
+        return record
 
     def _believe(self, header: bytes) -> int | None:
         """Return the length in a header; `None`, with `error` set, when it is not to be believed."""

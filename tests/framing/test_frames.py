@@ -175,6 +175,21 @@ def test_a_large_record_begun_inside_a_block_wants_its_exact_rest() -> None:
     assert decoder.wanted == 0
 
 
+def test_the_footer_of_a_record_alone_is_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be fed on an event loop: what takes long is done with the last bytes of the record itself."""
+    record = bytes(3_000_000)
+    stream = b"".join(encode_frames([record, b"next"]))
+    decoder = FrameDecoder()
+    body_ends = HEADER_BYTES + len(record)
+    assert decoder.feed(stream[:1000]) == []
+    assert decoder.feed(stream[1000:body_ends]) == []
+    summed: list[int] = []
+    monkeypatch.setattr(frames, "masked_crc32c", lambda data: summed.append(len(data)) or masked_crc32c(data))
+    assert decoder.feed(stream[body_ends : body_ends + 16]) == [record]
+    assert sum(summed) < 100
+    assert decoder.feed(stream[body_ends + 16 :]) == [b"next"]
+
+
 def test_any_block_will_do_where_no_large_record_is_begun() -> None:
     decoder = FrameDecoder()
     assert decoder.wanted == 0

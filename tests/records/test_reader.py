@@ -464,6 +464,14 @@ async def test_large_records_are_read_at_any_size_beside_small_ones(compression:
     assert isinstance(error, RecordTooLargeError)
 
 
+async def test_large_compressed_records_are_held_one_at_a_time() -> None:
+    storage = MemoryStorage()
+    records = [bytes([n]) * (9 << 20) for n in range(4)]
+    await asyncrec.write_records("x", records, storage=storage, compression="GZIP")
+    async with asyncrec.open_reader("x", storage=storage) as reader:
+        assert [batch async for batch in reader.batches()] == [[record] for record in records]
+
+
 async def test_damage_twice_in_transit_is_told_twice_and_damage_at_rest_behind_it_is_an_error_still() -> None:
     """That one range came right the second time says nothing of another."""
     storage = Remote(flips=1)

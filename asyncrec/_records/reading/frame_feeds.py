@@ -23,6 +23,8 @@ _LARGER_RECORDS = 1 << 10
 
 # The size of the steps of decompression: large enough to cost nothing, small enough for the processor's cache.
 _INFLATE_STEP = 256 << 10
+# Of a large record as much at a time: the libraries put together what they made without letting go of the interpreter.
+_LARGE_STEP = 2 << 20
 
 
 class PlainFeed:
@@ -133,9 +135,9 @@ class InflatingFeed:
         produced = 0
         step = min(_INFLATE_STEP, inflate_bytes)
         del self.members[:-1]
-        while produced < inflate_bytes and decoder.error is None:
+        while decoder.error is None and (produced < inflate_bytes or (decoder.wanted and not records)):
             try:
-                output = decompressor.read(decoder.wanted or step)
+                output = decompressor.read(min(decoder.wanted, _LARGE_STEP) or step)
             except FormatError as error:
                 self.error = error  # after the records that came before it
                 break

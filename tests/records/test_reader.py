@@ -467,7 +467,7 @@ async def test_large_records_are_read_at_any_size_beside_small_ones(compression:
 async def test_large_compressed_records_are_held_one_at_a_time() -> None:
     storage = MemoryStorage()
     records = [bytes([n]) * (9 << 20) for n in range(4)]
-    await asyncrec.write_records("x", records, storage=storage, compression="GZIP")
+    await storage.put("x", gzip.compress(framed(records), 1))  # one member, as others write it
     async with asyncrec.open_reader("x", storage=storage) as reader:
         assert [batch async for batch in reader.batches()] == [[record] for record in records]
 

@@ -26,6 +26,8 @@ _MOST_TO_MEMORY = 2 << 20
 # With hundreds of shards open: so small a write still costs less than the records in it.
 _LEAST_CHUNK = 64 << 10
 _SMALL = 64 << 10
+# One copy in a turn of the loop, whichever file it is of: those of many open shards are due together.
+_turn: anyio.lowlevel.RunVar[anyio.Lock] = anyio.lowlevel.RunVar("asyncrec_turn_to_copy")
 
 
 class LocalSink(ByteSink):
@@ -77,8 +79,12 @@ class LocalSink(ByteSink):
         with self._state.working(), mapped_errors("writing", self._target.shown):
             if self._file.in_memory and (size := sum(map(nbytes, buffers))) <= _MOST_TO_MEMORY:
                 # What is small takes less than a turn of the loop, which many files would each wait for.
-                await (anyio.lowlevel.checkpoint_if_cancelled() if size <= _SMALL else anyio.lowlevel.checkpoint())
-                size = self._file.write(buffers)
+                if size <= _SMALL:
+                    await anyio.lowlevel.checkpoint_if_cancelled()
+                    size = self._file.write(buffers)
+                else:
+                    async with _turn_to_copy():
+                        size = self._file.write(buffers)
             else:
                 size = await self._disk.in_thread(self._file.write, buffers)
         if self.on_sent is not None:
@@ -115,3 +121,11 @@ class LocalSink(ByteSink):
         if self._file.there:
             # Not limited in time: what the system does not answer to, no time limit can undo.
             await self._disk.surely_in_thread(self._file.abandon)
+
+
+def _turn_to_copy() -> anyio.Lock:
+    lock = _turn.get(None)
+    if lock is None:
+        lock = anyio.Lock()
+        _turn.set(lock)
+    return lock

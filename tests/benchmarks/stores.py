@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -42,6 +43,7 @@ BESIDE = 32 * MIB
 SHARD = 24 * MIB  # so that the smaller size, too, is some shards: while one is published, records for the next come in
 SLOW_LIMIT = 16 * MIB  # with the slow store: reached within a minute
 SLOW_RATE = 1_000_000
+_TOLD = 0.005  # a pass of the garbage collector that explains something
 HELD_P99, HELD_MAX, OPENING_MAX = 0.005, 0.020, 0.020
 RECORD = 65_520  # with its frame 64 KiB, so that the tile holds whole records
 SOURCES = 1_000
@@ -90,10 +92,13 @@ async def _read(storage: Any, total: int) -> None:
 
 
 class Steps:
-    """``with``: the longest step of asyncio's loop in this thread, in seconds of processor time; 0 on trio."""
+    """``with``: the longest step of asyncio's loop in this thread, in seconds of processor time; 0 on trio. And the
+    longest pass of Python's garbage collector: it may come in any thread, and no other runs meanwhile.
+    """
 
     def __enter__(self) -> Steps:
-        self.longest = 0.0
+        self.longest = self.collecting = 0.0
+        gc.callbacks.append(self._collected)
         own = threading.get_ident()
         handles: Any = asyncio.Handle  # there is no other way to see each step than to stand in for its method
         self._run = run = handles._run
@@ -110,6 +115,13 @@ class Steps:
     def __exit__(self, *exc: object) -> None:
         handles: Any = asyncio.Handle
         handles._run = self._run
+        gc.callbacks.remove(self._collected)
+
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._begun = time.thread_time()
+        else:
+            self.collecting = max(self.collecting, time.thread_time() - self._begun)
 
 
 # Jobs, each the whole life of a process -----------------------------------------------------------------------------
@@ -155,6 +167,7 @@ async def held(kind: str, endpoint: str, total: int, limit: int) -> Figures:
                 with Steps() as steps:
                     await work()
                 figures |= {f"{what}_seconds": time.perf_counter() - begun, f"{what}_step": steps.longest}
+                figures[f"{what}_collecting"] = steps.collecting
             figures |= {f"{what}_{name}": value for name, value in heartbeat.figures().items()}
     return figures
 
@@ -251,6 +264,8 @@ def _held(report: Report, found: Figures) -> None:
         p99, worst, seconds = (found[f"{what}_{name}"] for name in ("held_p99", "held_max", "seconds"))
         text = f"{what} held the loop for {p99 * 1e3:.1f} ms at p99, {worst * 1e3:.1f} at worst (limits "
         text += f"{HELD_P99 * 1e3:.0f}, {HELD_MAX * 1e3:.0f}){_of_cpu(found[f'{what}_step'])}, for {seconds:.1f} s"
+        if (collecting := found[f"{what}_collecting"]) >= _TOLD:
+            text += f"; Python's garbage collector took {collecting * 1e3:.1f} at once"
         report.say(worst <= HELD_MAX and p99 <= HELD_P99, text)
 
 

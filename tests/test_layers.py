@@ -66,6 +66,7 @@ ROOMS = {
     "asyncrec._framing": (
         "crc",
         "encoding",
+        "borders",
         "damage",
         "compression",
         "search",

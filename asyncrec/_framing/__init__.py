@@ -1,7 +1,7 @@
 """Bytes become records, and records bytes, without I/O: the layer everything else stands on.
 
     crc          the checksum, of one buffer and of many lengths at once
-    frames       records <-> frames
+    frames       records <-> frames; borders where those in one block begin
     compression  the byte stream <-> GZIP in members, or one ZLIB stream
     salvage      a damaged stream -> the records that are whole; members the same of a damaged GZIP or ZLIB file
     damage       what was lost of it, and where

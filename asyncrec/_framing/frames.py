@@ -16,26 +16,21 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING
 
-from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, masked_crc32c_of_lengths
+from asyncrec._framing.borders import data_holds, frame_borders
+from asyncrec._framing.crc import Buffer, masked_crc32c, masked_crc32c_of_lengths
 from asyncrec._framing.damage import READ_ON
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
 from asyncrec._native import native
 from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 __all__ = [
     "FRAME_OVERHEAD",
     "HEADER_BYTES",
     "MAX_RECORD_BYTES",
     "FrameDecoder",
-    "data_holds",
     "encode_frames",
-    "frame_borders",
 ]
 
 MAX_RECORD_BYTES = 256 * 2**20
@@ -333,22 +328,3 @@ class FrameDecoder:
             record=self.records,
             part="data",
         )
-
-
-def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the records' lengths, and where each of their frames begins, from ``position`` on, and the last ends."""
-    lengths = np.fromiter(map(len, records), np.int64, len(records))
-    borders = np.empty(len(records) + 1, np.int64)
-    borders[0] = position
-    np.cumsum(lengths + FRAME_OVERHEAD, out=borders[1:])
-    borders[1:] += position
-    return lengths, borders
-
-
-def data_holds(data: Buffer, records: list[bytes], borders: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Tell for each of these frames in ``data`` whether the checksum of its data holds."""
-    words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))  # the four bytes from each byte on
-    holds: NDArray[np.bool_] = (
-        mask_all(np.fromiter(map(crc32c, records), np.uint32, len(records))) == words[borders[1:] - FOOTER_BYTES]
-    )
-    return holds

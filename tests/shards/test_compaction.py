@@ -25,6 +25,7 @@ from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_k
 from asyncrec._shards.manifest.segment import Segment, format_time, parse_segment
 from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
 from asyncrec.storage import Storage
+from asyncrec.testing._clock import virtual_backend
 
 from .manifest_store import Store, Writer, entry
 
@@ -245,7 +246,11 @@ async def test_a_checkpoint_opens_by_its_url_and_nothing_is_listed(tmp_path: Pat
         await asyncrec.read_manifest(checkpoint_key(str(path), 9, "no"))
 
 
+@pytest.mark.parametrize(
+    "anyio_backend", [virtual_backend(loop) for loop in ("asyncio", "trio")], ids=("asyncio", "trio")
+)
 async def test_what_is_not_to_be_compacted_is_said() -> None:
+    """What is not there is looked for again, for some seconds."""
     store = Store()
     with pytest.raises(ObjectNotFoundError, match="no manifest"):
         await compact(store)

@@ -98,6 +98,14 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._executor_done)
         return future
 
+    async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
+        # From Python 3.13 on asyncio waits for its threads by a timeout of the loop's own clock.
+        self._in_executors += 1
+        try:
+            await super().shutdown_default_executor(*args, **kwargs)
+        finally:
+            self._in_executors -= 1
+
     def _executor_done(self, future: asyncio.Future[Any]) -> None:
         self._in_executors -= 1
 

@@ -115,6 +115,8 @@ async def fill_part(
 ) -> int | None:
     """Copy a chunk into memory of its length and sum it up, more than 1 MiB of it in a worker thread.
 
+    Cancelled, it raises once nothing is copied any more: the memory may then be used again.
+
     Args:
         checksum: the CRC32C of what came before it, which is gone on with; with `None`, none is computed.
         limiter: of the threads; the event loop's default where there is none.

@@ -7,6 +7,7 @@ name only blocks that are there; names of blocks have one length; whoever does n
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import re
 import sys
@@ -229,6 +230,7 @@ class FakeAzure(Server):
         return web.Response(status=status, body=body, content_type="application/xml", headers=known | (headers or {}))
 
 
+@functools.lru_cache(maxsize=1)  # a block's is compared, and then answered
 def _crc64(body: bytes) -> str:
     """Azure's: CRC-64/NVME, as the header has it."""
     crc = (1 << 64) - 1

@@ -146,7 +146,7 @@ class Backoff:
                 self.failed,
                 policy.attempts,
                 delay,
-                error,
+                str(error).removeprefix(f"{self.what}: "),
                 extra={"operation": self.what, "attempt": self.failed, "seconds": delay},
             )
         if self._on_retry is not None:

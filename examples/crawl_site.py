@@ -38,6 +38,7 @@ from crawling.ending import Ending
 from crawling.frontier import Frontier
 from crawling.local_site import connector_to, served_folder
 from crawling.screen import Tally, missed, progress_bar, show_report, show_stop
+from crawling.stored import add_links_of_stored
 from crawling.website import NotFetched, Site, SiteUnreachable, is_redirect, links_in, open_site
 from rich.filesize import decimal
 
@@ -89,8 +90,7 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
 
     However the crawl ends, leaving the writer's context commits what is not committed yet.
     """
-    earlier = await earlier_pages(to)
-    tally.before = 0 if earlier is None else earlier.records
+    await check_schema(to)
     async with asyncrec.open_sharded_writer(
         to,
         max_shard_bytes=MAX_SHARD_BYTES,
@@ -105,8 +105,8 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
     ) as writer:
         frontier = Frontier(limit=pages, wanted=lambda url: site.allows(url) and not writer.has(url))
         frontier.add([site.start_url])
-        if earlier is not None:
-            await continue_from(earlier, frontier)
+        with ending.scope():
+            tally.before = await add_links_of_stored(to, frontier)
         # One thread: Python would not let two parse at once, and each that tries keeps the event loop waiting longer.
         parsing = anyio.CapacityLimiter(1)
         began = time.perf_counter()
@@ -117,34 +117,21 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
         tally.seconds = time.perf_counter() - began
 
 
-async def earlier_pages(to: str) -> asyncrec.Manifest | None:
-    """What earlier runs wrote.
+async def check_schema(to: str) -> None:
+    """See that earlier runs wrote what this one writes.
 
     Raises:
-        asyncrec.errors.DatasetError: it holds something else than pages.
+        asyncrec.errors.DatasetError: the data set holds something else than pages.
     """
     try:
         manifest = await asyncrec.read_manifest(to)
     except asyncrec.ObjectNotFoundError:
-        return None  # the first run
+        return  # the first run
     if manifest.schema is None or asyncrec.Schema.from_json(manifest.schema) != SCHEMA:
         raise asyncrec.errors.DatasetError(
             f"{to} holds other records than this program writes; give another place with --to, or remove what an "
             "older version wrote"
         )
-    return manifest
-
-
-async def continue_from(manifest: asyncrec.Manifest, frontier: Frontier) -> None:
-    """Give the frontier the links of every page that earlier runs wrote, so that no page is asked for twice."""
-
-    def links(records: Sequence[bytes]) -> list[str]:
-        return [link for page in map(SCHEMA.decode, records) for link in links_in(page)]
-
-    for path in await asyncrec.list_shards(manifest):
-        async with asyncrec.open_reader(path) as reader:
-            async for records in reader.batches():
-                frontier.add(await to_thread.run_sync(links, records))
 
 
 async def read_back(to: str) -> asyncrec.Manifest:

@@ -34,6 +34,7 @@ import anyio
 from anyio import to_thread
 from crawling.ending import Ending
 from crawling.frontier import Frontier
+from crawling.stored import add_links_of_stored
 from crawling.website import NotFetched, Site, SiteUnreachable, is_redirect, links_in, open_site
 
 import asyncrec
@@ -112,11 +113,12 @@ async def crawl(settings: Settings, ending: Ending) -> None:
             on_commit=lambda shard: log.info("committed %s: %d records", shard.path, shard.records),
         ) as writer,
     ):
-        # The start page is looked at again by every run, for its links.
+        # The start page is looked at again by every run, for links that are new.
         wanted = lambda url: site.allows(url) and (url == site.start_url or not writer.has(url))  # noqa: E731  # one line
         frontier = Frontier(limit=settings.pages, wanted=wanted)
         frontier.add([site.start_url])
         with ending.scope():
+            await add_links_of_stored(settings.to, frontier)
             async with anyio.create_task_group() as tasks:
                 for _ in range(settings.tasks):
                     tasks.start_soon(fetch_pages, site, frontier, writer)

@@ -160,6 +160,13 @@ def linked(pages: int) -> dict[str, Answer]:
     }
 
 
+def chained(pages: int) -> dict[str, Answer]:
+    """A site where each page leads to the next, and nothing else does."""
+    html = {"Content-Type": "text/html"}
+    names = ["/", *(f"/p/{page}" for page in range(pages))]
+    return {name: (200, html, f'<a href="{to}">'.encode()) for name, to in zip(names, [*names[1:], "/"], strict=True)}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
@@ -182,6 +189,29 @@ def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, numbe
         assert crawl(tmp_path, "--start-url", server.url, "--delay", "0", "--pages", "500").returncode == 0
         assert len(pages_in(tmp_path / "demo-data" / "pages")) == 301
         assert not {path for path, _ in server.asked[asked:]} & {"/" + url.split("/", 3)[3] for url in pages}
+
+
+def test_it_follows_the_links_of_pages_that_a_killed_run_left_on_the_disk(tmp_path: Path) -> None:
+    dataset = tmp_path / "demo-data" / "pages"
+    with SiteServer(chained(20)) as server:
+        page = {"url": server.url, "status": 200, "package": "(top)", "content_type": "text/html"}
+        writing = f"""
+import anyio, os, asyncrec
+from crawl_site import SCHEMA
+
+async def main():
+    path = {str(dataset)!r}
+    async with asyncrec.open_sharded_writer(path, max_shard_bytes=1 << 20, schema=SCHEMA, key_feature="url") as writer:
+        await writer.write({page | {"content": b'<a href="/p/0">'}})
+        await writer.flush(require="spooled")
+        os._exit(9)
+
+anyio.run(main)
+"""
+        killed = subprocess.run([sys.executable, "-c", writing], cwd=CRAWL_SITE.parent, check=False)
+        assert killed.returncode == 9
+        assert crawl(tmp_path, "--start-url", server.url, "--delay", "0").returncode == 0
+    assert len(pages_in(dataset)) == 21
 
 
 def test_two_signals_in_a_row_end_it_with_one_line_at_most(tmp_path: Path) -> None:

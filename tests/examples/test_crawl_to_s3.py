@@ -69,6 +69,24 @@ def test_it_streams_a_site_into_shards_and_a_second_run_adds_what_is_new(s3: dic
         assert bodies_in("s3://crawl/first/pages") == found
 
 
+def test_the_next_run_follows_the_links_of_the_pages_that_are_there(s3: dict[str, str]) -> None:
+    html = {"Content-Type": "text/html"}
+    names = ["/", *(f"/p/{page}" for page in range(20))]  # each leads to the next, and nothing else does
+    site = {name: (200, html, f'<a href="{to}">'.encode()) for name, to in zip(names, [*names[1:], "/"], strict=True)}
+    with SiteServer(site) as server:
+        for pages, there in ((8, 8), (1000, 21)):
+            run = subprocess.run(
+                COMMAND,
+                env=s3 | settings(server, "s3://crawl/chained/pages", pages=pages),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            assert run.returncode == 0, run.stderr
+            assert len(bodies_in("s3://crawl/chained/pages")) == there
+
+
 def test_sigterm_commits_what_was_fetched(s3: dict[str, str]) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
         environment = s3 | settings(server, "s3://crawl/stopped/pages", delay=0.01)

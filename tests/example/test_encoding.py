@@ -211,7 +211,8 @@ def test_c_makes_the_record_that_python_makes_and_refuses_what_it_refuses(data: 
 def test_what_is_large_is_not_encoded_as_small() -> None:
     encoder = _encoding.Encoder({"a": FixedLen((), "str"), "b": FixedLen((), "bytes")}, allow_extra=False)
     assert encoder.encode_small({"a": "", "b": bytes(1 << 20)}) is None
-    assert encoder.encode_small({"a": "", "b": b"x"}) == encoder.encode({"b": b"x", "a": ""})
+    small = encoder.encode({"b": b"x", "a": ""}) if _encoding.native is not None else None
+    assert encoder.encode_small({"a": "", "b": b"x"}) == small
 
 
 def test_a_sparse_array_and_lists_of_steps_come_back() -> None:

@@ -176,9 +176,16 @@ class FailingDisk:
         return getattr(os, name)
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
+        self._reading(position)
+        return os.pread(fd, size, position)
+
+    def preadv(self, fd: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
+        self._reading(position)
+        return os.preadv(fd, buffers, position, flags)
+
+    def _reading(self, position: int) -> None:
         if position == 0:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return os.pread(fd, size, position)
 
 
 async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_path(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ async def add_links_of_stored(to: str, frontier: Frontier) -> int:
         manifest = await asyncrec.read_manifest(to)
     except asyncrec.ObjectNotFoundError:
         return 0  # the first run
-    assert manifest.schema is not None, "the crawl wrote it"
+    if manifest.schema is None:
+        return manifest.records  # no crawler wrote them
     schema = asyncrec.Schema.from_json(manifest.schema)
 
     def links(records: Sequence[bytes]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tool_data import change, data_names, write_pages
+from tool_data import WatchedDisk, change, data_names, write_pages
 
 import asyncrec
 from asyncrec import tools
@@ -169,28 +169,13 @@ async def test_a_file_that_is_cut_while_it_is_read_is_told_so(tmp_path: Path) ->
     assert [(problem.kind, "it was cut to" in problem.message) for problem in shard.problems] == [("unreadable", True)]
 
 
-class FailingDisk:
-    """`os`, but that no file can be read at its beginning."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
-
-    def pread(self, fd: int, size: int, position: int) -> bytes:
-        self._reading(position)
-        return os.pread(fd, size, position)
-
-    def preadv(self, fd: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
-        self._reading(position)
-        return os.preadv(fd, buffers, position, flags)
-
-    def _reading(self, position: int) -> None:
+async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_path(tmp_path: Path) -> None:
+    def reading(position: int) -> None:
         if position == 0:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-
-async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_path(tmp_path: Path) -> None:
     await asyncrec.write_records(tmp_path / "a.tfrecord", [b"x" * 1000] * 40)
-    storage = LocalStorage(tmp_path, system=FailingDisk())
+    storage = LocalStorage(tmp_path, system=WatchedDisk(reading))
     (shard,) = (await tools.verify("a.tfrecord", storage=storage)).shards
     (problem,) = shard.problems
     assert problem.kind == "unreadable"

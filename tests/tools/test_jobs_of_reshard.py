@@ -5,13 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from tool_data import change, data_names, write_pages
+from tool_data import WatchedDisk, change, data_names, write_pages
 
 import asyncrec
 from asyncrec import tools
@@ -110,29 +109,6 @@ async def test_damage_is_told_with_its_place_and_nothing_is_left(storage: Storag
     assert await data_names(storage, "new/") == []
 
 
-class ChangingDisk:
-    """`os`, but that a file is changed when it has been read up to a byte, or a little further."""
-
-    def __init__(self, at: int, change: Callable[[], None]) -> None:
-        self.at = at
-        self.change = change
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
-
-    def pread(self, fd: int, size: int, position: int) -> bytes:
-        self._reading(position)
-        return os.pread(fd, size, position)
-
-    def preadv(self, fd: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
-        self._reading(position)
-        return os.preadv(fd, buffers, position, flags)
-
-    def _reading(self, position: int) -> None:
-        if position >= self.at:
-            self.change()
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("how", ["cut", "replaced"])
 async def test_a_source_that_is_changed_while_it_is_read_is_told_so(tmp_path: Path, jobs: int, how: str) -> None:
@@ -146,13 +122,15 @@ async def test_a_source_that_is_changed_while_it_is_read_is_told_so(tmp_path: Pa
             file.seek(block + 14)
             file.write(b"?")
 
-    def change() -> None:
+    def reading(position: int) -> None:
+        if position < block:
+            return
         if how == "cut":
             os.truncate(source, block)
         elif other.exists():
             other.replace(source)
 
-    storage = LocalStorage(tmp_path, system=ChangingDisk(block, change))
+    storage = LocalStorage(tmp_path, system=WatchedDisk(reading))
     # Without C nothing is opened a second time: the file that was damaged is told of, and not the one in its place.
     expected = ObjectChangedError if how == "cut" or native is not None else CorruptRecordError
     with pytest.raises(expected, match=r"a\.tfrecord"):

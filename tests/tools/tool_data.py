@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,24 @@ SCHEMA = asyncrec.Schema(
         "emb": asyncrec.FixedLen((4,), "float32"),
     }
 )
+
+
+class WatchedDisk:
+    """`os`, but that ``reading`` is called with the position of each read of a file, before it."""
+
+    def __init__(self, reading: Callable[[int], None]) -> None:
+        self._reading = reading
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def pread(self, fd: int, size: int, position: int) -> bytes:
+        self._reading(position)
+        return os.pread(fd, size, position)
+
+    def preadv(self, fd: int, buffers: list[memoryview], position: int, flags: int = 0) -> int:
+        self._reading(position)
+        return os.preadv(fd, buffers, position, flags)
 
 
 def example(number: int) -> bytes:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from asyncrec._first_use import late_opener
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
@@ -144,5 +143,4 @@ __getattr__, __dir__, __all__ = lazy(
         "testing",
         "tools",
     ),
-    instead=late_opener,
 )

@@ -15,7 +15,6 @@ def lazy(
     homes: Mapping[str, tuple[str, ...]],
     *,
     modules: tuple[str, ...] = (),
-    instead: Callable[[str, str], Any] = lambda module, name: None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
 
@@ -23,7 +22,6 @@ def lazy(
         package: its ``__name__``.
         homes: the modules, each with the names that are taken from it.
         modules: those of its own modules that are its attributes without being imported. They are not in ``__all__``.
-        instead: asked for a module and a name in it, it may give what stands for that until it is imported.
     """
     home = {name: module for module, names in homes.items() for name in names}
 
@@ -33,8 +31,6 @@ def lazy(
         module = home.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if (stand_in := instead(module, name)) is not None:
-            return stand_in
         value = getattr(import_module(module), name)
         setattr(sys.modules[package], name, value)
         return value

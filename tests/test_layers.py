@@ -19,7 +19,6 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "asyncrec"
 
 LAYERS = {
-    "asyncrec._first_use": 0,
     "asyncrec._arguments": 0,
     "asyncrec._lazy": 0,
     "asyncrec._numpy": 0,

@@ -39,7 +39,6 @@ _sliced_body      the body of a request
 _redacting        what clients log, without secrets
 _http             headers; _authorities: whom TLS trusts
 _crc64            a checksum
-_collector        the garbage collector, while a client is opened
 _bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
 

@@ -12,7 +12,6 @@ from typing import Any
 from asyncrec.errors import PluginError
 from asyncrec.plugins._manager import PLUGINS, Plugins
 from asyncrec.storage import _memory as memory
-from asyncrec.storage._collector import put_off_full_collection
 from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._local import storage as local
 from asyncrec.storage._url import scheme_of
@@ -38,7 +37,6 @@ class Backends:
         for module in _BUILT_IN:
             self._add(*module.asyncrec_storage_factories())
         self.built_in = frozenset(self.by_scheme)
-        self._opened = {factory.name for factories in self.by_scheme.values() for factory in factories}
         self.loaded = False
         self._loading = threading.Lock()
 
@@ -53,12 +51,6 @@ class Backends:
                 self.plugins.load()
                 self._add(*(factory for _, factory in self.plugins.gather("asyncrec_storage_factories", self._checked)))
                 self.loaded = True
-
-    def before_opening(self, factory: StorageFactory) -> None:
-        """Get ready for what opening a plugin's backend for the first time imports."""
-        if factory.name not in self._opened:
-            self._opened.add(factory.name)
-            put_off_full_collection()
 
     def _add(self, *factories: StorageFactory) -> None:
         for factory in factories:

@@ -196,7 +196,6 @@ async def _opening(
         return ForeignStorage(root, factory)
     if factory is None:
         factory, root = await _find(_backends, root, scheme_of(path), path)
-        _backends.before_opening(factory)
     backend = anyio.get_cancelled_exc_class().__module__.partition(".")[0]
     if backend not in factory.backends:
         raise UnsupportedBackendError(_unsupported(factory, backend, redact(os.fspath(path))))

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
-from asyncrec.storage._collector import put_off_full_collection
-
 __all__ = ["SharedClients"]
 
 K = TypeVar("K", bound=Hashable)
@@ -37,7 +35,6 @@ class SharedClients(Generic[K, C]):
         self._clients: anyio.lowlevel.RunVar[dict[K, _Shared[C]]] = anyio.lowlevel.RunVar(name)
         self._make = make
         self._close = close
-        self._first = True
 
     @asynccontextmanager
     async def use(self, key: K) -> AsyncIterator[C]:
@@ -56,9 +53,6 @@ class SharedClients(Generic[K, C]):
         try:
             async with shared.making:
                 if shared.client is None:
-                    if self._first:  # models and the like are read, and kept
-                        self._first = False
-                        put_off_full_collection()
                     shared.client = await self._make(key)
             yield shared.client
         finally:

@@ -22,7 +22,6 @@ from asyncrec.errors import (
 )
 from asyncrec.plugins import hookimpl
 from asyncrec.plugins._manager import DISABLE, Plugins
-from asyncrec.storage import _backends as backends
 from asyncrec.storage import _registry as registry
 from asyncrec.storage._backends import Backends
 from asyncrec.storage._base import Storage
@@ -440,15 +439,3 @@ async def test_a_folder_is_located_by_what_the_keys_in_it_begin_with(tmp_path: P
     memory = MemoryStorage()
     async with located_folder("a/b", storage=memory) as (storage, prefix):
         assert (storage, prefix) == (memory, "a/b/")
-
-
-async def test_the_collector_is_put_off_for_the_first_opening_of_each_plugins_backend(
-    found: Found, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(backends, "put_off_full_collection", lambda: calls.append("put off"))
-    found.add("cloud", "cl")
-    for url in ("memory://x", "cl://bucket", "cl://other"):
-        async with open_storage(url):
-            calls.append(url)
-    assert calls == ["memory://x", "put off", "cl://bucket", "cl://other"]

@@ -12,9 +12,7 @@ from asyncrec._shards.manifest.names import CLOSED, is_segment, manifest_prefix
 
 from .paper import Crawl, Found, compaction, life
 from .requests import Requests
-from .store import BucketOfOnePrefix
-
-__all__ = ["Check", "check"]
+from .store import CountingBucket
 
 NAME = "pages"
 
@@ -33,7 +31,7 @@ async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
 
     The first find nothing, the second what those before have closed, the third a checkpoint.
     """
-    store = BucketOfOnePrefix(part_bytes=crawl.part_bytes)
+    store = CountingBucket(part_bytes=crawl.part_bytes)
     records = int(seconds * crawl.rate)
     steps: list[Check] = []
     for step in ("first", "again", "merged"):
@@ -54,7 +52,7 @@ async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
     return steps
 
 
-async def _write(store: BucketOfOnePrefix, crawl: Crawl, writer_id: str, seconds: float) -> None:
+async def _write(store: CountingBucket, crawl: Crawl, writer_id: str, seconds: float) -> None:
     async with asyncrec.open_sharded_writer(
         NAME,
         storage=store,
@@ -70,7 +68,7 @@ async def _write(store: BucketOfOnePrefix, crawl: Crawl, writer_id: str, seconds
         await anyio.sleep_until(began + seconds)
 
 
-def _found(store: BucketOfOnePrefix, *, closings: bool) -> Found:
+def _found(store: CountingBucket, *, closings: bool) -> Found:
     """What is there for whoever opens; with ``closings``, those are read, and else a checkpoint covers them."""
     here = {key: size for key, size in store.sizes().items() if key.startswith(manifest_prefix(NAME))}
     return Found(

@@ -13,21 +13,6 @@ from itertools import count, takewhile
 
 from .requests import Requests, get, list_, put, read_ahead
 
-__all__ = [
-    "CAUSES",
-    "Crawl",
-    "Day",
-    "Found",
-    "Life",
-    "compaction",
-    "life",
-    "lives",
-    "opening",
-    "shard",
-    "the_day",
-    "watching",
-]
-
 MIB = 1 << 20
 # Bytes of an entry in a segment, and of one in a checkpoint; of a line of an index, and of a key.
 ENTRY, ROW, LINE, KEY = 640, 40, 16, 16

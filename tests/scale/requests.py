@@ -10,8 +10,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-__all__ = ["PAGE", "Prices", "Requests", "get", "is_write", "list_", "put", "put_parts", "reads_of", "read_ahead"]
-
 Requests = Counter[str]
 
 # Keys in one answer to a list.

@@ -1,9 +1,8 @@
-"""A crawl of many processes into one data set: its requests and what they cost, computed, checked and simulated.
+"""A crawl of many processes into one data set: its requests and what they cost, computed and checked.
 
     make scale                                         what the default crawl costs, and choices beside it
     make scale ARGS="--shard-seconds 600"              another crawl: each field of `paper.Crawl` is an option
     make scale ARGS="--check"                          100 writers that really write, against what is computed
-    make scale ARGS="--simulate --status-seconds 300"  a day, on a clock that jumps: some minutes
 
 `docs/scale.md` shows what it prints. It stands beside the tests because it runs what is private, and a test holds it to
 what writers do.
@@ -13,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import resource
-import time
 from dataclasses import fields, replace
 
 import anyio
@@ -22,11 +19,8 @@ import anyio
 from asyncrec.testing import virtual_backend
 
 from .check import Check, check
-from .day import Simulated, simulate
-from .paper import CAUSES, MIB, Crawl, Day, opening, the_day
+from .paper import CAUSES, MIB, Crawl, opening, the_day
 from .requests import Prices, Requests, is_write
-
-__all__ = ["CHOICES", "choice", "choices", "compared", "costs", "main", "restart_of_all", "summary"]
 
 # What S3 promises to answer in a second, of one prefix.
 WRITES, READS = 3500, 5500
@@ -116,15 +110,6 @@ def restart_of_all(crawl: Crawl) -> str:
     return _table(*rows)
 
 
-def compared(day: Day, simulated: Simulated) -> str:
-    """What was computed of a crawl, and what a simulated one asked."""
-    rows = [["request", "computed", "simulated"]]
-    for kind in sorted({*day.total, *simulated.requests}):
-        rows.append([kind, f"{day.total[kind]:,}", f"{simulated.requests[kind]:,}"])
-    rows.append(["in all", f"{day.total.total():,}", f"{simulated.requests.total():,}"])
-    return _table(*rows)
-
-
 def _checked(steps: list[Check]) -> str:
     rows = [["", "request", "computed", "counted"]]
     for step in steps:
@@ -133,28 +118,8 @@ def _checked(steps: list[Check]) -> str:
     return _table(*rows)
 
 
-def _simulated(crawl: Crawl, prices: Prices) -> None:
-    name, options = virtual_backend("asyncio")
-    found = anyio.run(simulate, crawl, backend=name, backend_options=options)
-    store = found.store
-    print(compared(the_day(crawl), found))
-    print(
-        f"\n{found.records:,} records in {found.shards:,} shards were found at the end, {found.committed:,} committed; "
-        f"${prices.of(found.requests):.2f}.\n"
-        f"Answered 503: {store.refused.total():,}. The busiest second: {store.busiest['writes']:,} writes, "
-        f"{store.busiest['reads']:,} reads and lists.\n"
-        f"The slowest opening of a writer took {found.slowest_opening:.1f} s, the slowest end of a shard "
-        f"{found.slowest_commit:.1f} s, from its last record to its commit.\n"
-        f"The manifest had at most {found.most_listed:,} objects. A reader opened it with {found.reader.total():,} "
-        "requests.\n"
-        f"{time.process_time():.0f} s of a processor, {found.real_seconds:.0f} s by the clock, "
-        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB."
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make scale", description=__doc__.partition("\n")[0])
-    parser.add_argument("--simulate", action="store_true", help="run the crawl, on a clock that jumps")
     parser.add_argument("--check", action="store_true", help="hold what is computed to 100 writers that really write")
     for field in [*fields(Crawl), *fields(Prices)]:
         kind = float if isinstance(field.default, float) else int
@@ -169,8 +134,6 @@ def main() -> None:
         print(_checked(steps))
         if any(step.asked != step.computed for step in steps):
             raise SystemExit("they differ")
-    elif args["simulate"]:
-        _simulated(crawl, prices)
     else:
         print(summary(crawl, prices), costs(crawl, prices), choices(crawl, prices), restart_of_all(crawl), sep="\n\n")
 

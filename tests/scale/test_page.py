@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 
-from .paper import Crawl, the_day
+from .paper import Crawl
 from .requests import Prices
 from .run import CHOICES, choice, costs, restart_of_all, summary
 
@@ -27,16 +26,3 @@ def test_the_tables_are_what_is_computed() -> None:
 @pytest.mark.parametrize("what", [each for each in CHOICES if each not in _LONG or "ASYNCREC_LONG" in os.environ])
 def test_a_row_of_the_choices_is_what_is_computed(what: str) -> None:
     assert f"| {' | '.join(choice(what, Crawl(), Prices()))} |" in PAGE
-
-
-def test_the_simulated_day_stands_beside_what_is_computed_of_it() -> None:
-    """It takes minutes, and is not run here: what it asked is within one percent of what is computed now."""
-    command = re.search(r'^make scale ARGS="--simulate --writers (\d+) --status-seconds 300"', PAGE, re.MULTILINE)
-    assert command is not None, "the page names the run whose figures it shows"
-    day = the_day(Crawl(writers=int(command[1]), status_seconds=300.0)).total
-    rows = re.findall(r"^\| (\w+) \| ([\d,]+) \| ([\d,]+) \|$", PAGE, re.MULTILINE)
-    shown = {kind: (int(computed.replace(",", "")), int(found.replace(",", ""))) for kind, computed, found in rows}
-    assert shown.keys() == day.keys()
-    for kind, (computed, simulated) in shown.items():
-        assert computed == day[kind]
-        assert simulated == pytest.approx(computed, rel=0.01)

@@ -14,7 +14,7 @@ from asyncrec.testing import virtual_backend
 
 from .check import NAME, check
 from .paper import Crawl, watching
-from .store import BucketOfOnePrefix
+from .store import CountingBucket
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ async def test_writers_of_full_shards_ask_for_what_was_computed() -> None:
 
 
 async def test_who_watches_asks_for_what_was_computed() -> None:
-    store = BucketOfOnePrefix()
+    store = CountingBucket()
     async with AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(asyncrec.open_sharded_writer(NAME, storage=store))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from asyncrec.errors import IntegrityError, ObjectExistsError
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._local.disk import Disk, Place, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
@@ -39,12 +39,14 @@ class Target(Place):
         owner: the id of the writer, which stands in the name of the unfinished file; `None` for a random one.
         zeros: bytes that the owner's unfinished file begins with, from the moment that it is there.
         private: whether the object is readable by this user alone.
+        check: raises StorageError where the owner's job is not its own any more.
     """
 
     exclusive: bool
     owner: str | None
     zeros: int
     private: bool
+    check: Callable[[], None] | None = None
 
     @property
     def folder(self) -> str:
@@ -140,8 +142,29 @@ class UnfinishedFile:
         self._disk.system.fsync(self._fd)
         if not self.acknowledged:
             self._disk.sync_folder(self._target.folder)
+        self._see_that_it_is_found()
         self.acknowledged = True
         return size
+
+    def _see_that_it_is_found(self) -> None:
+        """Look whether the file's name still leads to it, and the job is still its own: else it is found by nobody.
+
+        Raises:
+            ObjectNotFoundError: the file was removed or renamed.
+        """
+        assert self._partial is not None, "it was written"
+        found = False
+        here = self._disk.system.fstat(self._fd)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            there = self._disk.system.lstat(self._partial)
+            found = (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+        if self._target.check is not None:
+            self._target.check()
+        if not found:
+            raise ObjectNotFoundError(
+                f"{self._target.shown}: its unfinished file {self._partial} was removed or renamed, and with it what "
+                "was written; records since the last flush are not safe"
+            )
 
     def push(self, tail: Sequence[Buffer]) -> None:
         """Put what was not sent yet into the file, too."""

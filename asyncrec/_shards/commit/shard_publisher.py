@@ -220,8 +220,9 @@ class ShardPublisher:
 async def is_lost(staging: Storage) -> bool:
     """Whether a job has lost its header there, or its lock: then nothing under its names is certainly its own."""
     if isinstance(staging, LocalStorage) and staging.check is not None:
-        try:
-            await in_thread(staging.check)
-        except StorageError:
-            return True
+        with anyio.CancelScope(shield=True):
+            try:
+                await in_thread(staging.check)
+            except StorageError:
+                return True
     return False

@@ -55,13 +55,13 @@ class LocalWriterRecovery(WriterRecovery):
             StorageError, ManifestError.
         """
         header = self._header
-        await in_thread(take_journals, self._journal.folder, header)
         closing = await self._begin()
         found = await in_thread(leftovers_of, self._folder, header)
         if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
             error = abandoned_error(self._target, header.name, closing)
             error.add_note(f"what it left in {self._folder.root} stays there; asyncrec.recover(abandon=) removes it")
             raise error
+        await in_thread(take_journals, self._journal.folder, header)
         if closing is None and header.kind == "rolling":
             for shard in found:
                 await self._finish_rolling(shard)

@@ -142,29 +142,10 @@ class UnfinishedFile:
         self._disk.system.fsync(self._fd)
         if not self.acknowledged:
             self._disk.sync_folder(self._target.folder)
-        self._see_that_it_is_found()
+        assert self._partial is not None, "it was written"
+        _see_found(self._disk, self._fd, self._partial, self._target)
         self.acknowledged = True
         return size
-
-    def _see_that_it_is_found(self) -> None:
-        """Look whether the file's name still leads to it, and the job is still its own: else it is found by nobody.
-
-        Raises:
-            ObjectNotFoundError: the file was removed or renamed.
-        """
-        assert self._partial is not None, "it was written"
-        found = False
-        here = self._disk.system.fstat(self._fd)
-        with suppress(FileNotFoundError, NotADirectoryError):
-            there = self._disk.system.lstat(self._partial)
-            found = (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
-        if self._target.check is not None:
-            self._target.check()
-        if not found:
-            raise ObjectNotFoundError(
-                f"{self._target.shown}: its unfinished file {self._partial} was removed or renamed, and with it what "
-                "was written; records since the last flush are not safe"
-            )
 
     def push(self, tail: Sequence[Buffer]) -> None:
         """Put what was not sent yet into the file, too."""
@@ -306,6 +287,27 @@ class UnfinishedFile:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
             raise _exists_already(self._target) from error
+
+
+def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
+    """Look whether the file's name still leads to it, and the job is still its owner's: else nobody would find it.
+
+    Raises:
+        ObjectNotFoundError: the file was removed or renamed.
+        StorageError: as `Target.check`.
+    """
+    found = False
+    here = disk.system.fstat(fd)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        there = disk.system.lstat(partial)
+        found = (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    if target.check is not None:
+        target.check()
+    if not found:
+        raise ObjectNotFoundError(
+            f"{target.shown}: its unfinished file {partial} was removed or renamed, and with it what was written; "
+            "records since the last flush are not safe"
+        )
 
 
 def _exists_already(target: Target) -> ObjectExistsError:

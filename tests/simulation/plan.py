@@ -107,7 +107,9 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
             cancel = {"kind": "cancel", "process": number, "how": "anyio", **since, "then": _while_it_removes(rng)}
             faults.append(cancel)
             continue
-        if chance < 0.45:
+        if chance > 0.85 and any("num_shards" in spec.get("options", {}) for spec in process["operations"]):
+            faults.append({**_in_its_first_flush(rng), "machine": "m0", "process": number})
+        elif chance < 0.45:
             kill = {"kind": "kill", "process": number, "by": rng.choice(_WHEN), **_moment(drawing)}
             if chance < 0.06:
                 kill |= _while_it_removes(rng)
@@ -142,6 +144,14 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         # At the second call from there on a thing has its name, and the name is not durable.
         faults.append({**power, "calls": rng.choice((1, 2, 2, 2, 3, 10))})
     return faults
+
+
+def _in_its_first_flush(rng: random.Random) -> dict[str, Any]:
+    """A fixed set promises nothing before it: what it meets there leaves nothing."""
+    at = int(10 ** (rng.random() * 1.3))
+    if rng.random() < 0.5:
+        return {"kind": "disk", "since": "flushing", "at": at - 1, "for": rng.choice((1, 1, 3))}
+    return {"kind": "kill", "by": rng.choice(("call", "call", "step")), "since": "flushing", "at": at}
 
 
 def _moment(drawing: operations.Drawing) -> dict[str, Any]:

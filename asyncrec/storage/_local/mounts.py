@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 
-__all__ = ["is_in_memory", "lock_proves", "mount_of", "this_machine"]
+__all__ = ["is_in_memory", "is_one_machines", "lock_proves", "mount_of", "this_machine"]
 
 # What one kernel alone has mounted at a time, because it lies in that kernel's memory or on a device that no other may
 # write to: a lock taken under another boot id is one of before a reboot. Not among them are the filesystems of clusters
@@ -39,7 +39,12 @@ def lock_proves(fd: int, machine: str) -> bool:
 
     ``machine`` is what `this_machine` said there.
     """
-    return mount_of(fd)[0] in _ONE_MACHINE or machine == this_machine(fd)
+    return is_one_machines(mount_of(fd)[0]) or machine == this_machine(fd)
+
+
+def is_one_machines(kind: str) -> bool:
+    """Tell whether one machine alone mounts a filesystem of this type at a time."""
+    return kind in _ONE_MACHINE
 
 
 def this_machine(fd: int) -> str:

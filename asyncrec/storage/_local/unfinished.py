@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Buffer, ObjectInfo
-from asyncrec.storage._local.disk import Disk, Place, object_info, partial_name
+from asyncrec.storage._local.disk import Disk, Place, leads_to, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
 
 __all__ = ["Target", "UnfinishedFile", "nbytes"]
@@ -296,11 +296,7 @@ def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
         ObjectNotFoundError: the file was removed or renamed.
         StorageError: as `Target.check`.
     """
-    found = False
-    here = disk.system.fstat(fd)
-    with suppress(FileNotFoundError, NotADirectoryError):
-        there = disk.system.lstat(partial)
-        found = (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    found = leads_to(partial, fd, disk.system)
     if target.check is not None:
         target.check()
     if not found:

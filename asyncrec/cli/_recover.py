@@ -23,6 +23,14 @@ def command(
             metavar="ID", help="Give this job up, and delete what it left there in no commit. May be repeated."
         ),
     ] = None,
+    dead: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="This job's machine is gone, or the job is known to be dead: commit what it had published, and end "
+            "it. May be repeated.",
+        ),
+    ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -30,8 +38,9 @@ def command(
     """Publish what writers left behind when they died: a spool's shards, and unfinished shards of a local data set.
 
     What was all or nothing and promised nothing is given up. A job on another machine cannot be asked whether it lives:
-    it is named, and left alone until --abandon says that it is to be given up. It may be run at any time, also while
-    others write; twice does no harm. Exit code 1 when a journal was damaged.
+    it is named, and left alone until --dead says that it is dead, which keeps what it had published, or --abandon that
+    it is to be given up, which does not. It may be run at any time, also while others write; twice does no harm. Exit
+    code 1 when a journal was damaged.
 
     \b
     Example:
@@ -41,7 +50,7 @@ def command(
     from asyncrec.storage._url import redact
 
     options = parse_options(storage_option)
-    report = run_async(lambda: tools.recover(path, abandon=abandon or (), storage_options=options))
+    report = run_async(lambda: tools.recover(path, abandon=abandon or (), dead=dead or (), storage_options=options))
     found = report.recovery
     if json:
         print_json(report.to_json())
@@ -55,7 +64,7 @@ def command(
         for job in found.abandoned:
             say(f"job {job} was given up: what it left here in no commit was deleted; no spool elsewhere was")
         for job in found.lost:
-            say(f"job {job} wrote to the store without a spool: what it had not uploaded when it died is lost")
+            say(f"job {job} died, and no spool of it is here: what it had not uploaded is lost")
         for job in found.in_use:
             say(f"job {job} is running: what is its own was left alone")
         for unfinished in found.unfinished:
@@ -70,5 +79,8 @@ def _explained(job: UnfinishedJob) -> str:
     where = f"process {job.pid} on {job.host}, begun {job.age:,.0f} s ago"
     what = f"job {job.id} ({job.kind}; {where}) has not ended, and cannot be asked from here: it was left alone"
     if job.spool:
-        return f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL'"
-    return f"{what}; when it is dead, --abandon {job.id} gives it up"
+        return (
+            f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL'; if that machine is "
+            f"gone, --dead {job.id} commits what it had published"
+        )
+    return f"{what}; when it is dead, --dead {job.id} commits what it had published, --abandon {job.id} gives it up"

@@ -31,6 +31,7 @@ from asyncrec.errors import (
     TransientStorageError,
 )
 from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._read_only import ReadOnlyStorage
 from asyncrec.storage._registry import located
@@ -40,6 +41,7 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._doctor_report import Check, DoctorReport
 from asyncrec.tools._held_loop import HeldLoop
 from asyncrec.tools._installed import installed
+from asyncrec.tools._locks import check_locks
 from asyncrec.tools._races import race
 
 __all__ = ["doctor"]
@@ -81,6 +83,8 @@ async def doctor(
             return report
         if await _Doctor(folder_at(store, prefix), report, ask).run():
             report.checks += [await _uploads(store, key), _kills(store)]
+            if (local := local_folder(folder_at(store, prefix))) is not None:
+                report.checks.append(await in_thread(check_locks, local))
     return report
 
 

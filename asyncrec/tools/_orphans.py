@@ -142,7 +142,9 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
                 kind=kind,
                 size=info.size,
                 modified=info.modified,
-                refused=f"its writer {owner} has not ended: 'asyncrec recover'" if owner is not None else refused,
+                refused=f"its writer {owner} has not ended: 'asyncrec recover', with --dead if its machine is gone"
+                if owner is not None
+                else refused,
                 owner=owner,
                 recent=info.modified > youngest,
             )

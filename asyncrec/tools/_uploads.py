@@ -165,7 +165,7 @@ class _Jobs:
             self._found[parent] = find_job_headers(LocalStorage(os.path.join(self._root.folder, parent)))
         return any(
             name == os.path.basename(path)
-            or name.endswith(tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status")))
+            or name.endswith(tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status", "~taken")))
             for path, header in self._found[parent]
         )
 

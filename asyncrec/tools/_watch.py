@@ -6,7 +6,6 @@ writes nothing. Looking again costs what is new: a segment that was read is not 
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,18 +16,17 @@ from typing import Any
 import anyio
 
 from asyncrec._concurrency.map import for_each
-from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.journal.status import JobStatus, read_status
 from asyncrec._shards.manifest.following import ManifestFollower
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.ownership.claims import claim_journal
-from asyncrec._shards.ownership.liveness import is_alive
+from asyncrec._shards.ownership.liveness import LifeState, claim_journal, claim_life, state_of
 from asyncrec._shards.ownership.marks import find_marks, load_status
 from asyncrec._shards.spool.folder import is_spool
-from asyncrec.errors import ObjectNotFoundError, StorageError
+from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import redact
@@ -113,22 +111,22 @@ class Watch:
             name = None if self._spool is not None else self._name
             for path, header in await in_thread(find_job_headers, local, name):
                 status = await in_thread(read_status, local, header)
-                found.append((header, await self._state(header, status, partial(_lives_here, local, path)), status))
+                found.append((header, await self._state(header, status, partial(claim_journal, local, path)), status))
         if self._folder is not None:
             folder = self._folder
 
             async def ask(mark: JobHeader) -> tuple[JobHeader, State, JobStatus | None]:
                 status = await load_status(folder, self._name, mark.writer)
-                return mark, await self._state(mark, status, partial(is_alive, mark)), status
+                return mark, await self._state(mark, status, partial(claim_life, mark)), status
 
             found += await for_each(ask, await find_marks(folder, self._name))
         return found
 
-    async def _state(self, header: JobHeader, status: JobStatus | None, lives: Any) -> State:
+    async def _state(self, header: JobHeader, status: JobStatus | None, claim: Any) -> State:
         if status is not None and self._told(status, datetime.now(UTC)) <= _LATE * status.every + _LATE_SECONDS:
             return "ending" if status.waiting_for == "end" else "at work"
-        alive: bool | None = await lives()
-        return "silent" if alive is None else "at work" if alive else "dead"
+        alive: LifeState = await state_of(claim())
+        return "silent" if alive == "unknown" else "dead" if alive == "dead" else "at work"
 
     def _told(self, status: JobStatus, now: datetime) -> float:
         """How old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""
@@ -190,20 +188,6 @@ async def watch(
             "numbers"
         )
     return report
-
-
-async def _lives_here(local: LocalStorage, path: str) -> bool:
-    """Whether the job of a header on this disk lives: the lock on it dies with its process."""
-    try:
-        journal = await claim_journal(local, path)
-    except StorageError as error:
-        if error.errno != errno.EWOULDBLOCK:
-            raise
-        return True
-    if journal is None:
-        return True  # it has just ended
-    await surely_in_thread(partial(journal.end, keep=True))
-    return False
 
 
 def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:

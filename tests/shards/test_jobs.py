@@ -340,7 +340,7 @@ class TestTakenOver:
     ) -> None:
         """It lives, and publishes over what has its names, where the store does not keep it from that."""
         storage = LaxStorage(MemoryStorage(chunk_size=64))
-        monkeypatch.setattr(life.Life, "take", lambda host, token: None)
+        monkeypatch.setattr(life.Life, "take", lambda token: None)
         with pytest.raises(ConflictError, match="abandoned"):
             async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
                 await first.write_many(records("a"))
@@ -423,10 +423,12 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
-    async def test_elsewhere_a_person_has_to_say_that_it_is_dead(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_elsewhere_a_person_has_to_say_that_it_is_dead(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
-            patches.setattr(life, "this_host", lambda: "elsewhere")
+            patches.setattr(life, "_folder", lambda: str(tmp_path / "elsewhere"))
             patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
             async with killed(patches, storage=storage, num_shards=2) as writer:
                 await writer.write_many(records("a"))
@@ -440,7 +442,7 @@ class TestDead:
 
     async def test_one_that_was_taken_over_and_lives_commits_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage = MemoryStorage()
-        monkeypatch.setattr(life.Life, "take", lambda host, token: None)  # nobody can be asked
+        monkeypatch.setattr(life.Life, "take", lambda token: None)  # nobody can be asked
         with pytest.raises(ConflictError, match="abandoned"):
             async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
                 await first.write_many(records("a"))
@@ -452,7 +454,7 @@ class TestDead:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
-        monkeypatch.setattr(life.Life, "take", lambda host, token: None)
+        monkeypatch.setattr(life.Life, "take", lambda token: None)
         with pytest.raises(ConflictError, match="abandoned"):
             async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
                 await writer.write_many(records("a"))
@@ -497,12 +499,12 @@ class TestDead:
         assert await stored(storage) == sorted(records("dead"))
 
     async def test_an_index_whose_shard_a_writer_given_up_is_just_publishing_is_removed_only_behind_a_fence(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Else its shard would be committed with the index that is gone."""
         storage = MemoryStorage()
         with monkeypatch.context() as patches:
-            patches.setattr(life, "this_host", lambda: "elsewhere")
+            patches.setattr(life, "_folder", lambda: str(tmp_path / "elsewhere"))
             patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
             opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
             writer = await opened.__aenter__()
@@ -964,7 +966,7 @@ async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody
             await writer.write_many(records("mine"))
             await writer.flush()
             raise RuntimeError
-    journals = sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))
+    journals = [path.read_bytes() for path in sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))]
     assert len(journals) == 2
     other = {"other records": records("theirs"), "fewer": records("mine")[:1], "nothing": []}[theirs]
     await asyncrec.write_records("pages-00000-of-00002.tfrecord", other, storage=storage)
@@ -972,7 +974,7 @@ async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody
     with pytest.raises(ConflictError, match="another writer has published shards of this name"):
         await asyncrec.recover("pages", storage=storage)
     assert await storage.get("pages-00000-of-00002.tfrecord") == before
-    assert sorted(tmp_path.glob(".pages-*.tfrecord.*.partial")) == journals
+    assert [path.read_bytes() for path in sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))] == journals
 
 
 async def test_what_was_taken_back_is_durably_gone_before_the_header_is(

@@ -11,8 +11,9 @@ import pytest
 
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.ownership import liveness as life
-from asyncrec._shards.ownership.liveness import Life, take_life, this_host
+from asyncrec._shards.ownership.liveness import Life, claim_life
 from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.storage._local import mounts
 
 
 @pytest.fixture(autouse=True)
@@ -31,30 +32,52 @@ def test_what_lives_cannot_be_taken_and_what_let_go_can(folder: Path) -> None:
     assert locks(folder) == [f"{living.token}.lock"]
     assert (folder.stat().st_mode & 0o777, (folder / locks(folder)[0]).stat().st_mode & 0o077) == (0o700, 0)
     with pytest.raises(StorageError) as caught:
-        Life.take(this_host(), living.token)
+        Life.take(living.token)
     assert caught.value.errno == 11
     living.end(keep=True)
     living.end()
     assert locks(folder) == [f"{living.token}.lock"], "kept, and ended once"
-    dead = Life.take(this_host(), living.token)
+    dead = Life.take(living.token)
     assert dead is not None
     dead.end()
     assert locks(folder) == []
-    assert Life.take(this_host(), living.token) is None
+    assert Life.take(living.token) is None
 
 
-@pytest.mark.parametrize(("host", "token"), [("elsewhere", None), (None, "../x"), (None, ""), (None, "a.lock")])
-def test_another_machine_or_a_token_that_is_none_proves_nothing(host: str | None, token: str | None) -> None:
+@pytest.mark.parametrize("token", ["0123456789abcdef", "../x", "", "a.lock"])
+def test_a_token_of_no_lock_here_proves_nothing(token: str) -> None:
+    Life.begin().end(keep=True)
+    assert Life.take(token) is None
+
+
+@pytest.mark.parametrize(("kind", "proves"), [("ext4", True), ("nfs4", False), ("fuse.sshfs", False), ("", False)])
+def test_a_lock_of_another_boot_proves_by_the_filesystem(
+    folder: Path, kind: str, proves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what one machine alone mounts it is a reboot, whatever the host is called by now."""
+    monkeypatch.setattr(mounts, "mount_of", lambda fd: (kind, "0:1"))
+    monkeypatch.setattr(mounts.socket, "gethostname", lambda: "another")
     living = Life.begin()
     living.end(keep=True)
-    assert Life.take(host or this_host(), living.token if token is None else token) is None
+    assert dead_by(living.token) is True, "of this boot"
+    (folder / f"{living.token}.lock").write_text("another-boot 0:1")
+    assert dead_by(living.token) is proves
+    (folder / f"{living.token}.lock").write_text("")
+    assert dead_by(living.token) is proves
+
+
+def dead_by(token: str) -> bool:
+    life = Life.take(token)
+    assert life is not None
+    life.end(keep=True)
+    return life.dead
 
 
 def test_a_link_under_the_name_of_a_lock_proves_nothing(folder: Path, tmp_path: Path) -> None:
     Life.begin().end()
     (tmp_path / "file").write_bytes(b"")
     (folder / "abc.lock").symlink_to(tmp_path / "file")
-    assert Life.take(this_host(), "abc") is None
+    assert Life.take("abc") is None
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])
@@ -128,14 +151,13 @@ def test_what_was_taken_for_a_caller_that_is_collected_is_let_go_and_kept(
         url="pages",
         key="pages",
         metadata={},
-        host=this_host(),
         life=living.token,
     )
-    waiting = take_life(mark)
+    waiting = claim_life(mark)
     waiting.send(None)
     waiting.close()
     assert locks(folder) == [f"{living.token}.lock"][:there]
     if there:
-        dead = Life.take(this_host(), living.token)
+        dead = Life.take(living.token)
         assert dead is not None
         dead.end()

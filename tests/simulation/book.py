@@ -55,7 +55,8 @@ class Run:
     Attributes:
         kind: ``"rolling"``, ``"fixed"``, ``"file"``, or ``"whole"`` for what ends all or nothing.
         replaces: it makes itself the whole of its target.
-        flushed: a flush has begun: what its writer says on the disk to be promised may be so.
+        first_flush: what had been taken when its first flush began; `None` before. Whatever a caller was told, or was
+            about to be told when the process died, held for all of that.
         given_up: somebody called `recover` to abandon it.
         outcome: ``"running"`` (for ever, when its process was killed), ``"clean"``, ``"failed"``, ``"cancelled"``.
         asked, opened, leaving, ended: times; `None` before.
@@ -74,7 +75,7 @@ class Run:
     leaving: float | None = None
     ended: float | None = None
     writer: str = ""
-    flushed: bool = False
+    first_flush: list[Record] | None = None
     given_up: bool = False
     error: str = ""
     records: list[Record] = field(default_factory=list)
@@ -101,6 +102,12 @@ class Run:
             for record in self.records:
                 if record.state == "taken" and record.taken <= now - self.flush_seconds - behind:
                     record.spooled = record.spooled or now
+
+    def flushes(self) -> int:
+        """A flush begins; returns the last ticket that it is for."""
+        if self.first_flush is None:
+            self.first_flush = [record for record in self.records if record.state == "taken"]
+        return self.last_ticket
 
     @property
     def last_ticket(self) -> int:

@@ -17,7 +17,7 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
         start = rng.choice((rng.random() * 10, drawing.later()))
         what: dict[str, Any] = {"kind": "recover", "path": spool if spool is not None and rng.random() < 0.5 else path}
         if rng.random() < 0.2:
-            what.update(gives_up=rng.choice(("dead", "any")), target=path)
+            what.update(gives_up=rng.choice(("dead", "any")), target=path, says_dead=rng.random() < 0.5)
         if rng.random() < 0.3:
             options: dict[str, Any] = rng.choice(({}, {"delete": True}, {"delete": True}, {"adopt": True}))
             if rng.random() < 0.6:  # what belongs to a job that has not ended stays at any age

@@ -287,6 +287,31 @@ def tools(drawing: Drawing) -> None:
         bystanders(drawing, path)
 
 
+@theme("shared folder", 1.0)
+def shared_folder(drawing: Drawing) -> None:
+    """Two hosts do not see each other's locks: a writer that is silent for long is taken for dead, and goes on."""
+    rng = drawing.rng
+    drawing.plan["settings"]["shared"] = True
+    path = drawing.target(local=True)
+    for _ in range(rng.choice((1, 1, 2))):
+        spec = _writer(drawing, path, fixed=rng.random() < 0.25)
+        if rng.random() < 0.8:
+            spec["options"]["status_seconds"] = None
+        for actions in spec["tasks"]:
+            pause = ["sleep", rng.choice((10.0, 150.0, 400.0, 1000.0))]
+            actions.insert(rng.randrange(len(actions) + 1), pause)
+            size = rng.choice(_SIZES)
+            actions += [pause, ["write", size, None, {}], ["flush", None], ["sleep", rng.choice((0.0, 100.0))]]
+        drawing.process(spec, start=rng.random(), safe=rng.random() < 0.4)
+    for _ in range(rng.choice((1, 2, 3))):
+        start = rng.choice((20.0, 300.0, 900.0)) * (0.5 + rng.random())
+        if rng.random() < 0.3:
+            drawing.process(_writer(drawing, path, fixed=rng.random() < 0.2), start=start)
+        else:
+            drawing.process({"kind": "recover", "path": path}, start=start, safe=rng.random() < 0.5)
+    bystanders(drawing, path)
+
+
 @theme("files", 1.0)
 def files(drawing: Drawing) -> None:
     """Single files: written anew, created, or continued."""

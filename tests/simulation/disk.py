@@ -37,7 +37,7 @@ class Node:
     changes: list[dict[str, Node | None]] = field(default_factory=list)
     links: int = 0
     mode: int = 0o644
-    lock: OpenFile | None = None
+    locks: dict[str, OpenFile] = field(default_factory=dict)  # by the host, where hosts do not see each other's
 
 
 @dataclass(eq=False)
@@ -156,8 +156,8 @@ class Machine:
 
     def close(self, fd: int) -> None:
         file = self.files.pop(fd)
-        if file.node.lock is file:
-            file.node.lock = None
+        for host in [host for host, holder in file.node.locks.items() if holder is file]:
+            del file.node.locks[host]
 
     def close_all(self, process: Process) -> None:
         for fd in [fd for fd, file in self.files.items() if file.process is process]:
@@ -215,7 +215,7 @@ class Machine:
             folder.names, folder.durable_names = names, dict(names)
             folder.changes = []
             for node in names.values():
-                node.lock = None
+                node.locks.clear()
                 if node.folder:
                     survive(node)
                 elif node not in kept:

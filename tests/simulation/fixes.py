@@ -23,12 +23,14 @@ from asyncrec._shards.journal import header as note
 from asyncrec._shards.journal import journal
 from asyncrec._shards.ownership import abandonment as abandoning
 from asyncrec._shards.ownership import claims as claiming
-from asyncrec._shards.ownership import removals
+from asyncrec._shards.ownership import liveness, removals
 from asyncrec._shards.spool import folder as spool
 from asyncrec._shards.spool import uploader as uploading
-from asyncrec._shards.writing import job, joint_job, open_job
+from asyncrec._shards.writing import job, joint_job, open_job, open_shards
 from asyncrec.errors import ObjectExistsError
 from asyncrec.storage._local import storage as local
+from asyncrec.storage._local import unfinished as unfinished_file
+from asyncrec.storage._local.disk import write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.unfinished import UnfinishedFile
 from asyncrec.tools import _orphans as orphans
@@ -392,4 +394,43 @@ def every_lock_is_let_go_at_the_end_of_a_job() -> Iterator[None]:
                 await tasks.in_thread(job.partial(life.end, keep=not ended))
 
     with _lost_locks_stay(), mock.patch.object(job.Job, "end", end):
+        yield
+
+
+# -- promises, and proofs of death -------------------------------------------------------------------------------------
+
+
+@fix
+def a_promise_is_written_down_behind_what_it_promises() -> Iterator[None]:
+    real = open_shards.OpenShards.flush
+
+    async def flush(self: Any) -> None:
+        await self.promise()
+        await real(self)
+
+    def acknowledge(self: Any) -> None:  # and is not taken back
+        if not self.acknowledged:
+            write_at(self._lock.fd, journal._ACKNOWLEDGED, self._end, self.folder.disk.system)
+            self.folder.disk.system.fsync(self._lock.fd)
+            self.acknowledged = True
+
+    with (
+        mock.patch.object(open_shards.OpenShards, "flush", flush),
+        mock.patch.object(journal.Journal, "acknowledge", acknowledge),
+    ):
+        yield
+
+
+@fix
+def a_flush_looks_whether_its_job_is_still_its_own() -> Iterator[None]:
+    with _everywhere("_see_found", lambda *_: None, unfinished_file):
+        yield
+
+
+@fix
+def a_lock_proves_death_only_where_it_was_taken() -> Iterator[None]:
+    with (
+        _everywhere("lock_proves", lambda *_: True, journal, liveness),
+        _everywhere("_see_found", lambda *_: None, unfinished_file),
+    ):
         yield

@@ -119,8 +119,10 @@ def _all_or_nothing(book: Any, path: str, runs: list[Run], counts: Counter[Any])
             continue
         whole.append(run)
         missing = [record for record in run.records if record.state == "taken" and record.number not in counts]
-        # Of one that died, and may have promised something, `recover` keeps that, and as much of the rest as is whole.
-        broken = [record for record in missing if record.promised or not run.flushed or run.outcome == "clean"]
+        # Of a fixed set that died, `recover` keeps what a flush was for whose caller was told, or was about to be, and
+        # as much of the rest as is whole. No flush was for less than the first.
+        kept = run.first_flush if run.kind == "fixed" and not run.replaces and run.outcome != "clean" else None
+        broken = [record for record in missing if record.promised or kept is None or record in kept]
         if broken:
             book.complain("a fixed set is whole or absent", f"{path}: {_describe(run, broken[0])} is missing")
     _once_by_id(book, path, runs, whole)

@@ -28,8 +28,10 @@ class Lives:
         self._world = world
         self.bodies: dict[Process, tuple[asyncio.Task[Any], anyio.CancelScope]] = {}
 
-    def spawn(self, name: str, machine: str, main: Callable[[Process], Awaitable[None]]) -> Process:
-        process = Process(name, 100 + len(self._world.processes), self._world.machines[machine])
+    def spawn(
+        self, name: str, machine: str, main: Callable[[Process], Awaitable[None]], *, host: str | None = None
+    ) -> Process:
+        process = Process(name, 100 + len(self._world.processes), self._world.machines[machine], host)
         self._world.processes.append(process)
         if self._world.settings["skews"] and name.startswith("p"):
             process.skew = self._world.rng.uniform(-120.0, 120.0)

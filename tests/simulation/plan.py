@@ -32,6 +32,8 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     drawing.theme(rng.choices(names, weights)[0])
     if rng.random() < 0.15 and not themes:
         drawing.theme(rng.choices(names, weights)[0])
+    if plan["settings"]["shared"]:
+        _spread_over_hosts(drawing)
     plan["faults"] = _faults(drawing)
     settings = plan["settings"]
     settings["late"] = settings["late"] and drawing.may("effects after the answer")
@@ -42,6 +44,17 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     if drawing.steady:
         settings["failing"] = 0.0
     return plan
+
+
+def _spread_over_hosts(drawing: operations.Drawing) -> None:
+    """Two hosts share the disk, and neither sees the other's locks; what rests on locks alone stays on one of them."""
+    drawing.plan["settings"]["links"] = True  # else what is created exclusively rests on a lock
+    for process in drawing.plan["processes"]:
+        kinds = {spec["kind"] for spec in process["operations"]}
+        paths = [spec.get("options", {}).get("spool", spec.get("path", "")) for spec in process["operations"]]
+        whole = kinds <= {"sharded", "recover", "verify", "compact", "joint"}
+        if whole and all(path.startswith("/m0/") and "-spool" not in path for path in paths):
+            process["host"] = drawing.rng.choice(("m0", "m0b"))
 
 
 def _settings(rng: random.Random) -> dict[str, Any]:
@@ -59,6 +72,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
         "links": rng.random() < 0.9,
         "skews": rng.random() < 0.3,
         "memory": rng.random() < 0.2,
+        "shared": rng.random() < 0.15,
         "knobs": {
             "asyncrec.storage._local.storage:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage._local.sink:_LEAST_CHUNK": 64,
@@ -93,7 +107,9 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
             cancel = {"kind": "cancel", "process": number, "how": "anyio", **since, "then": _while_it_removes(rng)}
             faults.append(cancel)
             continue
-        if chance < 0.45:
+        if chance > 0.85 and any("num_shards" in spec.get("options", {}) for spec in process["operations"]):
+            faults.append({**_in_its_first_flush(rng), "machine": "m0", "process": number})
+        elif chance < 0.45:
             kill = {"kind": "kill", "process": number, "by": rng.choice(_WHEN), **_moment(drawing)}
             if chance < 0.06:
                 kill |= _while_it_removes(rng)
@@ -130,9 +146,19 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
     return faults
 
 
+def _in_its_first_flush(rng: random.Random) -> dict[str, Any]:
+    """A fixed set promises nothing before it: what it meets there leaves nothing."""
+    at = int(10 ** (rng.random() * 1.3))
+    if rng.random() < 0.5:
+        return {"kind": "disk", "since": "flushing", "at": at - 1, "for": rng.choice((1, 1, 3))}
+    return {"kind": "kill", "by": rng.choice(("call", "call", "step")), "since": "flushing", "at": at}
+
+
 def _moment(drawing: operations.Drawing) -> dict[str, Any]:
     """So much later than a process began; or than it came to where most is at stake."""
-    since = drawing.rng.choice(("", "", "", "beginning", "leaving", "first key", "publishing", "committing"))
+    since = drawing.rng.choice(
+        ("", "", "", "beginning", "leaving", "first key", "flushing", "publishing", "committing")
+    )
     return {"since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
 
 

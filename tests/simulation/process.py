@@ -20,16 +20,18 @@ class Process:
 
     Attributes:
         machine: the disk it stands on.
+        host: the machine whose locks and boot id it has: several may share a disk.
         skew: seconds that its wall clock is ahead.
         strike_at: the system call, counted from 1, before which it dies.
         calls: system calls it has made.
         steps: callbacks that ran for it.
     """
 
-    def __init__(self, name: str, pid: int, machine: Any) -> None:
+    def __init__(self, name: str, pid: int, machine: Any, host: str | None = None) -> None:
         self.name = name
         self.pid = pid
         self.machine = machine
+        self.host = host or machine.name
         self.dead = False
         self.ended = False
         self.cancelled = False

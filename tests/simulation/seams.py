@@ -137,17 +137,22 @@ def _flock(fd: int, how: int) -> None:
     process = PROCESS.get()
     world = current[-1]
     _, file = world.system._file(fd, "flock")
-    while file.node.lock not in (None, file):
+    locks = file.node.locks
+    host = process.host if process is not None and world.shared(process.machine) else ""
+    while locks.get(host) not in (None, file):
         if how & real_fcntl.LOCK_NB:
             raise failure(errno.EWOULDBLOCK, file.path)
         if threads.Strand.running is not None:
             threads.Strand.running.stop()
-        elif file.node.lock is not None and file.node.lock.strand is not None:
-            file.node.lock.strand.resume()
+        elif (holder := locks.get(host)) is not None and holder.strand is not None:
+            holder.strand.resume()
         else:
             raise failure(errno.EWOULDBLOCK, file.path)
     if process is not None and not process.dead:
-        file.node.lock = None if how & real_fcntl.LOCK_UN else file
+        if how & real_fcntl.LOCK_UN:
+            locks.pop(host, None)
+        else:
+            locks[host] = file
         file.strand = threads.Strand.running
         if not how & real_fcntl.LOCK_UN:
             world.timing.comes_to(process, "locking")
@@ -171,7 +176,14 @@ def _rmtree(*args: Any, **options: Any) -> None:
 def _host() -> str:
     """The name of the machine, which those elsewhere do not have."""
     process = PROCESS.get()
-    return process.machine.name if current and process is not None else real_socket.gethostname()
+    return process.host if current and process is not None else real_socket.gethostname()
+
+
+def _lives(real_folder: Any) -> str:
+    process = PROCESS.get()
+    if not current or process is None:
+        return str(real_folder())
+    return f"/{process.machine.name}/{LIVES}{'' if process.host == process.machine.name else '-' + process.host}"
 
 
 async def _run_sync(*args: Any, **options: Any) -> Any:
@@ -253,7 +265,7 @@ def patched() -> Iterator[None]:
         put(module, "open", _open)
     put(retry, "_jitter", _Jitter())
     real_folder = life._folder
-    put(life, "_folder", lambda: f"/{_host()}/{LIVES}" if current else real_folder())
+    put(life, "_folder", lambda: _lives(real_folder))
     make_scope = tasks.TaskScope.__init__
 
     def make_known_scope(scope: tasks.TaskScope) -> None:

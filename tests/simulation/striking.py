@@ -30,7 +30,8 @@ class Striker:
         self._world.kills += 1
         process.kill()
         self._world.bucket.killed(process)
-        if not self._world.disks_fail:
+        # Nor where another host may have taken it for dead: then its next call would have told.
+        if not self._world.disks_fail and not self._world.shared(process.machine):
             for run in self._world.book.runs:
                 if run.process is process and run.outcome == "running":
                     run.promise_what_is_old(self._world.loop.now, self._world.settings["chunk"])

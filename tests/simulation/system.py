@@ -30,6 +30,8 @@ class World(Protocol):
     def misuse(self, what: str) -> None: ...
     def shortened(self, size: int) -> int: ...
     def in_memory(self, machine: Machine) -> bool: ...
+    def shared(self, machine: Machine) -> bool: ...
+    def boot(self, process: Process) -> str: ...
     def removed(self, process: Process, path: str) -> None:
         """After the last name of a file that was not empty was removed."""
 
@@ -297,10 +299,16 @@ class System:
         text = os.fsdecode(path)
         if text == "/proc/swaps":
             return io.StringIO("Filename Type Size Used Priority\n")
+        if text.startswith("/proc/self/fdinfo/"):
+            return io.StringIO("pos:\t0\nmnt_id:\t1\n")
+        if text == "/proc/sys/kernel/random/boot_id":
+            process = PROCESS.get()
+            return io.StringIO(self._world.boot(process) if process is not None else "none")
         if text == "/proc/self/mountinfo":
             process = PROCESS.get()
             machine = process.machine if process is not None else None
             kind = "tmpfs" if machine is not None and self._world.in_memory(machine) else "ext4"
+            kind = "fuse.sshfs" if machine is not None and self._world.shared(machine) else kind
             device = machine.device if machine is not None else 0
             return io.StringIO(f"1 1 {os.major(device)}:{os.minor(device)} / / rw - {kind} none rw\n")
         flags = {"r": os.O_RDONLY, "a": os.O_CREAT | os.O_WRONLY, "w": os.O_CREAT | os.O_TRUNC | os.O_WRONLY}[mode[0]]

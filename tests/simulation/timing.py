@@ -1,9 +1,9 @@
 """When the faults of a plan strike: so many steps or calls after a process began, or after it came to something.
 
-Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), the end of
-a writer's body (``"leaving"``), its first key (``"first key"``), the first shard that gets its name (``"publishing"``),
-the first segment (``"committing"``); for the ``nth`` time, it has a lock (``"locking"``), or a shard, an index or keys
-are gone (``"removing"``).
+Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), its first
+key (``"first key"``), its first flush (``"flushing"``), the end of a writer's body (``"leaving"``), the first shard
+that gets its name (``"publishing"``), the first segment (``"committing"``); for the ``nth`` time, it has a lock
+(``"locking"``), or a shard, an index or keys are gone (``"removing"``).
 """
 
 from __future__ import annotations

@@ -50,8 +50,9 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
     for run in world.book.of(spec["target"]):
         if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
             before, run.given_up = run.given_up, True
+            how = {"dead": [run.writer]} if spec.get("says_dead") else {"abandon": [run.writer]}
             try:
-                await asyncrec.recover(spec["path"], abandon=[run.writer])
+                await asyncrec.recover(spec["path"], **how)
             except ObjectNotFoundError:
                 run.given_up = before
             except ConflictError as error:

@@ -61,7 +61,7 @@ class World:
         self.power_cuts = self.kills = self.faults = self.operations = 0
         kinds = {each["kind"] for fault in plan["faults"] for each in (fault, fault.get("then", fault))}
         self.disks_fail = not kinds.isdisjoint(("full", "disk"))
-        self._tmpfs = settings.get("memory", False) and "power" not in kinds
+        self._tmpfs = settings.get("memory", False) and "power" not in kinds and not settings.get("shared")
         self.lives = Lives(self)
         self.striker = Striker(self)
         self.timing = Timing(self.striker.strike, self._later)
@@ -89,6 +89,14 @@ class World:
 
     def in_memory(self, machine: Machine) -> bool:
         return bool(self._tmpfs)
+
+    def shared(self, machine: Machine) -> bool:
+        """Whether hosts share this disk, and do not see each other's locks."""
+        return bool(self.settings.get("shared")) and machine.name == "m0"
+
+    def boot(self, process: Process) -> str:
+        """The boot id of a host: another after each cut of the power."""
+        return f"{process.host}-{self.power_cuts}\n"
 
     def removed(self, process: Process, path: str) -> None:
         self.timing.removed(process, path)
@@ -141,7 +149,7 @@ class World:
             for spec in part["operations"]:
                 await OPERATIONS[spec["kind"]](self, process, spec)
 
-        process = self.lives.spawn(f"p{number}", part["machine"], main)
+        process = self.lives.spawn(f"p{number}", part["machine"], main, host=part.get("host"))
         for fault in self.plan["faults"]:
             if fault.get("process") == number:
                 self.timing.expect(process, fault)

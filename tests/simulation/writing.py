@@ -74,7 +74,8 @@ async def _act(world: Any, run: Run, writer: Any, task: int, actions: list[list[
             case "many":
                 await _write_many(world, run, writer, task, *arguments)
             case "flush":
-                last, run.flushed = run.last_ticket, True
+                last = run.flushes()
+                world.timing.comes_to(run.process, "flushing")
                 async with Limited(arguments[0] if arguments else None) as limit:
                     level = await writer.flush()
                 if not limit.ran_out:
@@ -87,7 +88,8 @@ async def _act(world: Any, run: Run, writer: Any, task: int, actions: list[list[
                     run.promise("committed", last, world.loop.now)
             case "wait":
                 level, limit_of = arguments
-                last, run.flushed = run.last_ticket, True
+                last = run.flushes()
+                world.timing.comes_to(run.process, "flushing")
                 async with Limited(limit_of) as limit:
                     await writer.wait(last, level)
                 if not limit.ran_out:

@@ -21,9 +21,9 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_
 from asyncrec._framing.compression import detect_compression
 from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._records.torn_end import whole_end, zeros_from
-from asyncrec.errors import ArgumentValueError, StorageError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Buffer, ByteSink, Storage
-from asyncrec.storage._local.disk import Disk, read_at, write_at
+from asyncrec.storage._local.disk import Disk, leads_to, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
@@ -64,6 +64,11 @@ class _AppendSink(ByteSink):
         """Have the disk keep what was written. Blocking."""
         with mapped_errors("sync", self._name):
             os.fsync(self._fd)
+            if not leads_to(self._name, self._fd):
+                raise ObjectNotFoundError(
+                    f"{self._name}: the file was removed or renamed, and with it what was written; records since the "
+                    "last flush are not safe"
+                )
 
 
 @asynccontextmanager

@@ -24,13 +24,13 @@ from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import sequence_of, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import IntegrityError, ObjectExistsError, TransientStorageError
+from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import join
 
-__all__ = ["ShardPublisher"]
+__all__ = ["ShardPublisher", "is_lost"]
 
 _log = logging.getLogger("asyncrec.shards")
 
@@ -127,6 +127,8 @@ class ShardPublisher:
         self.doubtful = self.doubtful or unanswered
         if self._keep_sidecars or self._is_acknowledged(shard) or await self._is_left(shard):
             return
+        if await is_lost(self._staging):
+            return
         taken = isinstance(error, ObjectExistsError)
         # Elsewhere than on a disk a shard that was not answered may be there, or come, and `recover` commits it with
         # its index and keys: nothing of it is deleted but behind a tombstone (`Job`).
@@ -213,3 +215,14 @@ class ShardPublisher:
         """What a line that is logged of an object has for machines."""
         header = self._header
         return {"path": join(self._store.root, header.name), "writer": header.writer, "shard": key}
+
+
+async def is_lost(staging: Storage) -> bool:
+    """Whether a job has lost its header there, or its lock: then nothing under its names is certainly its own."""
+    if isinstance(staging, LocalStorage) and staging.check is not None:
+        with anyio.CancelScope(shield=True):
+            try:
+                await in_thread(staging.check)
+            except StorageError:
+                return True
+    return False

@@ -8,8 +8,13 @@ A folder that is written to (a local data set's own, or a spool) holds, besides 
     _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
 
 A journal holds the shard's final bytes as far as they have come. The header's file has one line with the job's process,
-one with the `JobHeader`, and a line ``acknowledged`` once a `flush` of a fixed writer has returned. The job holds a
-lock on the file for as long as it lives.
+one with the `JobHeader`, one with the machine on which it is locked, a line ``acknowledged`` once a `flush` of a fixed
+writer is about to return, and behind its place a line ``taken`` once another process has the job. The job holds a lock
+on the file for as long as it lives.
+
+Where that lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So whoever takes
+it says so in the header first, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it; and a
+flush looks at both, after it has written and before it promises anything (`check`).
 
 Everything here blocks, and is for worker threads.
 """
@@ -19,16 +24,19 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import threading
 import time
 from contextlib import suppress
 from typing import Any
 
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.job_files import has_leftovers, header_path, is_silent, leftovers_of, names_in
 from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = [
@@ -36,16 +44,13 @@ __all__ = [
     "dead_jobs",
     "find_job_headers",
     "has_header",
-    "has_leftovers",
-    "leftovers_of",
-    "header_path",
     "remove_small_leftovers",
     "remove_unnamed_headers",
-    "sidecars_left_of",
     "sync_deletions",
 ]
 
 _ACKNOWLEDGED = b"acknowledged\n"
+_TAKEN = b"taken\n"
 # A small object is locked as soon as it is begun, and takes milliseconds.
 _SMALL_SECONDS = 60
 # What a header begins with, and a journal does not.
@@ -55,21 +60,24 @@ _UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 class Journal:
-    """A job's header in a file, with the lock on it: of this job (`begin`), or of one that has died (`claim`).
+    """A job's header in a file, with the lock on it: of this job (`begin`), or of another one (`claim`).
 
     Attributes:
-        acknowledged: a flush has returned: records have been promised to survive.
+        acknowledged: records have been promised to survive, or are about to be.
+        dead: of another job, whether it is proven dead, or has long been silent where nothing can prove it.
     """
 
     def __init__(
-        self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, end: int
+        self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, dead: bool, end: int
     ) -> None:
         """``end`` is where the header ends in its file."""
         self.folder = folder
         self.header = header
         self.acknowledged = acknowledged
+        self.dead = dead
         self._lock = lock
         self._end = end
+        self._acknowledging = threading.Lock()
 
     @classmethod
     def begin(cls, folder: LocalStorage, header: JobHeader) -> Journal:
@@ -80,7 +88,6 @@ class Journal:
             StorageError: the disk.
         """
         path = header_path(folder, header)
-        content = b"%d\n" % os.getpid() + header.encode()
         linked = False
         with mapped_errors("writing", path):
             system = folder.disk.system
@@ -90,6 +97,7 @@ class Journal:
             fd = system.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             lock = FileLock(fd, path)
             try:
+                content = b"%d\n%s%s\n" % (os.getpid(), header.encode(), this_machine(fd).encode())
                 _write(system, fd, content)
                 system.fsync(fd)
                 try:
@@ -109,11 +117,13 @@ class Journal:
                 raise
             with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
                 system.unlink(unnamed)
-        return cls(folder, header, lock, acknowledged=False, end=len(content))
+        return cls(folder, header, lock, acknowledged=False, dead=False, end=len(content))
 
     @classmethod
     def claim(cls, folder: LocalStorage, path: str) -> Journal | None:
-        """Lock the header of a job that has died; `None` when it was removed meanwhile, or is no header.
+        """Lock the header of a job; `None` when it was removed meanwhile, or is no header.
+
+        Whether the job is dead thereby, `dead` says: only then, or when a person says that it is, may it be taken.
 
         Raises:
             StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
@@ -125,26 +135,70 @@ class Journal:
         lock = FileLock(fd, path)
         with mapped_errors("reading", path):
             try:
-                process, line, rest = _parts(fd)
+                process, line, machine, rest = _parts(fd)
                 header = JobHeader.decode(line) if os.fstat(fd).st_nlink else None
+                if header is None:
+                    lock.release()
+                    return None
+                dead = lock_proves(fd, machine.decode("ascii", "replace")) or is_silent(folder, header)
             except BaseException:
                 lock.release()
                 raise
-        if header is None:
-            lock.release()
-            return None
-        end = len(process) + len(line) + 2
-        return cls(folder, header, lock, acknowledged=rest.startswith(_ACKNOWLEDGED), end=end)
+        end = len(process) + len(line) + len(machine) + 3
+        return cls(folder, header, lock, acknowledged=rest.startswith(_ACKNOWLEDGED), dead=dead, end=end)
+
+    def take(self) -> None:
+        """Have the job of another process, durably: what that acknowledges from now on it acknowledges no more.
+
+        Raises:
+            StorageError: the disk; nothing is taken.
+        """
+        with mapped_errors("writing", header_path(self.folder, self.header)):
+            write_at(self._lock.fd, _TAKEN, self._end + len(_ACKNOWLEDGED), self.folder.disk.system)
+            self.folder.disk.system.fsync(self._lock.fd)
+            # What it acknowledged until then counts.
+            self.acknowledged = _parts(self._lock.fd)[3].startswith(_ACKNOWLEDGED)
+
+    def check(self) -> None:
+        """See that this process still has its job: what is flushed can then be recovered.
+
+        Raises:
+            ConflictError: another process has taken it.
+            StorageError: the header was removed.
+        """
+        path = header_path(self.folder, self.header)
+        with mapped_errors("looking at", path):
+            status = self.folder.disk.system.fstat(self._lock.fd)
+        if status.st_size > self._end + len(_ACKNOWLEDGED):
+            raise ConflictError(
+                f"{path}: another process has taken this writer for dead, and recovered what it had flushed; records "
+                "since then are not safe, and are to be written by a new writer"
+            )
+        if not status.st_nlink:
+            raise StorageError(
+                f"{path}: the header of this writer was removed, so that nobody could recover what it writes; records "
+                "since the last flush are not safe"
+            )
 
     def acknowledge(self) -> None:
-        """Write down that records are about to be promised to survive, durably. Once is enough.
+        """Write down that records are safe, durably, when they are and nobody was told yet. Once is enough.
 
-        Always in the same place: another flush may write it at the same time, or a full disk have taken a part of it.
+        Raises:
+            StorageError: the disk; it is not written down. Or as `check`.
         """
-        if not self.acknowledged:
-            with mapped_errors("writing", header_path(self.folder, self.header)):
-                write_at(self._lock.fd, _ACKNOWLEDGED, self._end, self.folder.disk.system)
-                self.folder.disk.system.fsync(self._lock.fd)
+        system, fd = self.folder.disk.system, self._lock.fd
+        with self._acknowledging, mapped_errors("writing", header_path(self.folder, self.header)):
+            if self.acknowledged:
+                return
+            try:
+                write_at(fd, _ACKNOWLEDGED, self._end, system)
+                system.fsync(fd)
+                self.check()
+            except BaseException:
+                # Nobody will be told: it is no promise. Overwritten, for what others wrote behind it stays.
+                with suppress(OSError):
+                    write_at(fd, bytes(1), self._end, system)
+                raise
             self.acknowledged = True
 
     def holds_promises(self) -> bool:
@@ -195,7 +249,7 @@ def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tupl
         StorageError: one cannot be read: what it speaks for is not nobody's.
     """
     found = []
-    for file in sorted(_names(folder)):
+    for file in sorted(names_in(folder)):
         path = os.path.join(folder.folder, file)
         if not is_partial(file):
             continue
@@ -223,6 +277,8 @@ def has_header(folder: LocalStorage, name: str, writer: str) -> bool:
 def dead_jobs(folder: LocalStorage, own: str, name: str | None) -> tuple[dict[str, JobHeader], bool]:
     """Find the jobs that died in this folder, by the paths of their headers, and whether there are others that live.
 
+    A job of which nobody here can tell is neither.
+
     Those on the data set ``name``, or on any; but for ``own``, the writer that asks.
     """
     dead, living = {}, False
@@ -235,14 +291,15 @@ def dead_jobs(folder: LocalStorage, own: str, name: str | None) -> tuple[dict[st
             living = True
             continue
         if journal is not None:
-            dead[path] = header
+            if journal.dead:
+                dead[path] = header
             journal.end(keep=True)
     return dead, living
 
 
 def remove_unnamed_headers(folder: LocalStorage) -> None:
     """Remove what jobs left that were killed while they wrote their headers."""
-    for name in _names(folder):
+    for name in names_in(folder):
         if not _UNNAMED.fullmatch(name):
             continue
         path = os.path.join(folder.folder, name)
@@ -267,60 +324,13 @@ def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
                         lock.release()
 
 
-def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
-    """List the shards that a job has begun in a folder and not finished, in order; in a spool, finished ones too."""
-    end = f".{header.writer}.partial"
-    found = set()
-    for name in _names(folder):
-        begun = name.startswith(".") and name.endswith(end)
-        shard = name[1 : -len(end)] if begun else name
-        if header.begins(shard) if begun else header.spool and header.makes(shard, plain=True):
-            found.add(shard)
-    return sorted(found)
-
-
-def sidecars_left_of(folder: LocalStorage, header: JobHeader) -> list[str]:
-    """List the paths of indexes and keys that a job has begun and not finished; in a spool, of finished ones too.
-
-    They may have no shard: one was not begun yet, or was removed by a disk that then failed to remove these.
-    """
-    ends = (f".{header.writer}.partial", f".{header.writer}~begun.partial")
-    found = []
-    for part, end in (("_index", ".index"), ("_keys", ".keys")):
-        for name in _names(folder, part):
-            begun = name.startswith(".") and name.endswith(ends)
-            if begun or (header.spool and name.endswith(end)):
-                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
-                if header.begins(shard) if begun else header.makes(shard, plain=True):
-                    found.append(os.path.join(folder.folder, part, name))
-    return found
-
-
-def has_leftovers(folder: LocalStorage, header: JobHeader) -> bool:
-    """Whether anything is left of what a job has begun. Its header then has to stay: by it alone the rest is found."""
-    return bool(leftovers_of(folder, header) or sidecars_left_of(folder, header))
-
-
-def header_path(folder: LocalStorage, header: JobHeader) -> str:
-    """Return where a job's header is."""
-    return os.path.join(folder.folder, f".{header.name}.{header.writer}.partial")
-
-
-def _names(folder: LocalStorage, part: str = "") -> list[str]:
-    path = os.path.join(folder.folder, part)
-    with mapped_errors("listing", path):
-        try:
-            return os.listdir(path)
-        except FileNotFoundError:
-            return []
-
-
-def _parts(fd: int) -> tuple[bytes, bytes, bytes]:
-    """Split a header's file into the process, the JSON, and what follows."""
+def _parts(fd: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """Split a header's file into the process, the JSON, the machine, and what follows."""
     content = read_at(fd, MOST_BYTES, 0)
     process, _, rest = content.partition(b"\n")
     line, _, rest = rest.partition(b"\n")
-    return process, line, rest
+    machine, _, rest = rest.partition(b"\n")
+    return process, line, machine, rest
 
 
 def _write(system: Any, fd: int, data: bytes) -> None:

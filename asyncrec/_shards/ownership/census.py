@@ -5,21 +5,18 @@ It looks, and changes nothing: a lock that it gets it lets go at once.
 
 from __future__ import annotations
 
-import errno
-from typing import Literal, TypeAlias
+from collections.abc import Awaitable
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, find_job_headers
-from asyncrec._shards.ownership.liveness import take_life
+from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.ownership.liveness import LifeState, claim_journal, claim_life, state_of
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import local_folder
 
 __all__ = ["LifeState", "census"]
-
-LifeState: TypeAlias = Literal["alive", "dead", "unknown"]
 
 
 async def census(folder: Storage, name: str) -> list[tuple[JobHeader, LifeState]]:
@@ -28,32 +25,14 @@ async def census(folder: Storage, name: str) -> list[tuple[JobHeader, LifeState]
     ``"unknown"`` are those of other machines and of other users: a lock proves nothing there.
     """
     local = local_folder(folder)
-    jobs = await in_thread(_on_disk, local, name) if local is not None else []
-    for header in await find_marks(folder, name):
-        jobs.append((header, await _of_mark(header)))
-    return jobs
+    headers = await in_thread(find_job_headers, local, name) if local is not None else []
+    jobs = [(header, await _known(state_of(claim_journal(local, path)))) for path, header in headers if local]
+    jobs += [(mark, await _known(state_of(claim_life(mark)))) for mark in await find_marks(folder, name)]
+    return [(header, state) for header, state in jobs if state != "ended"]
 
 
-def _on_disk(local: LocalStorage, name: str) -> list[tuple[JobHeader, LifeState]]:
-    jobs: list[tuple[JobHeader, LifeState]] = []
-    for path, header in find_job_headers(local, name):
-        try:
-            journal = Journal.claim(local, path)
-        except StorageError as error:
-            jobs.append((header, "alive" if error.errno == errno.EWOULDBLOCK else "unknown"))
-            continue
-        if journal is not None:  # else it has just ended
-            journal.end(keep=True)
-            jobs.append((header, "dead"))
-    return jobs
-
-
-async def _of_mark(header: JobHeader) -> LifeState:
+async def _known(state: Awaitable[LifeState]) -> LifeState:
     try:
-        life = await take_life(header)
-    except StorageError as error:
-        return "alive" if error.errno == errno.EWOULDBLOCK else "unknown"
-    if life is None:
+        return await state
+    except StorageError:
         return "unknown"
-    await in_thread(lambda: life.end(keep=True))
-    return "dead"

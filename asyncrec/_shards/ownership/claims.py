@@ -1,16 +1,15 @@
 """One job wins the name of a data set, after seeing to the jobs that had it before.
 
-Whoever had the name is asked: by a lock where it is on this machine, and a dead one that promised nothing is given up
-on the spot. Elsewhere nobody can be proven dead, so that a person has to say so.
+The job that had the name is asked: by a lock where it is on this machine, and a dead one that promised nothing is given
+up on the spot. Elsewhere no job can be proven dead, so that a person has to say so.
 """
 
 from __future__ import annotations
 
-import errno
 from contextlib import AsyncExitStack
 from functools import partial
 
-from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import Journal, find_job_headers, has_header
@@ -19,15 +18,18 @@ from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.leftovers import remove_leftovers
-from asyncrec._shards.ownership.liveness import take_life
+from asyncrec._shards.ownership.liveness import claim_journal, claim_life
 from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, remove_mark, uses_plain_names
 from asyncrec._shards.ownership.unlisted import published_by
-from asyncrec.errors import ConflictError, StorageError
+from asyncrec.errors import ConflictError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
-__all__ = ["abandon_local", "claim_journal", "refuse_makers", "settle_claims", "settle_dead"]
+__all__ = ["abandon_local", "refuse_makers", "settle_claims", "settle_dead"]
+
+
+_UNKNOWN = "which cannot be asked from here: when it is dead, take_over=True takes the name from it"
 
 
 async def settle_claims(
@@ -80,7 +82,8 @@ async def _settle(
         if claim.writer not in headers and await in_thread(has_header, local, header.name, claim.writer):
             raise ConflictError(f"{display_path}: the writer {claim.writer} is another user's, and may be making it")
         if claim.writer in headers:
-            return await _settle_local(folder, local, headers[claim.writer], claim.plain, display_path, after)
+            path = headers[claim.writer]
+            return await _settle_local(folder, local, path, claim.plain, display_path, after, take_over=take_over)
     if await load_closing(folder, header.name, claim.writer) is not None:
         return False
     mark = await load_mark(folder, header.name, claim.writer)
@@ -93,20 +96,13 @@ async def _settle(
 
 
 async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_over: bool, display_path: str) -> None:
-    try:
-        life = await take_life(mark)
-    except StorageError as error:
-        if error.errno != errno.EWOULDBLOCK:
-            raise
-        raise _in_use(display_path, mark, "which lives") from error
+    state, life = await claim_life(mark)
+    if state == "alive":
+        raise _in_use(display_path, mark, "which lives")
     ended = False
     try:
-        if not take_over and life is None:
-            raise _in_use(
-                display_path,
-                mark,
-                "which cannot be asked from here: when it is dead, take_over=True takes the name from it",
-            )
+        if state == "unknown" and not take_over:
+            raise _in_use(display_path, mark, _UNKNOWN)
         if mark.spool and not take_over:
             raise _in_use(
                 display_path, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)"
@@ -122,17 +118,24 @@ async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_
 
 
 async def _settle_local(
-    folder: Storage, local: LocalStorage, path: str, plain: bool, display_path: str, after: AsyncExitStack
+    folder: Storage,
+    local: LocalStorage,
+    path: str,
+    plain: bool,
+    display_path: str,
+    after: AsyncExitStack,
+    *,
+    take_over: bool,
 ) -> bool:
-    try:
-        journal = await claim_journal(local, path)
-    except StorageError as error:
-        if error.errno != errno.EWOULDBLOCK:
-            raise
-        raise ConflictError(f"{display_path}: another writer is making this data set: {error}") from error
+    state, journal = await claim_journal(local, path)
+    if state == "alive":
+        raise ConflictError(f"{display_path}: another writer is making this data set, and lives: {path} is locked")
     if journal is None:
         return True
     try:
+        if state == "unknown" and not take_over:
+            raise _in_use(display_path, journal.header, _UNKNOWN)
+        await in_thread(journal.take)
         if await _holds_promises(folder, journal):
             raise ConflictError(
                 f"{display_path}: the writer {journal.header.writer} died, and may have been told that its records "
@@ -172,16 +175,6 @@ async def _holds_promises(folder: Storage, journal: Journal) -> bool:
     return await in_thread(lambda: not all(map(history.lists, published)))
 
 
-async def claim_journal(local: LocalStorage, path: str) -> Journal | None:
-    """Call `Journal.claim` in a worker thread."""
-    return await acquire_in_thread(partial(Journal.claim, local, path), _let_go)
-
-
-def _let_go(journal: Journal | None) -> None:
-    if journal is not None:
-        journal.end(keep=True)
-
-
 async def refuse_makers(folder: Storage, header: JobHeader) -> None:
     """Refuse a copy, which keeps the names it finds, while another job may be making such names.
 
@@ -211,7 +204,7 @@ async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: boo
             if header.writer == writer:
                 plain = await uses_plain_names(folder, header)
                 async with AsyncExitStack() as after:
-                    return await _settle_local(folder, local, path, plain, display_path, after)
+                    return await _settle_local(folder, local, path, plain, display_path, after, take_over=take_over)
     mark = await load_mark(folder, name, writer)
     if mark is None:
         return False

@@ -9,7 +9,7 @@ from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.ownership.abandonment import delete_replaced, delete_unlisted
-from asyncrec._shards.ownership.liveness import take_life
+from asyncrec._shards.ownership.liveness import claim_life
 from asyncrec._shards.ownership.marks import find_claims, remove_mark
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
@@ -30,7 +30,7 @@ async def clear_up(target: Storage, header: JobHeader, *, plain: bool) -> None:
             await target.delete(claim_key(header.name, claim.number))
     await remove_mark(target, header.name, header.writer)
     if header.life:
-        with suppress(StorageError):  # whoever gave the job up holds it, and ends it
-            life = await take_life(header)
+        with suppress(StorageError):  # a process that gave the job up holds it, and ends it
+            _, life = await claim_life(header)
             if life is not None:
                 await surely_in_thread(life.end)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from asyncrec._shards.journal.journal import Journal, leftovers_of, sidecars_left_of
+from asyncrec._shards.journal.job_files import TAKEN, leftovers_of, sidecars_left_of
+from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
 from asyncrec.storage._local.storage import mapped_errors
 
@@ -29,14 +30,14 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
 
     The shard goes last: by it, the others are found.
     """
-    header = journal.header
-    folder = journal.folder.owned_by(header.writer)
+    header, folder = journal.header, journal.folder
+    begun = [folder.owned_by(f"{header.writer}{end}") for end in ("", TAKEN)]
     sidecar_name = with_maker(header.name, shard, header.writer)
     # Journals of releases before 0.2 have their index and keys under the shard's own name.
     for key in dict.fromkeys(
         (index_key(sidecar_name), index_key(shard), keys_key(sidecar_name), keys_key(shard), shard)
     ):
-        paths = [folder.partial_of(key), *([folder.begun_of(key)] if key != shard else [])]
+        paths = [each.partial_of(key) for each in begun] + ([begun[0].begun_of(key)] if key != shard else [])
         if header.spool:
             paths.append(folder.path_of(key))
         for path in paths:

@@ -1,8 +1,9 @@
-"""`Life`: a locked file proves a job on this machine alive or dead, where its data set is not in a local folder.
+"""Whether a job is alive, dead or unknown: a lock says, where it would have been seen (`storage._local.mounts`).
 
-The file lies in a folder of this user's on this machine, under a random token, which stands in the job's mark. The
-system gives the lock up when the process ends, however it ends. A file that is not there proves nothing: it may have
-been another container's, or was cleaned away. `Life` blocks, and is for worker threads; `take_life` goes to one.
+In a local folder the lock is on the job's header (`Journal`). Elsewhere it is on a file in a folder of this user's on
+the job's machine, under a random token, which stands in the job's mark (`Life`). The system gives a lock up when the
+process ends, however it ends. A file that is not there proves nothing: it may have been another container's, or was
+cleaned away.
 """
 
 from __future__ import annotations
@@ -14,16 +15,24 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import Literal, TypeAlias, TypeVar
 
 from asyncrec._concurrency.tasks import acquire_in_thread, surely_in_thread
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
-from asyncrec.storage._local.disk import mapped_errors, open_own
+from asyncrec._shards.journal.journal import Journal
+from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.storage._local.disk import mapped_errors, open_own, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.mounts import lock_proves, this_machine
+from asyncrec.storage._local.storage import LocalStorage
 
-__all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "is_alive", "take_life", "this_host"]
+__all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "LifeState", "claim_journal", "claim_life", "state_of", "this_host"]
+
+LifeState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
+"""Of a job: ``"unknown"`` where nothing here can tell; ``"ended"`` where its header has just gone."""
 
 # A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
 LOOKS = 3
@@ -34,10 +43,12 @@ _FORGOTTEN_SECONDS = 30 * 86400
 # fill the folder in a month.
 _BRIEFLY_SECONDS = 86400
 _swept: set[str] = set()
+# A boot id and a device.
+_MOST_MACHINE = 1 << 10
 
 
 def this_host() -> str:
-    """Return the name of this machine, as marks and claims have it."""
+    """Return the name of this machine, for people: a container has a new one each time that it starts."""
     return socket.gethostname()
 
 
@@ -66,10 +77,15 @@ def _sweep(folder: str) -> None:
 
 
 class Life:
-    """The lock of a job: of this one (`begin`), or of one that has died (`take`). It is held until `end`."""
+    """The lock of a job: of this one (`begin`), or of another one (`take`). It is held until `end`.
 
-    def __init__(self, token: str, path: str, lock: FileLock) -> None:
+    Attributes:
+        dead: of another job, whether the lock proves it dead.
+    """
+
+    def __init__(self, token: str, path: str, lock: FileLock, *, dead: bool = False) -> None:
         self.token = token
+        self.dead = dead
         self._path = path
         self._lock = lock
 
@@ -89,25 +105,40 @@ class Life:
         _sweep(folder)
         token = secrets.token_hex(8)
         path = os.path.join(folder, f"{token}.lock")
-        return cls(token, path, FileLock(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path))
+        lock = FileLock(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path)
+        life = cls(token, path, lock)
+        try:
+            with mapped_errors("writing", path):
+                write_at(lock.fd, this_machine(lock.fd).encode(), 0)
+        except BaseException:
+            life.end()
+            raise
+        return life
 
     @classmethod
-    def take(cls, host: str, token: str) -> Life | None:
-        """Take the lock of a job that is thereby proven dead; `None` where nothing is proven.
+    def take(cls, token: str) -> Life | None:
+        """Take the lock of another job; `None` where it is not on this machine.
+
+        Whether the job is dead thereby, `dead` says.
 
         Raises:
             StorageError: it lives; its ``errno`` is EWOULDBLOCK.
         """
-        if host != this_host() or not token.isalnum():
+        if not token.isalnum():
             return None
         path = os.path.join(_folder(), f"{token}.lock")
         try:
             fd = open_own(path, os.O_RDWR)
-        except ObjectNotFoundError:
-            return None
         except StorageError:
-            return None  # not a file of this user's: it proves nothing
-        return cls(token, path, FileLock(fd, path))
+            return None  # not there, or not a file of this user's: it proves nothing
+        lock = FileLock(fd, path)
+        try:
+            with mapped_errors("reading", path):
+                dead = lock_proves(fd, read_at(fd, _MOST_MACHINE, 0).decode("ascii", "replace"))
+        except BaseException:
+            lock.release()
+            raise
+        return cls(token, path, lock, dead=dead)
 
     def end(self, *, keep: bool = False, briefly: bool = False) -> None:
         """Let go of the lock. Idempotent.
@@ -124,25 +155,43 @@ class Life:
             self._lock.release()
 
 
-async def take_life(mark: JobHeader) -> Life | None:
-    """Call `Life.take` for the job of a mark, in a worker thread."""
-    return await acquire_in_thread(partial(Life.take, mark.host, mark.life), _let_go)
+Held = TypeVar("Held", Journal, Life)
 
 
-async def is_alive(mark: JobHeader) -> bool | None:
-    """Whether the job of a mark lives; `None` where nobody here can tell."""
+async def claim_journal(local: LocalStorage, path: str) -> tuple[LifeState, Journal | None]:
+    """Lock the header of a job on a disk, if the job is not alive, and say what is known of it.
+
+    Raises:
+        StorageError: the disk, or the file is not this user's.
+    """
+    state, journal = await _claim(partial(Journal.claim, local, path))
+    return ("ended" if state == "unknown" and journal is None else state), journal
+
+
+async def claim_life(mark: JobHeader) -> tuple[LifeState, Life | None]:
+    """Lock what proves the job of a mark dead, if that is on this machine, and say what is known of the job."""
+    return await _claim(partial(Life.take, mark.life))
+
+
+async def state_of(claim: Awaitable[tuple[LifeState, Journal | Life | None]]) -> LifeState:
+    """Say what is known of a job, and let go of its lock at once."""
+    state, held = await claim
+    if held is not None:
+        await surely_in_thread(partial(held.end, keep=True))
+    return state
+
+
+async def _claim(claim: Callable[[], Held | None]) -> tuple[LifeState, Held | None]:
+    """Say of a job whether it is alive, dead or unknown: this is the one place that does."""
     try:
-        life = await take_life(mark)
+        held = await acquire_in_thread(claim, _let_go)
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
-        return True
-    if life is None:
-        return None
-    await surely_in_thread(partial(life.end, keep=True))
-    return False
+        return "alive", None
+    return ("dead" if held is not None and held.dead else "unknown"), held
 
 
-def _let_go(life: Life | None) -> None:
-    if life is not None:
-        life.end(keep=True)
+def _let_go(held: Journal | Life | None) -> None:
+    if held is not None:
+        held.end(keep=True)

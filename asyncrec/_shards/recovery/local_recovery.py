@@ -14,7 +14,8 @@ from pathlib import Path
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.commit.closing import abandoned_error
-from asyncrec._shards.journal.journal import Journal, leftovers_of
+from asyncrec._shards.journal.job_files import TAKEN, leftovers_of, take_journals
+from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.manifest.names import keys_key, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
@@ -41,7 +42,7 @@ class LocalWriterRecovery(WriterRecovery):
     def __init__(self, journal: Journal, target: Storage) -> None:
         super().__init__(journal.header, target)
         self._journal = journal
-        self._folder: LocalStorage = journal.folder.owned_by(journal.header.writer)
+        self._folder: LocalStorage = journal.folder.owned_by(f"{journal.header.writer}{TAKEN}")
         self._spool = journal.header.spool
 
     async def run(self, *, completes: bool = True) -> bool:
@@ -60,6 +61,7 @@ class LocalWriterRecovery(WriterRecovery):
             error = abandoned_error(self._target, header.name, closing)
             error.add_note(f"what it left in {self._folder.root} stays there; asyncrec.recover(abandon=) removes it")
             raise error
+        await in_thread(take_journals, self._journal.folder, header)
         if closing is None and header.kind == "rolling":
             for shard in found:
                 await self._finish_rolling(shard)
@@ -156,7 +158,7 @@ class LocalWriterRecovery(WriterRecovery):
         """Record what was not whole, and keep it if it is damage. Returns when the file was last written. Blocks."""
         self.done.cut_bytes += reader.cut
         if reader.damage is not None:
-            kept = path.with_name(path.name.removesuffix(".partial") + ".damaged")
+            kept = path.with_name(path.name.removesuffix(f"{TAKEN}.partial") + ".damaged")
             with suppress(FileExistsError), mapped_errors("keeping", str(kept)):
                 os.link(path, kept)
             self.done.damaged.append(str(kept))

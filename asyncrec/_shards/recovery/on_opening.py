@@ -19,8 +19,9 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import dead_jobs, find_job_headers, has_leftovers
-from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, is_alive, this_host
+from asyncrec._shards.journal.job_files import has_leftovers
+from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
+from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, claim_life, state_of
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
@@ -88,7 +89,7 @@ async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path:
     marks = [
         mark
         for mark in await find_marks(folder, own.name)
-        if mark.kind == "rolling" and mark.host == this_host() and mark.writer != own.writer
+        if mark.kind == "rolling" and mark.writer != own.writer and await state_of(claim_life(mark)) == "dead"
     ]
     if not marks:
         return
@@ -97,7 +98,7 @@ async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path:
     for mark in marks:
         if wanted and not mark.spool:
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
-        elif await is_alive(mark) is False:
+        else:
             where = "that spool" if mark.spool else join(folder.root, own.name)
             _log.warning("%s: %s", path, _told_unknown_keys(mark, where), extra=_fields(path, mark))
     _tell_outcome(run, path)
@@ -105,7 +106,7 @@ async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path:
 
 def _tell_outcome(run: RecoveryRun, path: str) -> None:
     try:
-        recovered = run.outcome(path)
+        recovered = run.outcome()
     except (AsyncRecError, OSError, ValueError) as error:
         error.add_note(f"{path}: no writer was opened over what could not be recovered; recover=False opens one")
         raise

@@ -11,7 +11,8 @@ What is there to find, in the folder of a data set or in a spool:
   could not commit any more is committed as it is.
 
 A lock says which jobs are dead; what belongs to one that lives is left alone. One on another machine cannot be asked:
-it is named, with its age, and stays as it is until somebody says that it is to be given up.
+it is named, with its age, and stays as it is until a person says that it is dead, or that it is to be given up. Where
+its header is in a folder that several machines share, it counts as dead when nothing of it has changed for two minutes.
 
 Shards that belong together (``num_shards``) are finished when their writer promised something, by a flush, or when all
 of them are whole. Every other job that is all or nothing (what replaces, and tools) is given up: a tombstone takes the
@@ -43,6 +44,7 @@ async def recover(
     path: str | PathLike[str],
     *,
     abandon: Collection[str] = (),
+    dead: Collection[str] = (),
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Recovery:
@@ -56,6 +58,10 @@ async def recover(
         path: a spool; or a data set, as for `open_sharded_writer`.
         abandon: ids of jobs to give up, whatever they had promised. What they wrote and did not commit is deleted. A
             job that is proven to be alive is not given up.
+        dead: ids of jobs whose machines are gone, with their disks, or that a person knows to be dead. What a rolling
+            writer of these had published is committed, what it had in a folder that is here as well, and then the job
+            is ended: if it lives after all, it is told at its end. What was all or nothing is given up. A job that is
+            proven to be alive is not touched.
         storage: an open `Storage`; the ``path`` of a data set is then a key in it. For a spool, pass the storage that
             its writer had, opened in the same way, or opened at the root of its path (``s3://bucket``).
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
@@ -63,29 +69,37 @@ async def recover(
     Raises:
         StorageError: a writer uses the spool, and the message names its process; or ``path`` is that of a data set in a
             spool, where none is.
-        ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` is alive.
-        ObjectNotFoundError: no job has an id that is in ``abandon``.
+        ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` or ``dead`` is alive.
+        ObjectNotFoundError: no job has an id that is in ``abandon`` or ``dead``; nothing was done.
+        ArgumentValueError: an id is in both; nothing was done.
         ManifestError: the manifest of the data set cannot be read.
     """
-    run = RecoveryRun(abandon)
+    run = RecoveryRun(abandon, dead)
     if await in_thread(is_spool, path):
         async with lock_spool(path) as spool:
-            for header_path, header in await in_thread(find_job_headers, spool):
+            headers = await in_thread(find_job_headers, spool)
+            run.refuse_unknown(str(path), [header for _, header in headers])
+            for header_path, header in headers:
                 target = header.url if storage is None else header.key
 
                 opened = dataset_at(target, storage=storage, storage_options=storage_options)
                 await run.guarded(header, partial(run.recover_spooled, spool, header_path, header, opened))
             await in_thread(remove_unnamed_headers, spool)
-        return run.outcome(str(path))
+        return run.outcome()
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
         local = local_folder(folder)
         if local is not None:
             await in_thread(refuse_spool, local)
-            for header_path, header in await in_thread(find_job_headers, local, name):
+        headers = await in_thread(find_job_headers, local, name) if local is not None else []
+        if abandon or dead:
+            marks = await find_marks(folder, name)
+            run.refuse_unknown(join(folder.root, name), [*marks, *(header for _, header in headers)])
+        if local is not None:
+            for header_path, header in headers:
                 await run.guarded(header, partial(run.recover_local, local, header_path, header, folder))
             await in_thread(remove_unnamed_headers, local)
             await in_thread(remove_small_leftovers, local, name)
         for mark in await find_marks(folder, name):
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
         await remove_stray_statuses(folder, name)
-        return run.outcome(join(folder.root, name))
+        return run.outcome()

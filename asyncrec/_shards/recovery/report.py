@@ -16,7 +16,7 @@ class UnfinishedJob:
     """A job that has not ended, and of which nobody on this machine can tell whether it is alive.
 
     Attributes:
-        id: for ``abandon=``.
+        id: for ``dead=`` and ``abandon=``.
         kind: ``"rolling"``, ``"fixed"`` or ``"whole"`` (writers that replace a data set, and tools).
         host, pid, since: its machine and process, and when it began.
         age: seconds since then, by this machine's clock.
@@ -57,8 +57,8 @@ class Recovery:
             files are kept under these names, for `asyncrec.tools.repair`.
         discarded: unfinished shards of jobs that were given up.
         abandoned: ids of the jobs that were given up.
-        lost: ids of rolling writers to a store that died and had no spool: what they had uploaded is committed, and
-            nothing is left of the rest.
+        lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone: what they had
+            uploaded is committed, and nothing is left of the rest.
         in_use: ids of jobs that are alive; they were left alone.
         unfinished: jobs of which nobody here can tell whether they are alive; they were left alone.
         targets: the data sets that now hold the shards, without credentials; of a spool, these are where its records

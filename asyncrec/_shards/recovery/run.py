@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -12,16 +11,17 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, has_leftovers
+from asyncrec._shards.journal.job_files import has_leftovers
+from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.ownership.abandonment import abandon as abandon_job
-from asyncrec._shards.ownership.claims import abandon_local, claim_journal
+from asyncrec._shards.ownership.claims import abandon_local
 from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, take_life
+from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, claim_journal, claim_life
 from asyncrec._shards.ownership.marks import load_mark, remove_mark, uses_plain_names
 from asyncrec._shards.recovery.local_recovery import LocalWriterRecovery
 from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, UnfinishedJob
 from asyncrec._shards.recovery.writer_recovery import RemoteWriterRecovery
-from asyncrec.errors import AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ArgumentValueError, AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
 
@@ -35,17 +35,34 @@ class RecoveryRun:
         left: jobs whose shards belong together, and would have been completed if it were to complete any.
     """
 
-    def __init__(self, abandon: Collection[str], *, completes: bool = True) -> None:
-        """``completes`` whether shards that belong together may be committed."""
+    def __init__(self, abandon: Collection[str], dead: Collection[str] = (), *, completes: bool = True) -> None:
+        """``completes`` whether shards that belong together may be committed.
+
+        Raises:
+            ArgumentValueError: an id is in ``abandon`` and in ``dead``.
+        """
         self.left: list[JobHeader] = []
         self._completes = completes
         self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
-        self._met: set[str] = set()
+        self._dead = {dead} if isinstance(dead, str) else set(dead)
+        if both := self._abandon & self._dead:
+            raise ArgumentValueError(
+                f"{min(both)} is to be given up, and is to be recovered because it is dead: say one"
+            )
         self._done: list[RecoveredWriter] = []
         self._lost: list[str] = []
         self._in_use: list[str] = []
         self._unfinished: list[UnfinishedJob] = []
         self._errors: list[Exception] = []
+
+    def refuse_unknown(self, path: str, headers: Iterable[JobHeader]) -> None:
+        """See that every id that the caller names is that of one of these jobs.
+
+        Raises:
+            ObjectNotFoundError: one is not.
+        """
+        if missing := (self._abandon | self._dead).difference(header.writer for header in headers):
+            raise ObjectNotFoundError(f"{path}: there is no unfinished job of the id {', '.join(sorted(missing))}")
 
     async def guarded(self, header: JobHeader, work: Callable[[], Awaitable[None]]) -> None:
         """Recover one job by calling ``work``; an error is kept, and raised at the end by `outcome`."""
@@ -68,18 +85,20 @@ class RecoveryRun:
             await self.recover_local(spool, path, header, folder)
 
     async def recover_local(self, local: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
-        for attempt in range(LOOKS):
-            try:
-                journal = await claim_journal(local, path)
+        for look in range(LOOKS):
+            if look:
+                await anyio.sleep(BETWEEN_LOOKS)
+            state, journal = await claim_journal(local, path)
+            if state != "alive":
                 break
-            except StorageError as error:
-                if error.errno != errno.EWOULDBLOCK:
-                    raise
-                if attempt == LOOKS - 1:
-                    self._lives(header)
-                    return
-            await anyio.sleep(BETWEEN_LOOKS)
+        else:
+            self._lives(header)
+            return
         if journal is None:
+            return
+        if state == "unknown" and header.writer not in self._abandon | self._dead:
+            await surely_in_thread(partial(journal.end, keep=True))
+            self._unfinished.append(UnfinishedJob.of(header))
             return
         if header.spool and await _is_anothers(journal, target):
             await surely_in_thread(journal.end)
@@ -88,7 +107,8 @@ class RecoveryRun:
         self._done.append(recovery.done)
         ended = False
         try:
-            if self._is_given_up(header):
+            await in_thread(journal.take)
+            if header.writer in self._abandon:
                 plain = await uses_plain_names(target, header)
                 if not await abandon_local(target, journal, plain=plain):
                     await recovery.run()
@@ -104,11 +124,8 @@ class RecoveryRun:
             await surely_in_thread(partial(journal.end, keep=not ended))
 
     async def recover_marked(self, header: JobHeader, target: Storage) -> None:
-        try:
-            life = await take_life(header)
-        except StorageError as error:
-            if error.errno != errno.EWOULDBLOCK:
-                raise
+        state, life = await claim_life(header)
+        if state == "alive":
             self._lives(header)
             return
         ended = False
@@ -116,15 +133,17 @@ class RecoveryRun:
             plain = await uses_plain_names(target, header)
             closing = await load_closing(target, header.name, header.writer)
             if closing is not None:
-                self._is_given_up(header)
                 await clear_up(target, header, plain=plain)
-            elif self._is_given_up(header):
-                if await abandon_job(target, header, plain=plain):
-                    self._done.append(RecoveredWriter(abandoned=[header.writer]))
-                    await remove_mark(target, header.name, header.writer)
-                else:  # it has ended well meanwhile
-                    await clear_up(target, header, plain=plain)
-            elif life is None or header.spool:
+            elif header.writer in self._abandon:
+                await self._give_up(header, target, plain=plain)
+            elif header.writer in self._dead:
+                # It may live after all, or its machine come back with a spool: so it is fenced, and not closed.
+                recovery = RemoteWriterRecovery(header, target)
+                self._done.append(recovery.done)
+                await recovery.commit_published()
+                self._lost.append(header.writer)
+                await self._give_up(header, target, plain=plain)
+            elif state == "unknown" or header.spool:
                 self._unfinished.append(UnfinishedJob.of(header))
                 return
             else:
@@ -138,7 +157,14 @@ class RecoveryRun:
             if life is not None:
                 await surely_in_thread(partial(life.end, keep=not ended))
 
-    def outcome(self, path: str) -> Recovery:
+    async def _give_up(self, header: JobHeader, target: Storage, *, plain: bool) -> None:
+        if await abandon_job(target, header, plain=plain):
+            self._done.append(RecoveredWriter(abandoned=[header.writer]))
+            await remove_mark(target, header.name, header.writer)
+        else:  # it has ended well meanwhile
+            await clear_up(target, header, plain=plain)
+
+    def outcome(self) -> Recovery:
         """Return what was done, or raise what failed."""
         done = self._done
         recovery = Recovery(
@@ -152,10 +178,6 @@ class RecoveryRun:
             unfinished=tuple(self._unfinished),
             targets=tuple(dict.fromkeys(each.target for each in done if each.shards)),
         )
-        if missing := self._abandon - self._met:
-            self._errors.append(
-                ObjectNotFoundError(f"{path}: there is no unfinished job of the id {', '.join(sorted(missing))}")
-            )
         if self._errors:
             first, *others = self._errors
             for other in others:
@@ -165,12 +187,8 @@ class RecoveryRun:
             raise first
         return recovery
 
-    def _is_given_up(self, header: JobHeader) -> bool:
-        self._met.add(header.writer)
-        return header.writer in self._abandon
-
     def _lives(self, header: JobHeader) -> None:
-        if self._is_given_up(header):
+        if header.writer in self._abandon | self._dead:
             raise ConflictError(
                 f"the writer {header.writer} (process {header.pid} on {header.host}) lives: end it first"
             )

@@ -121,6 +121,11 @@ class WriterRecovery:
 class RemoteWriterRecovery(WriterRecovery):
     """The recovery of a job that had no disk: all there can be is what it had published."""
 
+    async def commit_published(self) -> None:
+        """Commit what a rolling writer had published; of what is all or nothing, nothing. The job has not ended."""
+        if await self._begin() is None and self._header.kind == "rolling":
+            await self._commit_published()
+
     async def run(self) -> None:
         """Commit a rolling writer's published shards, or give up what is all or nothing.
 

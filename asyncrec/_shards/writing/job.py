@@ -27,14 +27,16 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
-from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.commit.shard_publisher import ShardPublisher, is_lost
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, has_leftovers
+from asyncrec._shards.journal.job_files import has_leftovers
+from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.abandonment import delete_replaced
+from asyncrec._shards.ownership.leftovers import remove_leftovers
 from asyncrec._shards.ownership.liveness import Life
 from asyncrec._shards.ownership.marks import Claim, remove_mark
 from asyncrec._shards.ownership.removals import take_place
@@ -150,8 +152,9 @@ class Job:
 
         Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
         """
-        if not self.committed and not self.manifest.unsettled and not self._is_promised():
-            await self.publisher.take_back(entries)
+        if self.committed or self.manifest.unsettled or self._is_promised() or await is_lost(self.staging):
+            return
+        await self.publisher.take_back(entries)
 
     def _is_promised(self) -> bool:
         """Whether `asyncrec.recover` would finish the job, or what is left of it."""
@@ -199,6 +202,8 @@ class Job:
     async def _clean_up(self, *, marked: bool) -> bool:
         """Take away what is left of the job; returns whether nothing is left that needs a mark."""
         name, publisher = self.header.name, self.publisher
+        if await is_lost(self.staging):
+            return False  # to the process that has taken it
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
             await delete_replaced(self.store, name, await in_thread(set, self.before.shards.paths()))
@@ -207,6 +212,9 @@ class Job:
             return False
         if self.journal is not None and not self.committed:
             left = await in_thread(has_leftovers, self.journal.folder, self.header)
+            if left and self.header.kind == "fixed" and not self.journal.acknowledged:
+                await in_thread(remove_leftovers, self.journal)  # of a flush that failed: nobody was told
+                left = False
             if left or self.journal.acknowledged:
                 return False  # for `recover`
         # Elsewhere than on a disk, a request that was given up may still create what it asked for.

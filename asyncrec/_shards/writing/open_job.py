@@ -108,6 +108,7 @@ async def open_job(
         if owned is not None:
             journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
+            owned.check = begun.check
         claim: Claim | None = None
         asking, made = False, not marked
         refusal: StorageError | None = None

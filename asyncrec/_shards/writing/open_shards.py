@@ -91,13 +91,19 @@ class OpenShards:
 
     async def flush(self) -> None:
         """Have every shard flushed, with what was taken until now."""
-        journal = self.job.journal
-        if journal is not None and self._coordinator.fixed and self.spools and not journal.acknowledged:
-            await in_thread(journal.acknowledge)
         requests = [queue.flush() for queue in self.queues]
         for request in requests:
             await request.done.wait()
         self.acknowledgements.check()
+
+    async def promise(self) -> None:
+        """Write down what a caller is about to be told: that records are safe, which are on the disk by now.
+
+        Only fixed shards need it: what a rolling writer has on the disk is recovered in any case.
+        """
+        journal = self.job.journal
+        if journal is not None and self._coordinator.fixed and self.spools and not journal.acknowledged:
+            await in_thread(journal.acknowledge)
 
     async def end_objects(self) -> None:
         """Have every open shard end, with what was taken until now, one in each turn of the event loop."""

@@ -221,7 +221,10 @@ class ShardedWriter:
         self._shards.check()
         last = self._tickets
         await self._shards.flush()
-        return self._acknowledgements.level_of(last)
+        level = self._acknowledgements.level_of(last)
+        if level == "spooled":
+            await self._shards.promise()
+        return level
 
     async def commit(self) -> Level:
         """Publish and commit everything written so far, which ends the open shards.
@@ -262,6 +265,7 @@ class ShardedWriter:
         while self._acknowledgements.level_of(ticket) == "buffered":
             self._shards.check()
             await self._shards.flush()
+        await self._shards.promise()  # another task's flush, which was cancelled, may have brought it there
 
     def stats(self) -> ShardedWriterStats:
         """Count what happened so far. It may be called on any thread."""

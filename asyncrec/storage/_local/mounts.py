@@ -1,10 +1,27 @@
-"""`is_in_memory` tells a filesystem that has no disk, such as a tmpfs, by what Linux says of mounts and swap."""
+"""What Linux says of mounts: which filesystems have no disk, and where a lock proves that its process has died.
+
+A lock that can be taken proves that the process which had it is dead, if the lock would have been seen. Every process
+of the machine on which it was taken sees it, through the same mount. Two machines may not see each other's on NFS (with
+``nolock``), sshfs, 9p, virtiofs, Lustre, or in a sandbox.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 
-__all__ = ["is_in_memory"]
+__all__ = ["is_in_memory", "is_one_machines", "lock_proves", "mount_of", "this_machine"]
+
+# What one kernel alone has mounted at a time, because it lies in that kernel's memory or on a device that no other may
+# write to: a lock taken under another boot id is one of before a reboot. Not among them are the filesystems of clusters
+# (gfs2, ocfs2), those of networks, of FUSE and of hypervisors, and what the system does not name.
+_ONE_MACHINE = frozenset(
+    (
+        *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "reiserfs", "xfs", "zfs"),
+        *("exfat", "msdos", "ntfs3", "vfat"),
+        *("overlay", "ramfs", "tmpfs"),
+    )
+)
 
 
 def is_in_memory(device: int) -> bool:
@@ -17,18 +34,66 @@ def is_in_memory(device: int) -> bool:
     return filesystem == "ramfs" or (filesystem == "tmpfs" and not _swaps())
 
 
+def lock_proves(fd: int, machine: str) -> bool:
+    """Tell whether to have the lock of this file proves the process dead that had it on ``machine``. Blocks.
+
+    ``machine`` is what `this_machine` said there.
+    """
+    return is_one_machines(mount_of(fd)[0]) or machine == this_machine(fd)
+
+
+def is_one_machines(kind: str) -> bool:
+    """Tell whether one machine alone mounts a filesystem of this type at a time."""
+    return kind in _ONE_MACHINE
+
+
+def this_machine(fd: int) -> str:
+    """Name what a lock on this file is seen from: the machine, until it boots again, and the mount. Blocks.
+
+    Not its host name, which a container has anew each time that it starts. Where the system has no boot id (macOS), the
+    host name stands for it.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            machine = boot.read().strip()
+    except (OSError, ValueError):
+        machine = socket.gethostname()
+    return f"{machine} {mount_of(fd)[1]}"
+
+
+def mount_of(fd: int) -> tuple[str, str]:
+    """Look up the type and the device of the filesystem through which a file was opened. Blocks.
+
+    The type is empty where the system does not say.
+    """
+    device = os.fstat(fd).st_dev
+    try:
+        # By the number of the mount: files of btrfs and of overlays have devices that the table does not name.
+        with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as told:
+            number = next(line.split()[1] for line in told if line.startswith("mnt_id:"))
+        return next((kind, name) for each, name, kind in _mounts() if each == number)
+    except (OSError, IndexError, StopIteration):  # another system, or another form of the tables
+        return _filesystem(device), f"{os.major(device)}:{os.minor(device)}"
+
+
 def _filesystem(device: int) -> str:
     """Look up the type of the filesystem mounted from a device; it is empty where the system does not say."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
+    return next((kind for _, name, kind in _mounts() if name == wanted), "")
+
+
+def _mounts() -> list[tuple[str, str, str]]:
+    """Read the number, the device and the type of each mount, as far as the table can be read."""
+    mounts = []
     try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-            for line in mounts:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+            for line in table:
                 fields, _, filesystem = line.partition(" - ")
-                if fields.split()[2] == wanted:
-                    return filesystem.split()[0]
-    except (OSError, IndexError):  # another system, or another form of the table
+                number, _, device = fields.split()[:3]
+                mounts.append((number, device, filesystem.split()[0]))
+    except (OSError, IndexError, ValueError):  # another system, or another form of the table
         pass
-    return ""
+    return mounts
 
 
 def _swaps() -> bool:

@@ -12,7 +12,7 @@ Objects are written by `sink` and `unfinished`, read by `source`, here and there
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -64,6 +64,8 @@ class LocalStorage(Storage):
 
     flush_level = "spooled"
     owner: str | None = None
+    # Raises StorageError where the owner's job is not its own any more: a flush then promises nothing.
+    check: Callable[[], None] | None = None
     # Objects are readable by this user alone, as unfinished ones always are: for folders that nobody else reads from.
     private = False
 
@@ -134,6 +136,7 @@ class LocalStorage(Storage):
             owner=self.owner,
             zeros=zeros,
             private=self.private,
+            check=self.check,
         )
         chunk_size = min(self.chunk_size, BESIDE_CHUNK) if beside else self.chunk_size
         return LocalSink(self.disk, target, chunk_size=chunk_size, keep=self.flush_level == "spooled")

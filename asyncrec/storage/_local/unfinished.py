@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from asyncrec.errors import IntegrityError, ObjectExistsError
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Buffer, ObjectInfo
-from asyncrec.storage._local.disk import Disk, Place, object_info, partial_name
+from asyncrec.storage._local.disk import Disk, Place, leads_to, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
 
 __all__ = ["Target", "UnfinishedFile", "nbytes"]
@@ -39,12 +39,14 @@ class Target(Place):
         owner: the id of the writer, which stands in the name of the unfinished file; `None` for a random one.
         zeros: bytes that the owner's unfinished file begins with, from the moment that it is there.
         private: whether the object is readable by this user alone.
+        check: raises StorageError where the owner's job is not its own any more.
     """
 
     exclusive: bool
     owner: str | None
     zeros: int
     private: bool
+    check: Callable[[], None] | None = None
 
     @property
     def folder(self) -> str:
@@ -140,6 +142,8 @@ class UnfinishedFile:
         self._disk.system.fsync(self._fd)
         if not self.acknowledged:
             self._disk.sync_folder(self._target.folder)
+        assert self._partial is not None, "it was written"
+        _see_found(self._disk, self._fd, self._partial, self._target)
         self.acknowledged = True
         return size
 
@@ -283,6 +287,23 @@ class UnfinishedFile:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
             raise _exists_already(self._target) from error
+
+
+def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
+    """Look whether the file's name still leads to it, and the job is still its owner's: else nobody would find it.
+
+    Raises:
+        ObjectNotFoundError: the file was removed or renamed.
+        StorageError: as `Target.check`.
+    """
+    found = leads_to(partial, fd, disk.system)
+    if target.check is not None:
+        target.check()
+    if not found:
+        raise ObjectNotFoundError(
+            f"{target.shown}: its unfinished file {partial} was removed or renamed, and with it what was written; "
+            "records since the last flush are not safe"
+        )
 
 
 def _exists_already(target: Target) -> ObjectExistsError:

@@ -1,0 +1,366 @@
+"""What a flush promises is found: it is written down behind what it promises, and locks prove what they can."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import blocking, tools
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.ownership import liveness
+from asyncrec._shards.writing.job import Job
+from asyncrec.errors import ArgumentValueError, ConflictError, ObjectNotFoundError, StorageError
+from asyncrec.storage import Storage
+from asyncrec.storage._local import lock, mounts
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+RECORDS = [b"%d" % number for number in range(5)]
+MORE = [b"more %d" % number for number in range(5)]
+
+
+class Disk:
+    """`os`, which calls ``before`` with the number of each operation that changes something, from `count` on."""
+
+    def __init__(self, before: Callable[[int], None]) -> None:
+        self.number: int | None = None
+        self._before = before
+
+    def count(self) -> None:
+        self.number = 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in ("fsync", "ftruncate", "link", "open", "pwrite", "replace", "unlink", "write", "writev"):
+            return real
+
+        def call(*args: Any) -> Any:
+            if self.number is not None:
+                self.number += 1
+                self._before(self.number)
+            return real(*args)
+
+        return call
+
+
+class Killed(BaseException):
+    """What ends the body of a writer whose process is killed."""
+
+
+async def stored(path: Path | str, storage: Storage | None = None) -> list[bytes]:
+    try:
+        await asyncrec.read_manifest(path, storage=storage)
+    except ObjectNotFoundError:
+        return []
+    report = await tools.verify(path, storage=storage)
+    assert report.ok, report.to_json()
+    shards = await asyncrec.list_shards(path, storage=storage)
+    return sorted([record for shard in shards for record in await asyncrec.read_records(shard, storage=storage)])
+
+
+class TestFixedSets:
+    async def test_a_first_flush_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
+        """At whatever operation: the same job runs again, and nothing of it is recovered."""
+        flushed = False
+        at = 0
+        while not flushed:
+            at += 1
+            folder = tmp_path / str(at)
+
+            def fail(number: int, at: int = at) -> None:
+                if number == at:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+            disk = Disk(fail)
+            storage = LocalStorage(folder, system=disk)
+            try:
+                async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as writer:
+                    await writer.write_many(RECORDS)
+                    disk.count()
+                    await writer.flush()
+                    disk.number, flushed = None, True
+            except StorageError:
+                assert not flushed
+                assert [path.name for path in folder.rglob("*") if path.is_file()] == [], at
+                async with asyncrec.open_sharded_writer(folder / "pages", num_shards=2) as writer:
+                    await writer.write_many(MORE)
+                assert await stored(folder / "pages") == MORE
+        assert at > 5
+
+    async def test_a_kill_within_its_first_flush_leaves_all_or_nothing(self, tmp_path: Path) -> None:
+        disk = Disk(lambda number: shutil.copytree(tmp_path / "run", tmp_path / str(number)) and None)
+        storage = LocalStorage(tmp_path / "run", system=disk)
+        async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as writer:
+            await writer.write_many(RECORDS)
+            disk.count()
+            assert await writer.flush() == "spooled"
+            moments = disk.number
+            disk.number = None
+            shutil.copytree(tmp_path / "run", tmp_path / "told")
+        assert moments is not None
+        assert moments > 5
+        for moment in [*map(str, range(1, moments + 1)), "told"]:
+            path = tmp_path / moment / "pages"
+            await asyncrec.recover(path)
+            found = await stored(path)
+            assert found in ([RECORDS] if moment == "told" else [[], RECORDS]), moment
+
+    async def test_a_wait_promises_what_a_cancelled_flush_brought(self, tmp_path: Path) -> None:
+        """The caller of the flush was told nothing; the one that waits finds all of it on the disk."""
+        scope = anyio.CancelScope()
+        syncs = 0
+
+        def cancel(number: int) -> None:
+            nonlocal syncs
+            syncs += 1
+            if syncs == 1:
+                anyio.from_thread.run_sync(scope.cancel)
+
+        disk = Disk(cancel)
+        storage = LocalStorage(tmp_path / "run", system=disk)
+        async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as writer:
+            last = await writer.write_many(RECORDS)
+            disk.count()
+            with scope:
+                await writer.flush()
+            assert scope.cancelled_caught
+            while writer.stats().buffered_bytes:
+                await anyio.lowlevel.checkpoint()
+            await writer.wait(last, "spooled")
+            shutil.copytree(tmp_path / "run", tmp_path / "killed")
+        await asyncrec.recover(tmp_path / "killed" / "pages")
+        assert await stored(tmp_path / "killed" / "pages") == RECORDS
+
+
+class TestNames:
+    @pytest.mark.parametrize("what", ["the folder", "the journals", "the headers", "the folder's name"])
+    async def test_a_flush_of_what_nobody_finds_fails(self, tmp_path: Path, what: str) -> None:
+        folder = tmp_path / "data"
+        with pytest.raises(StorageError, match="not safe"):
+            async with asyncrec.open_sharded_writer(folder / "pages", on_error="discard") as writer:
+                await writer.write_many(RECORDS)
+                assert await writer.flush() == "spooled"
+                if what == "the folder":
+                    shutil.rmtree(folder)
+                elif what == "the folder's name":
+                    folder.rename(tmp_path / "elsewhere")
+                else:
+                    for path in folder.glob(".*.partial"):
+                        if (".tfrecord." in path.name) == (what == "the journals"):
+                            path.unlink()
+                await writer.write_many(MORE)
+                await writer.flush()
+
+    async def test_a_file_that_was_removed_is_not_flushed(self, tmp_path: Path) -> None:
+        with pytest.raises(ObjectNotFoundError, match="not safe"):
+            async with asyncrec.open_writer(tmp_path / "a.tfrecord", mode="a") as writer:
+                await writer.write(b"record")
+                await writer.flush()
+                (tmp_path / "a.tfrecord").unlink()
+                await writer.write(b"record")
+                await writer.flush()
+
+
+class TestLocks:
+    @pytest.mark.parametrize("takes", ["recover", "another writer"])
+    @pytest.mark.parametrize("flushed", [True, False])
+    async def test_a_living_writer_that_was_taken_for_dead_is_told(
+        self, tmp_path: Path, takes: str, flushed: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its machine's locks are seen by nobody else: all that it was promised is there once."""
+        path = tmp_path / "pages"
+        with pytest.raises(StorageError) as caught:
+            async with asyncrec.open_sharded_writer(path, on_error="discard") as writer:
+                for record in RECORDS:
+                    await writer.write(record, key=record)
+                if flushed:
+                    assert await writer.flush() == "spooled"
+                with monkeypatch.context() as patches:
+                    patches.setattr(lock, "try_flock", lambda fd, **_: True)
+                    if takes == "recover":
+                        await asyncrec.recover(path)
+                    else:
+                        async with asyncrec.open_sharded_writer(path) as other:
+                            await other.write(b"other", key=b"other")
+                for record in MORE:
+                    await writer.write(record, key=record)
+                await writer.flush()
+        assert "taken this writer for dead" in str(caught.value)
+        await asyncrec.recover(path)
+        found = await stored(path)
+        assert found == (RECORDS if flushed else []) + ([b"other"] if takes != "recover" else [])
+        assert list(tmp_path.glob(".*.partial")) == []
+
+    async def test_a_writer_with_nothing_open_that_was_taken_is_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "pages"
+        with pytest.raises(StorageError, match="not safe"):
+            async with asyncrec.open_sharded_writer(path, on_error="discard") as writer:
+                await writer.write_many(RECORDS)
+                await writer.commit()
+                monkeypatch.setattr(lock, "try_flock", lambda fd, **_: True)
+                await asyncrec.recover(path)
+                await writer.write_many(MORE)
+                await writer.flush()
+        assert await stored(path) == RECORDS
+
+    @pytest.mark.parametrize("kind", ["ext4", "nfs4"])
+    async def test_of_another_boot_silence_counts_where_machines_share(
+        self, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "pages"
+        monkeypatch.setattr(mounts, "mount_of", lambda fd: (kind, "0:1"))
+        await killed(path, monkeypatch)
+        boot_again(tmp_path)
+        if kind == "nfs4":
+            (left,) = (await asyncrec.recover(path)).unfinished
+            async with asyncrec.open_sharded_writer(path):
+                pass
+            assert (await states(path))[left.id] == "silent"
+            for partial in tmp_path.glob(".*.partial"):
+                os.utime(partial, (partial.stat().st_mtime - 200,) * 2)
+            assert (await states(path))[left.id] == "dead"
+        assert (await asyncrec.recover(path)).records == 5
+        assert await stored(path) == RECORDS
+
+    async def test_a_person_may_say_that_it_is_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "pages"
+        monkeypatch.setattr(mounts, "mount_of", lambda fd: ("nfs4", "0:1"))
+        await killed(path, monkeypatch)
+        boot_again(tmp_path)
+        (left,) = (await asyncrec.recover(path)).unfinished
+        assert (await asyncrec.recover(path, dead=[left.id])).records == 5
+        assert await stored(path) == RECORDS
+        assert list(tmp_path.glob(".*.partial")) == []
+
+
+async def states(path: Path) -> dict[str, str]:
+    return {writer.id: writer.state for writer in (await tools.watch(path)).writers}
+
+
+def boot_again(folder: Path) -> None:
+    """The machine that locked the headers is another one now."""
+    for path in folder.glob(".pages.*.partial"):
+        if "~status" not in path.name:
+            process, header, _, *rest = path.read_bytes().split(b"\n")
+            path.write_bytes(b"\n".join([process, header, b"another-boot 0:1", *rest]))
+
+
+async def killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def die(job: Job, life: Any, **_: object) -> None:
+        assert job.journal is not None
+        job.journal.end(keep=True)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Job, "end", die)
+        with pytest.raises(Killed):
+            async with asyncrec.open_sharded_writer(path, on_error="discard") as writer:
+                await writer.write_many(RECORDS)
+                await writer.flush()
+                raise Killed
+
+
+class TestMachinesThatAreGone:
+    @asynccontextmanager
+    async def gone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any
+    ) -> AsyncIterator[tuple[Storage, str]]:
+        """A store, and a writer of it whose machine was lost between a shard's publication and its commit."""
+
+        async def die(*_: object, **__: object) -> None:
+            raise StorageError("gone")
+
+        async def nothing(*_: object) -> None: ...
+
+        async def end(job: Job, life: liveness.Life | None, **_: object) -> None:
+            for held in (job.journal, life):
+                if held is not None:
+                    held.end(keep=True)
+
+        storage = MemoryStorage()
+        with monkeypatch.context() as patches:
+            patches.setattr(liveness, "_folder", lambda: str(tmp_path / "another machine"))
+            patches.setattr(Job, "end", end)
+            patches.setattr(Job, "take_back", nothing)
+            patches.setattr(ShardPublisher, "take_back", nothing)
+            options = {"on_error": "discard", **options}
+            with pytest.raises(StorageError, match="gone"):
+                async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", **options) as writer:
+                    await writer.write_many(RECORDS)
+                    patches.setattr(ManifestWriter, "commit", die)
+                    await writer.commit()
+        yield storage, "w"
+
+    @pytest.mark.parametrize("spool", [False, True])
+    async def test_what_it_had_published_is_committed(
+        self, tmp_path: Path, spool: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        options = {"spool": tmp_path / "spool"} if spool else {}
+        async with self.gone(tmp_path, monkeypatch, **options) as (storage, writer):
+            if spool:
+                shutil.rmtree(tmp_path / "spool")
+            (left,) = (await asyncrec.recover("pages", storage=storage)).unfinished
+            assert left.id == writer
+            found = await asyncrec.recover("pages", storage=storage, dead=[writer])
+            assert (found.records, found.lost, found.unfinished) == (5, (writer,), ())
+            assert await stored("pages", storage) == RECORDS
+            assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
+
+    async def test_a_spool_that_comes_back_is_not_thrown_away(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.gone(tmp_path, monkeypatch, spool=tmp_path / "spool") as (storage, writer):
+            await asyncrec.recover("pages", storage=storage, dead=[writer])
+            with pytest.raises(ConflictError, match="abandoned"):
+                await asyncrec.recover(tmp_path / "spool", storage=storage)
+            assert [path.name for path in (tmp_path / "spool").glob("pages-*.tfrecord")] == ["pages-w-000000.tfrecord"]
+
+    async def test_ids_are_refused_before_anything_is_done(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with self.gone(tmp_path, monkeypatch) as (storage, writer):
+            with pytest.raises(ObjectNotFoundError, match="no unfinished job of the id v"):
+                await asyncrec.recover("pages", storage=storage, dead=[writer, "v"])
+            with pytest.raises(ArgumentValueError, match="say one"):
+                await asyncrec.recover("pages", storage=storage, dead=[writer], abandon=[writer])
+            (left,) = (await asyncrec.recover("pages", storage=storage)).unfinished
+            assert left.id == writer
+
+    async def test_what_lives_is_not_dead(self, tmp_path: Path) -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w") as writer:
+            await writer.write_many(RECORDS)
+            with pytest.raises(ConflictError, match="lives"):
+                await asyncrec.recover(tmp_path / "pages", dead=["w"])
+        assert await stored(tmp_path / "pages") == RECORDS
+
+    async def test_the_blocking_call_takes_the_same(self, tmp_path: Path) -> None:
+        with pytest.raises(ObjectNotFoundError):
+            await anyio.to_thread.run_sync(lambda: blocking.recover(tmp_path / "pages", dead=["v"]))
+
+
+async def test_the_doctor_tries_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(report: Any) -> Any:
+        return {check.name: check for check in report.checks}["locks"]
+
+    assert told(await tools.doctor(tmp_path)).ok is True
+    monkeypatch.setattr(mounts, "mount_of", lambda fd: ("fuse.sshfs", "0:1"))
+    monkeypatch.setattr("asyncrec.tools._locks.mount_of", lambda fd: ("fuse.sshfs", "0:1"))
+    assert "'fuse.sshfs', which several machines may mount" in told(await tools.doctor(tmp_path)).detail
+    monkeypatch.setattr("asyncrec.tools._locks.try_flock", lambda fd: True)
+    check = told(await tools.doctor(tmp_path))
+    assert check.ok is False
+    assert "keeps nobody out" in check.detail
+    assert list(tmp_path.iterdir()) == []

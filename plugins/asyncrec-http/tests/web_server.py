@@ -32,6 +32,7 @@ class WebServer(Server):
         ranges, heads, etags, dates, lengths: whether it knows them; ``weak``: whether its tags are weak.
         wanted: headers that a request must have.
         encoding: said of every body, falsely.
+        shift: by so many bytes, what is sent of a range is another one; the answer says so.
     """
 
     def reset(self) -> None:
@@ -42,6 +43,7 @@ class WebServer(Server):
         self.weak = False
         self.wanted: dict[str, str] = {}
         self.encoding = ""
+        self.shift = 0
         self._versions = 0
 
     def store(self, path: str, data: bytes) -> File:
@@ -77,13 +79,15 @@ class WebServer(Server):
             return web.Response(headers=headers | ({"Content-Length": str(len(found.data))} if self.lengths else {}))
         condition = request.headers.get("If-Range")
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
-        fresh = condition is None or condition in (headers.get("ETag"), headers.get("Last-Modified"))
+        # As RFC 9110 has it, and nginx: a weak tag is never the same.
+        same = condition in (headers.get("ETag"), headers.get("Last-Modified")) and not self.weak
+        fresh = condition is None or same
         if span is None or not self.ranges or not fresh:
             response = web.Response(body=found.data, headers=headers)
             if not self.lengths:
                 response.enable_chunked_encoding()
             return response
-        start, end = int(span[1]), min(int(span[2]) + 1, len(found.data))
+        start, end = int(span[1]) + self.shift, min(int(span[2]) + 1 + self.shift, len(found.data))
         if start >= len(found.data):
             return web.Response(status=416, headers=headers | {"Content-Range": f"bytes */{len(found.data)}"})
         total = str(len(found.data)) if self.lengths else "*"

@@ -88,6 +88,29 @@ async def test_two_fixed_writers_never_both_open() -> None:
     assert max([(await race(step))[1] for step in range(1, steps + 1)]) == 1
 
 
+async def test_a_shard_of_others_is_met_when_opening() -> None:
+    """TensorFlow writes a shard of that name at any step of the opening; it claims nothing, and nothing of it goes."""
+    alone = MetStorage(MemoryStorage())
+    async with opened(alone, num_shards=2):
+        steps = list(alone.operations)
+    last = max(at for at, (what, _) in enumerate(steps, 1) if what == "publish")
+    assert [what for what, _ in steps].count("publish") == 2, "its mark, and the name"
+    for step in range(1, last + 1):
+        met = MetStorage(MemoryStorage())
+
+        async def meet(operation: str, key: str, met: MetStorage = met, step: int = step) -> None:
+            if len(met.operations) + 1 == step:
+                await met.beneath.put("pages-00000-of-00002.tfrecord", b"theirs")
+
+        met.before = meet
+        with pytest.raises(ObjectExistsError, match="is there already"):
+            async with opened(met, num_shards=2):
+                raise AssertionError(step)
+        assert await met.beneath.get("pages-00000-of-00002.tfrecord") == b"theirs"
+        if step == 1:
+            assert [what for what, _ in met.operations].count("publish") == 1, "it asks for no name that is taken"
+
+
 async def test_names_of_an_abandoned_writer_are_never_used_again() -> None:
     """It may be on another machine, with a request on its way; and giving it up may fail at any step, and go on."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 from contextlib import suppress
@@ -98,14 +97,14 @@ async def test_opening_leaves_notes_of_other_data_sets_alone(tmp_path: Path) -> 
 
 async def test_a_disk_that_fails_is_not_told_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await die(MemoryStorage(), "pages", tmp_path, [b"1"])
-    flock = fcntl.flock
+    open_ = os.open
 
-    def fail(fd: int, how: int) -> None:
-        if os.readlink(f"/proc/self/fd/{fd}").endswith(".partial"):
+    def fail(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & os.O_RDWR and str(path).endswith(".partial"):
             raise OSError(errno.EIO, "Input/output error")
-        flock(fd, how)
+        return open_(path, flags, *args, **options)
 
-    monkeypatch.setattr(fcntl, "flock", fail)
+    monkeypatch.setattr(os, "open", fail)
     with pytest.raises(OSError, match="Input/output error") as caught:
         await asyncrec.recover(tmp_path, storage=MemoryStorage())
     assert caught.value.errno == errno.EIO

@@ -24,9 +24,7 @@ async def test_each_snapshot_has_classes_of_its_own() -> None:
         async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as writer:
             for text, value in label.items():
                 await writer.write(asyncrec.encode_example({"label": value, "text": text}))
-        schema = asyncrec.Schema(
-            {"label": asyncrec.FixedLen((), "int64"), "text": asyncrec.FixedLen((), "bytes")}
-        )
+        schema = asyncrec.Schema({"label": asyncrec.FixedLen((), "int64"), "text": asyncrec.FixedLen((), "bytes")})
         async with asyncrec.open_dataset("pages", storage=storage) as dataset:
             async with asyncrec.ClassBalancedSampler(dataset, 2, 2, class_feature="label", seed=1) as sampler:
                 for _ in range(4):

@@ -95,7 +95,7 @@ async def test_opening_leaves_notes_of_other_data_sets_alone(tmp_path: Path) -> 
     assert [path for path in notes if not path.exists()] == []
 
 
-async def test_a_disk_that_fails_is_not_told_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_disk_is_not_told_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await die(MemoryStorage(), "pages", tmp_path, [b"1"])
     open_ = os.open
 
@@ -138,3 +138,32 @@ async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypat
         await writer.flush()
     assert unsynced == []
     assert len(synced) > 4
+
+
+@pytest.mark.parametrize("how", ["uploaded", "recovered", "abandoned"])
+async def test_a_shard_goes_from_disks_behind_its_sidecars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """By the shard the others are found, when what removes them dies between."""
+    gone: list[str] = []
+    unlink = os.unlink
+
+    def note(path: Any, **options: Any) -> None:
+        name = os.path.basename(path)
+        if "pages-w-" in name and os.path.exists(path):
+            gone.append("sidecar" if ".index" in name or ".keys" in name else "shard")
+        unlink(path, **options)
+
+    storage = MemoryStorage()
+    if how != "uploaded":
+        await die(storage, "pages", tmp_path, [b"1"], writer_id="w")
+    monkeypatch.setattr(os, "unlink", note)
+    if how == "uploaded":
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, writer_id="w", status_seconds=None
+        ) as writer:
+            await writer.write(b"1", key="a")
+    else:
+        await asyncrec.recover(tmp_path, abandon=["w"] if how == "abandoned" else (), storage=storage)
+    assert gone[-1:] == ["shard"]
+    assert "sidecar" in gone[:-1]

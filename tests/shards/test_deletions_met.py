@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,8 @@ async def test_a_shard_committed_while_verify_deletes_stays() -> None:
                 await go.wait()
 
         async def adopt_late() -> None:
-            try:
+            with suppress(AsyncRecError):  # it was ended before
                 await adopt(MetStorage(storage, before=hold))
-            except AsyncRecError:  # it was ended before
-                pass
             committed.set()
 
         async def meet(operation: str, key: str) -> None:
@@ -124,7 +122,7 @@ class Failing(MetStorage):
             raise TransientStorageError(f"{operation} {key}: no answer, as asked")
 
 
-async def test_giving_up_a_writer_spares_data_sets_of_longer_names() -> None:
+async def test_giving_up_a_writer_spares_longer_names() -> None:
     """``train-v2-00000-of-00002`` is a shard of ``train-v2``, or one that the writer ``v2`` makes of ``train``."""
     storage = MemoryStorage()
     await write(storage, "train", [b"1"], num_shards=2)

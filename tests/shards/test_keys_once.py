@@ -18,7 +18,12 @@ pytestmark = pytest.mark.anyio
 
 def opened(storage: Storage, **options: Any) -> Any:
     return asyncrec.open_sharded_writer(
-        "pages", storage=storage, on_duplicate="skip", status_seconds=None, exit_timeout=5, **{"writer_id": "w"} | options
+        "pages",
+        storage=storage,
+        on_duplicate="skip",
+        status_seconds=None,
+        exit_timeout=5,
+        **{"writer_id": "w"} | options,
     )
 
 

@@ -156,7 +156,7 @@ async def test_names_of_an_abandoned_writer_are_never_used_again() -> None:
             await race(fails_at)
 
 
-async def test_of_two_that_replace_one_wins_on_a_forgetful_store() -> None:
+async def test_one_of_two_replacements_wins_on_forgetful_stores() -> None:
     """The store says once, of any one object, that it is not there."""
 
     async def race(step: int) -> int:

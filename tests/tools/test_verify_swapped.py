@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec.storage import ByteSource, MemoryStorage, Storage
+from asyncrec.testing import FlakyStorage
 
 pytestmark = pytest.mark.anyio
 
@@ -47,3 +48,15 @@ async def test_verify_tells_what_its_store_says_otherwise() -> None:
     report = await tools.verify("one.tfrecord", storage=storage)
     assert not report.ok
     assert [problem.kind for problem in report.shards[0].problems] == ["changed"]
+
+
+async def test_verify_of_what_is_listed_asks_for_no_owners() -> None:
+    """That takes requests for each job, and the manifest once more."""
+    storage = FlakyStorage(MemoryStorage())
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=2) as writer:
+        await writer.write_many([b"1", b"2", b"3", b"4"])
+    storage.operations.clear()
+    assert (await tools.verify("pages", storage=storage)).orphans == []
+    lists = [key for operation, key in storage.operations if operation == "list"]
+    assert not [key for key in lists if key.startswith("_jobs/")]
+    assert len([key for key in lists if key.startswith("_manifest/pages/")]) == 1

@@ -108,9 +108,15 @@ async def test_a_range_that_was_not_asked_for_is_refused(web: WebServer, shift: 
             await source.receive(1000)
 
 
-async def test_weak_tags_do_not_make_servers_send_whole_files(
-    web: WebServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_range_that_is_too_long_is_refused(web: WebServer) -> None:
+    web.store("a.tfrecord", DATA)
+    web.more = b"and more"
+    async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
+        with pytest.raises(StorageError, match="more than it had said"):
+            await source.receive(1000)
+
+
+async def test_weak_tags_do_not_make_servers_send_whole_files(web: WebServer, caplog: pytest.LogCaptureFixture) -> None:
     """A weak tag as a condition is never met, and what comes is all of the file."""
     web.weak = True
     web.store("a.tfrecord", DATA)

@@ -32,6 +32,7 @@ class WebServer(Server):
         ranges, heads, etags, dates, lengths: whether it knows them; ``weak``: whether its tags are weak.
         wanted: headers that a request must have.
         encoding: said of every body, falsely.
+        more: is sent behind a range, and not announced.
         shift: by so many bytes, what is sent of a range is another one; the answer says so.
     """
 
@@ -44,6 +45,7 @@ class WebServer(Server):
         self.wanted: dict[str, str] = {}
         self.encoding = ""
         self.shift = 0
+        self.more = b""
         self._versions = 0
 
     def store(self, path: str, data: bytes) -> File:
@@ -92,7 +94,7 @@ class WebServer(Server):
             return web.Response(status=416, headers=headers | {"Content-Range": f"bytes */{len(found.data)}"})
         total = str(len(found.data)) if self.lengths else "*"
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
-        return web.Response(status=206, body=found.data[start:end], headers=headers)
+        return web.Response(status=206, body=found.data[start:end] + self.more, headers=headers)
 
     def error(self, status: int, words: str, headers: dict[str, str] | None = None) -> web.Response:
         return web.Response(status=status, text=words, headers=headers)

@@ -125,6 +125,8 @@ class ShardPublisher:
             return
         unanswered = isinstance(error, (TransientStorageError, anyio.get_cancelled_exc_class()))
         self.doubtful = self.doubtful or unanswered
+        if shard.key in self.published:
+            return  # a damaged one that is committed by now, or could not be removed: it keeps its index and keys
         if self._keep_sidecars or self._is_acknowledged(shard) or await self._is_left(shard):
             return
         if await is_lost(self._staging):

@@ -95,6 +95,21 @@ async def test_what_the_store_put_together_wrongly_is_deleted_and_told(azure: Fa
     assert not azure.blobs
 
 
+async def test_a_damaged_object_that_was_replaced_stays(azure: FakeAzure) -> None:
+    """Another writer publishes its own between our look and the deletion."""
+
+    def plan(kind: str, n: int) -> Fault | None:
+        if kind == "delete":
+            azure.store("key", b"another's")
+        return Fault("corrupt") if kind == "commit" else None
+
+    azure.plan = plan
+    async with open_quick(azure.endpoint) as storage:
+        with pytest.raises(IntegrityError):
+            await write(storage)
+    assert azure.blobs["key"].data == b"another's"
+
+
 @pytest.mark.parametrize("exclusive", [False, True])
 async def test_blocks_that_another_writers_commit_swept_away_make_the_writer_fail(
     azure: FakeAzure, exclusive: bool
@@ -171,6 +186,7 @@ async def test_a_storage_that_is_closed_while_it_is_written_to_publishes_nothing
     sink = await sink_context.__aenter__()
     await sink.send([LONG[:CHUNK]])
     await context.__aexit__(ValueError, ValueError(), None)
-    with pytest.raises((anyio.ClosedResourceError, StorageError)):
+    with pytest.raises((anyio.ClosedResourceError, StorageError), match="closed"):
         await sink_context.__aexit__(None, None, None)
+    assert "commit" not in azure.log
     assert not azure.blobs

@@ -110,6 +110,19 @@ async def test_objects_are_listed_by_bytes_below_a_prefix_and_behind_a_key(files
         assert [info.key async for info in storage.list_objects("nothing/")] == []
 
 
+async def test_files_found_in_any_order_are_listed_in_theirs(
+    filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filesystems that walk folders, or ask many servers, give them as they come."""
+    find = Versioned.find
+    monkeypatch.setattr(Versioned, "find", lambda self, *args, **how: dict(reversed(find(self, *args, **how).items())))
+    names = ["a", "b", "b/c", "d"]
+    for name in names:
+        filesystem.pipe_file(f"folder/{name}.x", b"x")
+    async with open_filesystem("kit://folder") as storage:
+        assert [info.key async for info in storage.list_objects()] == sorted(f"{name}.x" for name in names)
+
+
 async def test_a_listing_is_sorted_where_it_does_not_hold_the_loop(
     filesystem: Versioned, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -17,6 +18,7 @@ from opening import open_quick
 
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ByteSink
+from asyncrec.testing import cancel_at_every_checkpoint
 from asyncrec.testing._checks import send_all
 
 pytestmark = pytest.mark.anyio
@@ -190,3 +192,22 @@ async def test_a_send_that_asyncio_cancels_has_ended_its_copying_when_it_raises(
         with pytest.raises(asyncio.CancelledError):
             await task
     assert ended == [True, False]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_sends_that_are_cancelled_give_their_room_back(gcs: FakeGcs) -> None:
+    """Wherever it happens, the next upload is not held up: there is room for one chunk."""
+    chunk = 5 * UNIT
+    async with open_quick(chunk_size=chunk, max_concurrency=1) as storage:
+
+        async def send() -> None:
+            with suppress(KeyError):
+                async with storage.open_sink("key") as sink:
+                    await sink.send([bytes(chunk)])
+                    await sink.send([bytes(chunk)])
+                    raise KeyError
+
+        await cancel_at_every_checkpoint(send)
+        with anyio.fail_after(20):
+            await write(storage, bytes(chunk + 1))
+    assert not gcs.unfinished

@@ -99,6 +99,34 @@ async def test_one_request_looks_and_each_window_is_one_more(web: WebServer) -> 
     assert web.seen[1]["If-Range"] == web.files["x"].etag
 
 
+@pytest.mark.parametrize("shift", [1, -1, 1000])
+async def test_a_range_that_was_not_asked_for_is_refused(web: WebServer, shift: int) -> None:
+    web.store("a.tfrecord", DATA)
+    async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
+        web.shift = shift
+        with pytest.raises(StorageError, match="instead"):
+            await source.receive(1000)
+
+
+async def test_a_range_that_is_too_long_is_refused(web: WebServer) -> None:
+    web.store("a.tfrecord", DATA)
+    web.more = b"and more"
+    async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
+        with pytest.raises(StorageError, match="more than it had said"):
+            await source.receive(1000)
+
+
+async def test_weak_tags_do_not_make_servers_send_whole_files(web: WebServer, caplog: pytest.LogCaptureFixture) -> None:
+    """A weak tag as a condition is never met, and what comes is all of the file."""
+    web.weak = True
+    web.store("a.tfrecord", DATA)
+    async with open_http(web.url) as storage:
+        for start in (50_000, 10_000):
+            async with storage.open_source("a.tfrecord", start=start, end=start + 1000) as source:
+                assert await receive_all(source) == DATA[start : start + 1000]
+    assert caplog.messages == []
+
+
 async def test_a_server_without_ranges_is_read_through_once_and_told(
     web: WebServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -32,6 +32,8 @@ class WebServer(Server):
         ranges, heads, etags, dates, lengths: whether it knows them; ``weak``: whether its tags are weak.
         wanted: headers that a request must have.
         encoding: said of every body, falsely.
+        more: is sent behind a range, and not announced.
+        shift: by so many bytes, what is sent of a range is another one; the answer says so.
     """
 
     def reset(self) -> None:
@@ -42,6 +44,8 @@ class WebServer(Server):
         self.weak = False
         self.wanted: dict[str, str] = {}
         self.encoding = ""
+        self.shift = 0
+        self.more = b""
         self._versions = 0
 
     def store(self, path: str, data: bytes) -> File:
@@ -77,18 +81,20 @@ class WebServer(Server):
             return web.Response(headers=headers | ({"Content-Length": str(len(found.data))} if self.lengths else {}))
         condition = request.headers.get("If-Range")
         span = re.fullmatch(r"bytes=(\d+)-(\d+)", request.headers.get("Range", ""))
-        fresh = condition is None or condition in (headers.get("ETag"), headers.get("Last-Modified"))
+        # As RFC 9110 has it, and nginx: a weak tag is never the same.
+        same = condition in (headers.get("ETag"), headers.get("Last-Modified")) and not self.weak
+        fresh = condition is None or same
         if span is None or not self.ranges or not fresh:
             response = web.Response(body=found.data, headers=headers)
             if not self.lengths:
                 response.enable_chunked_encoding()
             return response
-        start, end = int(span[1]), min(int(span[2]) + 1, len(found.data))
+        start, end = int(span[1]) + self.shift, min(int(span[2]) + 1 + self.shift, len(found.data))
         if start >= len(found.data):
             return web.Response(status=416, headers=headers | {"Content-Range": f"bytes */{len(found.data)}"})
         total = str(len(found.data)) if self.lengths else "*"
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{total}"
-        return web.Response(status=206, body=found.data[start:end], headers=headers)
+        return web.Response(status=206, body=found.data[start:end] + self.more, headers=headers)
 
     def error(self, status: int, words: str, headers: dict[str, str] | None = None) -> web.Response:
         return web.Response(status=status, text=words, headers=headers)

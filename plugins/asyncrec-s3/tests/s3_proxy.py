@@ -75,6 +75,10 @@ def chaos(seed: int) -> Plan:
     return plan
 
 
+def _as_it_is(request: Request, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
+    return headers, content
+
+
 class Proxy:
     """In a thread with a loop of its own. ``plan(request)`` gives a fault or `None`; a wrong checksum is a 400.
 
@@ -82,6 +86,8 @@ class Proxy:
     `None` leaves that to the store. The conditions of the operations that are in ``ignores`` are not honoured: with
     "CompleteMultipartUpload" in it, and no echoes, this is Ceph 16; with "PutObject" as well it is some program that
     merely speaks the protocol.
+
+    ``alter(request, headers, content)`` gives what an answer says in place of what the store has said.
 
     moto is called in threads of the proxy: a connection to its server and a thread there for each request take twice as
     long as moto itself.
@@ -101,6 +107,7 @@ class Proxy:
         self.endpoint = ""
         self.echoes: bool | None = None
         self.ignores: frozenset[str] = frozenset()
+        self.alter = _as_it_is
         self._keys: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.new_event_loop()
@@ -125,6 +132,7 @@ class Proxy:
         self.plan = lambda request: None
         self.echoes = None
         self.ignores = frozenset()
+        self.alter = _as_it_is
         self.requests, self.refused, self.most_in_flight = [], [], 0
 
     @property
@@ -217,6 +225,7 @@ class Proxy:
             content = re.sub(
                 rb"<ETag>[^<]*</ETag>", b"<ETag>&quot;00000000000000000000000000000000-9&quot;</ETag>", content
             )
+        headers, content = self.alter(seen, headers, content)
         if request.method == "HEAD":
             response = web.Response(status=status, headers=headers)
         elif fault == "truncate" and content:

@@ -1,0 +1,115 @@
+"""What a store answers is held against what was sent and asked for: checksums, echoes, the order of lists."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from s3_opening import Open
+from s3_store import CHUNK, Store
+
+from asyncrec.errors import IntegrityError, StorageError, TransientStorageError
+
+pytestmark = pytest.mark.anyio
+
+WRONG = "AAAAAA=="  # a CRC32C, of other bytes
+DATA = os.urandom(CHUNK + 10)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_an_object_of_another_checksum_is_taken_away(
+    open_impatient: Open, proxy: Any, whole: Callable[..., Any]
+) -> None:
+    def alter(request: Any, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
+        if request.operation in ("PutObject", "HeadObject"):
+            headers = {name: value for name, value in headers.items() if "checksum" not in name.lower()}
+            headers |= {"x-amz-checksum-crc32c": WRONG, "x-amz-checksum-type": "FULL_OBJECT"}
+        return headers, content
+
+    async with open_impatient(checksum="crc32c") as storage:
+        proxy.alter = alter
+        with pytest.raises(IntegrityError, match="CRC32C"):
+            await storage.put("x", b"some bytes")
+    await whole("x", None)
+
+
+async def test_a_part_whose_echo_is_another_is_sent_again(
+    open_impatient: Open, proxy: Any, whole: Callable[..., Any]
+) -> None:
+    altered: list[str] = []
+
+    def alter(request: Any, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
+        if request.operation == "UploadPart" and not altered:
+            altered.append(request.key)
+            headers = headers | {"x-amz-checksum-crc32c": WRONG}
+        return headers, content
+
+    proxy.echoes = True
+    proxy.alter = alter
+    async with open_impatient(checksum="crc32c") as storage:
+        await storage.put("x", DATA)
+    assert proxy.operations().count("UploadPart") == 3
+    await whole("x", DATA)
+
+
+async def test_a_list_in_another_order_is_refused(open_impatient: Open, proxy: Any) -> None:
+    def alter(request: Any, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
+        entries = re.findall(rb"<Contents>.*?</Contents>", content, re.DOTALL)
+        if len(entries) == 2:
+            content = content.replace(b"".join(entries), b"".join(entries[::-1]))
+            turned.append(content)
+        return headers, content
+
+    turned: list[bytes] = []
+    async with open_impatient() as storage:
+        await storage.put("a", b"1")
+        await storage.put("b", b"2")
+        proxy.alter = alter
+        with pytest.raises(StorageError, match="order"):
+            [info async for info in storage.list_objects()]
+    assert turned
+
+
+async def test_a_completion_is_withdrawn_before_its_absence_is_believed(
+    open_impatient: Open, proxy: Any, whole: Callable[..., Any]
+) -> None:
+    """It may be on its way still, and would take effect behind the look."""
+    proxy.plan = lambda request: "500" if request.operation == "CompleteMultipartUpload" else None
+    async with open_impatient() as storage:
+        with pytest.raises(TransientStorageError):
+            await storage.put("x", DATA)
+    operations = proxy.operations()
+    last = max(at for at, operation in enumerate(operations) if operation == "CompleteMultipartUpload")
+    behind = [operation for operation in operations[last:] if operation in ("AbortMultipartUpload", "HeadObject")]
+    assert behind[:2] == ["AbortMultipartUpload", "HeadObject"]
+    await whole("x", None)
+
+
+async def test_uploads_of_others_that_have_parts_stay(
+    open_impatient: Open, proxy: Any, store: Store, prefix: str
+) -> None:
+    """An upload of ours whose beginning was not answered is taken away; another writer's to the same key is not."""
+    client, where = store.client, {"Bucket": store.bucket, "Key": f"{prefix}/x"}
+
+    def begin() -> str:
+        theirs = str(client.create_multipart_upload(**where)["UploadId"])
+        client.upload_part(**where, UploadId=theirs, PartNumber=1, Body=bytes(CHUNK))
+        return theirs
+
+    theirs = await anyio.to_thread.run_sync(begin)
+    proxy.plan = lambda request: (
+        "500-after" if (request.operation, request.nth) == ("CreateMultipartUpload", 0) else None
+    )
+    async with open_impatient() as storage:
+        await storage.put("x", DATA)
+    assert proxy.operations().count("AbortMultipartUpload") == 1
+    assert await anyio.to_thread.run_sync(store.unfinished, prefix) == [f"{prefix}/x"]
+    await anyio.to_thread.run_sync(lambda: client.abort_multipart_upload(**where, UploadId=theirs))

@@ -1,0 +1,48 @@
+"""A store at which others act between any two requests of the one that is tested, and in which time passes at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from asyncrec.storage import ObjectInfo, Storage
+from asyncrec.testing import FlakyStorage
+
+__all__ = ["MetStorage"]
+
+Meet = Callable[[str, str], Awaitable[None]]
+
+
+async def _nobody(operation: str, key: str) -> None:
+    return None
+
+
+class MetStorage(FlakyStorage):
+    """Awaits `before` and `after` around each operation, with its name and key.
+
+    Attributes:
+        before, after: may act on the store beneath; `operations` counts the one that is about to begin, too.
+    """
+
+    def __init__(self, storage: Storage, *, before: Meet = _nobody, after: Meet = _nobody) -> None:
+        super().__init__(storage)
+        self.beneath = storage
+        self.before, self.after = before, after
+        self._aged: dict[str, timedelta] = {}
+
+    async def perform(self, operation: str, key: str, call: Any, **options: Any) -> Any:
+        await self.before(operation, key)
+        found = await super().perform(operation, key, call, **options)
+        await self.after(operation, key)
+        return found
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list_objects(prefix, start_after=start_after):
+            yield replace(info, modified=info.modified - self._aged.get(info.key, timedelta()))
+
+    async def age(self, hours: float) -> None:
+        """Make everything that is there older."""
+        async for info in self.beneath.list_objects():
+            self._aged[info.key] = self._aged.get(info.key, timedelta()) + timedelta(hours=hours)

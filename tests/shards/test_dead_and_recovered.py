@@ -1,0 +1,169 @@
+"""What the dead left is recovered once, where it belongs, and an error of a disk is told as one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import AsyncRecError, ObjectNotFoundError, TransientStorageError
+from asyncrec.storage import MemoryStorage, Storage
+from asyncrec.testing import virtual_backend
+
+from .met_storage import MetStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return virtual_backend("asyncio")
+
+
+class Failing(MetStorage):
+    """A store that is down when it is told so."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage, before=self._fail)
+        self.down = False
+
+    async def _fail(self, operation: str, key: str) -> None:
+        if self.down:
+            raise TransientStorageError(f"{operation} {key}: no answer, as asked")
+
+
+async def die(storage: Storage, path: str, spool: Path, records: list[bytes], **options: Any) -> None:
+    """A writer that leaves these records, flushed, in its spool."""
+    failing = Failing(storage)
+    with pytest.raises(TransientStorageError):
+        async with asyncrec.open_sharded_writer(
+            path, storage=failing, spool=spool, status_seconds=None, exit_timeout=5, **options
+        ) as writer:
+            failing.down = True
+            await writer.write_many(records)
+            await writer.flush()
+
+
+async def test_recovery_that_broke_off_brings_nothing_back(tmp_path: Path) -> None:
+    """It fails behind each of its changes in turn; what it had committed is replaced before it goes on."""
+
+    async def race(fails_behind: int) -> int:
+        storage, spool = MemoryStorage(), tmp_path / str(fails_behind)
+        await die(storage, "pages", spool, [b"old"])
+        changes = 0
+
+        async def count(operation: str, key: str) -> None:
+            nonlocal changes
+            changes += operation in ("publish", "delete")
+            if fails_behind and changes >= fails_behind:
+                raise TransientStorageError(f"{operation} {key}: no answer, as asked")
+
+        with suppress(AsyncRecError):
+            await asyncrec.recover(spool, storage=MetStorage(storage, after=count))
+        committed = 0
+        with suppress(ObjectNotFoundError):
+            committed = (await asyncrec.read_manifest("pages", storage=storage)).records
+        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", status_seconds=None) as new:
+            await new.write(b"new")
+        if fails_behind:
+            await asyncrec.recover(spool, storage=storage)
+        found = await tools.verify("pages", min_age=-60, storage=storage)
+        assert (found.ok, found.records, found.orphans) == (True, 1 if committed else 2, []), fails_behind
+        return changes
+
+    changes = await race(0)
+    assert changes > 3
+    for fails_behind in range(1, changes + 1):
+        await race(fails_behind)
+
+
+async def test_opening_leaves_notes_of_other_data_sets_alone(tmp_path: Path) -> None:
+    """A writer of another one that had written nothing has left its note in the spool."""
+    other, storage = MemoryStorage(), MemoryStorage()
+    await die(other, "other", tmp_path, [])
+    notes = sorted(tmp_path.iterdir())
+    async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path, status_seconds=None) as writer:
+        await writer.write(b"1")
+    assert not [info.key async for info in storage.list_objects() if "other" in info.key]
+    assert [path for path in notes if not path.exists()] == []
+
+
+async def test_a_failing_disk_is_not_told_as_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await die(MemoryStorage(), "pages", tmp_path, [b"1"])
+    open_ = os.open
+
+    def fail(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        if flags & os.O_RDWR and str(path).endswith(".partial"):
+            raise OSError(errno.EIO, "Input/output error")
+        return open_(path, flags, *args, **options)
+
+    monkeypatch.setattr(os, "open", fail)
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        await asyncrec.recover(tmp_path, storage=MemoryStorage())
+    assert caught.value.errno == errno.EIO
+
+
+async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut would else leave a name, such as that of a job's header, without what it names."""
+    synced: set[int] = set()
+    unsynced: list[str] = []
+    fsync, link, rename, replace = os.fsync, os.link, os.rename, os.replace
+
+    def note_sync(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fsync(fd)
+
+    def noting(call: Any) -> Any:
+        def named(source: Any, target: Any, **options: Any) -> None:
+            found = os.stat(source, follow_symlinks=False) if not options.get("src_dir_fd") else None
+            if found is not None and stat.S_ISREG(found.st_mode) and found.st_size and found.st_ino not in synced:
+                unsynced.append(str(target))
+            call(source, target, **options)
+
+        return named
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "fdatasync", note_sync)
+    for name, call in {"link": link, "rename": rename, "replace": replace}.items():
+        monkeypatch.setattr(os, name, noting(call))
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
+        await writer.write(b"1", key="a")
+        await writer.flush()
+    assert unsynced == []
+    assert len(synced) > 4
+
+
+@pytest.mark.parametrize("how", ["uploaded", "recovered", "abandoned"])
+async def test_a_shard_goes_from_disks_behind_its_sidecars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """By the shard the others are found, when what removes them dies between."""
+    gone: list[str] = []
+    unlink = os.unlink
+
+    def note(path: Any, **options: Any) -> None:
+        name = os.path.basename(path)
+        if "pages-w-" in name and os.path.exists(path):
+            gone.append("sidecar" if ".index" in name or ".keys" in name else "shard")
+        unlink(path, **options)
+
+    storage = MemoryStorage()
+    if how != "uploaded":
+        await die(storage, "pages", tmp_path, [b"1"], writer_id="w")
+    monkeypatch.setattr(os, "unlink", note)
+    if how == "uploaded":
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, spool=tmp_path, writer_id="w", status_seconds=None
+        ) as writer:
+            await writer.write(b"1", key="a")
+    else:
+        await asyncrec.recover(tmp_path, abandon=["w"] if how == "abandoned" else (), storage=storage)
+    assert gone[-1:] == ["shard"]
+    assert "sidecar" in gone[:-1]

@@ -1,0 +1,156 @@
+"""Nothing is deleted that is committed meanwhile, that was promised, or that is another data set's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import AsyncRecError, IntegrityError, StorageError, TransientStorageError
+from asyncrec.storage import ByteSink, MemoryStorage, Storage
+from asyncrec.testing import virtual_backend
+
+from .met_storage import MetStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return virtual_backend("asyncio")
+
+
+async def write(storage: Storage, path: str, records: list[bytes], **options: Any) -> None:
+    async with asyncrec.open_sharded_writer(path, storage=storage, status_seconds=None, **options) as writer:
+        await writer.write_many(records)
+
+
+async def adopt(storage: Storage) -> None:
+    await tools.verify("pages", adopt=True, min_age=-60, storage=storage)
+
+
+async def take_marks_away(storage: Storage) -> None:
+    for key in [info.key async for info in storage.list_objects("_jobs/")]:
+        await storage.delete(key)
+
+
+async def test_a_shard_committed_while_verify_deletes_stays() -> None:
+    """Another `verify` is about to adopt it, and does so before any one request of the one that deletes."""
+
+    async def race(step: int) -> tuple[MetStorage, bool]:
+        storage = MemoryStorage()
+        await write(storage, "pages", [b"1"])
+        await asyncrec.write_records("pages-w-000000.tfrecord", [b"2"], storage=storage)
+        committing, committed, go = anyio.Event(), anyio.Event(), anyio.Event()
+
+        async def hold(operation: str, key: str) -> None:
+            if operation == "publish":
+                committing.set()
+                await go.wait()
+
+        async def adopt_late() -> None:
+            with suppress(AsyncRecError):  # it was ended before
+                await adopt(MetStorage(storage, before=hold))
+            committed.set()
+
+        async def meet(operation: str, key: str) -> None:
+            if len(deleting.operations) + 1 == step:
+                go.set()
+                await committed.wait()
+
+        deleting = MetStorage(storage, before=meet)
+        async with anyio.create_task_group() as group:
+            group.start_soon(adopt_late)
+            await committing.wait()
+            await tools.verify("pages", delete=True, min_age=-60, storage=deleting)
+            go.set()
+        found = await tools.verify("pages", min_age=-60, storage=storage)
+        assert found.ok, step
+        return deleting, found.records == 2
+
+    alone, _ = await race(0)
+    first = next(at for at, (what, _) in enumerate(alone.operations, 1) if what == "publish")
+    last = next(at for at, (what, _) in enumerate(alone.operations, 1) if what == "delete")
+    assert {(await race(step))[1] for step in range(first, last + 1)} == {True, False}
+
+
+class Denying(MetStorage):
+    """Says of each shard that it has another checksum than what was sent."""
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            yield sink
+        if key.endswith(".tfrecord"):
+            assert sink.published is not None
+            sink.published = replace(sink.published, crc32c=(sink.published.crc32c or 0) ^ 1)
+
+
+async def test_a_shard_adopted_before_its_writer_doubts_it_stays() -> None:
+    """Its mark was taken away by hand, and `verify --adopt` found the shard whole."""
+    storage = MemoryStorage()
+    await write(storage, "pages", [b"1"])
+
+    async def meet(operation: str, key: str) -> None:
+        if operation == "publish" and key.endswith(".tfrecord"):
+            await take_marks_away(storage)
+            await adopt(storage)
+
+    with pytest.raises(IntegrityError):
+        await write(Denying(storage, after=meet), "pages", [b"2"])
+    found = await tools.verify("pages", min_age=-60, storage=storage)
+    assert (found.ok, found.records) == (True, 2)
+
+
+class Failing(MetStorage):
+    """A store that is down from some moment on."""
+
+    def __init__(self, storage: Storage, when: Callable[[str, str], bool] = lambda operation, key: False) -> None:
+        super().__init__(storage, before=self._fail)
+        self.down, self._when = False, when
+
+    async def _fail(self, operation: str, key: str) -> None:
+        self.down = self.down or self._when(operation, key)
+        if self.down:
+            raise TransientStorageError(f"{operation} {key}: no answer, as asked")
+
+
+async def test_giving_up_a_writer_spares_longer_names() -> None:
+    """``train-v2-00000-of-00002`` is a shard of ``train-v2``, or one that the writer ``v2`` makes of ``train``."""
+    storage = MemoryStorage()
+    await write(storage, "train", [b"1"], num_shards=2)
+    dying = Failing(storage)
+    with pytest.raises(TransientStorageError):
+        async with asyncrec.open_sharded_writer(
+            "train", storage=dying, num_shards=2, mode="replace", writer_id="v2", status_seconds=None
+        ) as writer:
+            await write(storage, "train-v2", [b"2"], num_shards=2)
+            await writer.write(b"3")
+            dying.down = True
+    recovered = await asyncrec.recover("train", storage=storage)
+    assert recovered.abandoned == ("v2",)
+    for path, record in ("train", b"1"), ("train-v2", b"2"):
+        assert (await tools.verify(path, storage=storage)).ok
+        async with asyncrec.open_dataset(path, storage=storage) as dataset:
+            assert [each async for each in dataset] == [record]
+
+
+async def test_fixed_shards_that_were_promised_outlive_a_failed_exit(tmp_path: Path) -> None:
+    path, records = tmp_path / "pages", [b"%d" % number for number in range(10)]
+    with pytest.raises((StorageError, OSError)):
+        async with asyncrec.open_sharded_writer(path, num_shards=2) as writer:
+            await writer.write_many(records)
+            assert await writer.flush() == "spooled"
+            in_the_way = tmp_path / "_manifest"
+            in_the_way.write_bytes(b"no folder, so nothing can be committed")
+    in_the_way.unlink()
+    await asyncrec.recover(path)
+    async with asyncrec.open_dataset(path) as dataset:
+        assert sorted([record async for record in dataset]) == records

@@ -1,0 +1,189 @@
+"""Writers that open, replace or give up at the same moment: one has the name, and what was removed stays removed."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+import asyncrec
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.storage import ByteSink, MemoryStorage, Storage
+from asyncrec.testing import virtual_backend
+
+from .met_storage import MetStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> Any:
+    return virtual_backend("asyncio")
+
+
+def opened(storage: Storage, **options: Any) -> Any:
+    return asyncrec.open_sharded_writer("pages", storage=storage, status_seconds=None, **options)
+
+
+async def records(storage: Storage) -> list[bytes]:
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        return sorted([record async for record in dataset])
+
+
+class Fixed:
+    """A writer of two fixed shards, in a task of its own, until it is to leave; it writes nothing."""
+
+    def __init__(self, group: TaskGroup, storage: Storage) -> None:
+        self.decided, self.leave, self.ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self.has_opened = False
+        group.start_soon(self._run, storage)
+
+    async def _run(self, storage: Storage) -> None:
+        with suppress(ConflictError, ObjectExistsError, GivenUpError):
+            async with opened(storage, num_shards=2):
+                self.has_opened = True
+                self.decided.set()
+                await self.leave.wait()
+                raise GivenUpError
+        self.decided.set()
+        self.ended.set()
+
+
+class GivenUpError(Exception):
+    """Nothing is to be committed."""
+
+
+async def test_two_fixed_writers_never_both_open() -> None:
+    """One that had the name lets go of it at any step of the second's opening; then a third opens."""
+
+    async def race(step: int) -> tuple[int, int]:
+        storage = MemoryStorage()
+        met = MetStorage(storage)
+        async with anyio.create_task_group() as group:
+            first = Fixed(group, storage)
+            await first.decided.wait()
+            third: Fixed | None = None
+
+            async def meet(operation: str, key: str) -> None:
+                nonlocal third
+                if len(met.operations) + 1 == step:
+                    first.leave.set()
+                    await first.ended.wait()
+                    third = Fixed(group, storage)
+                    await third.decided.wait()
+
+            met.before = meet
+            second = Fixed(group, met)
+            await second.decided.wait()
+            open_at_last = second.has_opened + (third is not None and third.has_opened)
+            for writer in (first, second, third):
+                if writer is not None:
+                    writer.leave.set()
+        return len(met.operations), open_at_last
+
+    steps, _ = await race(0)
+    assert max([(await race(step))[1] for step in range(1, steps + 1)]) == 1
+
+
+class Late(MetStorage):
+    """A store that tells only when a shard is published that its name is taken."""
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return super().open_sink(key, exclusive=exclusive and not key.endswith(".tfrecord"))
+
+
+async def test_a_shard_of_others_is_met_when_opening() -> None:
+    """TensorFlow writes a shard of that name at any step of the opening; it claims nothing, and nothing of it goes."""
+    alone = MetStorage(MemoryStorage())
+    async with opened(alone, num_shards=2):
+        steps = list(alone.operations)
+    last = max(at for at, (what, _) in enumerate(steps, 1) if what == "publish")
+    assert [what for what, _ in steps].count("publish") == 2, "its mark, and the name"
+    for step in range(1, last + 1):
+        met = Late(MemoryStorage())
+
+        async def meet(operation: str, key: str, met: MetStorage = met, step: int = step) -> None:
+            if len(met.operations) + 1 == step:
+                await met.beneath.put("pages-00000-of-00002.tfrecord", b"theirs")
+
+        met.before = meet
+        with pytest.raises(ObjectExistsError, match="is there already"):
+            async with opened(met, num_shards=2):
+                raise AssertionError(step)
+        assert await met.beneath.get("pages-00000-of-00002.tfrecord") == b"theirs"
+        if step == 1:
+            assert [what for what, _ in met.operations].count("publish") == 1, "it asks for no name that is taken"
+
+
+async def test_names_of_an_abandoned_writer_are_never_used_again() -> None:
+    """It may be on another machine, with a request on its way; and giving it up may fail at any step, and go on."""
+
+    async def race(fails_at: int) -> list[tuple[str, str]]:
+        storage = MemoryStorage()
+        down = False
+
+        async def fail(operation: str, key: str) -> None:
+            if down:
+                raise TransientStorageError(f"{operation} {key}: no answer, as asked")
+
+        with pytest.raises(TransientStorageError):
+            async with opened(MetStorage(storage, before=fail), num_shards=2, writer_id="w") as writer:
+                down = True
+                await writer.write(b"1")
+        alone = MetStorage(storage)
+
+        async def fail_for_good(operation: str, key: str) -> None:
+            if fails_at and len(alone.operations) + 1 >= fails_at:
+                raise TransientStorageError(f"{operation} {key}: no answer, as asked")
+
+        alone.before = fail_for_good
+        try:
+            await asyncrec.recover("pages", abandon=["w"], storage=alone)
+        except StorageError:
+            await asyncrec.recover("pages", storage=storage)
+        async with opened(storage, num_shards=2, mode="replace") as writer:
+            await writer.write(b"2")
+        shards = (await asyncrec.read_manifest("pages", storage=storage)).shards
+        assert not {"pages-00000-of-00002.tfrecord", "pages-00001-of-00002.tfrecord"} & set(shards.paths()), fails_at
+        return alone.operations
+
+    operations = await race(0)
+    for fails_at, (operation, _) in enumerate(operations, 1):
+        if operation in ("publish", "delete"):  # it fails at what it changes
+            await race(fails_at)
+
+
+async def test_one_of_two_replacements_wins_on_forgetful_stores() -> None:
+    """The store says once, of any one object, that it is not there."""
+
+    async def race(step: int) -> int:
+        storage = MemoryStorage()
+        async with opened(storage) as writer:
+            await writer.write(b"0")
+        ending = False
+        asked = 0
+
+        async def forget(operation: str, key: str) -> None:
+            nonlocal asked
+            if ending and operation == "open_source":
+                asked += 1
+                if asked == step:
+                    raise ObjectNotFoundError(f"{key}: there is no such object, as asked")
+
+        try:
+            async with opened(MetStorage(storage, before=forget), mode="replace") as late:
+                await late.write(b"late")
+                async with opened(storage, mode="replace") as early:
+                    await early.write(b"early")
+                ending = True
+        except ConflictError:
+            assert await records(storage) == [b"early"]
+        else:
+            assert await records(storage) == [b"late"]
+        return asked
+
+    for step in range(1, await race(0) + 1):
+        await race(step)

@@ -1,0 +1,53 @@
+"""`reshard` keeps each record with its key, wherever the shards of either side end, and makes up none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tool_data import data_names
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import DatasetError
+from asyncrec.storage import Storage
+
+pytestmark = pytest.mark.anyio
+
+COUNT = 23
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def write(storage: Storage, **options: Any) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=10, **options) as writer:
+        for number in range(COUNT):
+            await writer.write(b"record %d" % number, key=f"key {number}")
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("limits", [{"max_shard_records": 7}, {"num_shards": 4}, {"max_shard_bytes": 150}], ids=str)
+async def test_each_record_keeps_its_key_across_shards(
+    storage: Storage, limits: dict[str, Any], compression: str
+) -> None:
+    await write(storage, compression=compression)
+    await tools.reshard("pages", "new", storage=storage, target_storage=storage, **limits)
+    assert (await tools.verify("new", storage=storage)).ok
+    async with asyncrec.open_dataset("new", storage=storage) as dataset:
+        found = {f"key {number}": await dataset.get_by_key(f"key {number}") for number in range(COUNT)}
+    assert found == {f"key {number}": b"record %d" % number for number in range(COUNT)}
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_keys_that_end_early_are_not_filled_up(storage: Storage, compression: str) -> None:
+    await write(storage, compression=compression)
+    shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[1]
+    assert shard.keys is not None
+    await storage.put(shard.keys.path, (await storage.get(shard.keys.path))[:-16])
+    before = await data_names(storage)
+    with pytest.raises(DatasetError, match="keys"):
+        await tools.reshard("pages", "new", max_shard_records=7, storage=storage, target_storage=storage)
+    assert await data_names(storage) == before

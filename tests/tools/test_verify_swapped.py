@@ -1,0 +1,62 @@
+"""`verify` tells a shard of equal size from the one that was committed, and from what its store says it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.storage import ByteSource, MemoryStorage, Storage
+from asyncrec.testing import FlakyStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_verify_tells_another_whole_shard_of_equal_size(storage: Storage) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=2) as writer:
+        await writer.write_many([b"1", b"2", b"3", b"4"])
+    first, second = (await asyncrec.read_manifest("pages", storage=storage)).shards
+    await storage.put(first.path, await storage.get(second.path))
+    report = await tools.verify("pages", storage=storage)
+    assert [shard.ok for shard in report.shards] == [False, True]
+    assert [problem.kind for problem in report.shards[0].problems] == ["changed"]
+
+
+class Mistaken(MemoryStorage):
+    """Says of its objects that they have another checksum."""
+
+    @asynccontextmanager
+    async def open_source(self, key: str, **options: Any) -> AsyncIterator[ByteSource]:
+        async with super().open_source(key, **options) as source:
+            source.info = replace(source.info, crc32c=(source.info.crc32c or 0) ^ 1)
+            yield source
+
+
+async def test_verify_tells_what_its_store_says_otherwise() -> None:
+    storage = Mistaken()
+    await asyncrec.write_records("one.tfrecord", [b"1"], storage=storage)
+    report = await tools.verify("one.tfrecord", storage=storage)
+    assert not report.ok
+    assert [problem.kind for problem in report.shards[0].problems] == ["changed"]
+
+
+async def test_verify_of_what_is_listed_asks_for_no_owners() -> None:
+    """That takes requests for each job, and the manifest once more."""
+    storage = FlakyStorage(MemoryStorage())
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=2) as writer:
+        await writer.write_many([b"1", b"2", b"3", b"4"])
+    storage.operations.clear()
+    assert (await tools.verify("pages", storage=storage)).orphans == []
+    lists = [key for operation, key in storage.operations if operation == "list"]
+    assert not [key for key in lists if key.startswith("_jobs/")]
+    assert len([key for key in lists if key.startswith("_manifest/pages/")]) == 1

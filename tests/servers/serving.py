@@ -146,6 +146,13 @@ class Server:
         yield
         self.late = 0.0
 
+    @contextmanager
+    def answered_by_another(self, number: int, body: bytes) -> Iterator[None]:
+        """The ``number``-th request from now on is answered by ``body``, and does not reach this server."""
+        self.page, self.plan = (200, body.decode()), nth(number, Fault("answer"))
+        yield
+        self.plan = nothing
+
     # What all have ------------------------------------------------------------------------------------------------
 
     @property

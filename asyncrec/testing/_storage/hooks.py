@@ -55,9 +55,7 @@ class StorageHooks(Kit):
         """
         return None
 
-    def answered_by_another(
-        self, storage: Storage, number: int, body: bytes
-    ) -> AbstractContextManager[object] | None:
+    def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[object] | None:
         """Let something else answer the ``number``-th request (from 1) made while the context is entered, if it comes.
 
         It answers as a proxy does with its page for signing in: the request never reaches the store, the status is the

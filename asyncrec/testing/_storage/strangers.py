@@ -42,7 +42,7 @@ class StrangerCases(StorageHooks):
                 await self._answered(storage, 1, body, listed, "s/")
 
     async def test_read_answered_by_another(self) -> None:
-        """An object that is there is described and read as it is, or there is an error, which does not say it is gone."""
+        """An object that is there is described and read as it is, or there is an error; none says that it is gone."""
         async with self.open_storage() as storage:
             data = content(70_000)
             await self.raw_put(storage, "s/read", data)

@@ -23,7 +23,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import parse_retry_after
+from asyncrec.storage import connection_fault, parse_retry_after
 
 __all__ = ["Condition", "SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
 
@@ -49,6 +49,7 @@ def of_answer(
     write: bool = False,
     condition: Condition = "",
     secret: str | None = None,
+    endpoint: str = "",
 ) -> StorageError:
     """Make the error that an answer means.
 
@@ -58,6 +59,7 @@ def of_answer(
         condition: the one that was sent, and so what it means that it failed: with ``"none"`` the object is there
             already, with ``"same"`` it has changed.
         secret: the access token in use, should the store echo it.
+        endpoint: that was asked.
     """
     reason, words = _explanation(body)
     text = strike(f"{what}: HTTP {status}" + (f" {reason}" if reason else "") + (f": {words}" if words else ""), secret)
@@ -75,6 +77,9 @@ def of_answer(
         return StoragePermissionError(f"{text}; {hint}")
     if status in (400, 412) and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; it was not published: write it again")
+    if status == 404 and not words:
+        # The store gives its reasons, and so this says nothing of an object.
+        return StorageError(f"{text}: that is no answer of GCS's: is {endpoint} its address?")
     if status == 404:
         return ObjectNotFoundError(text)
     if status == 412 and condition == "none":
@@ -85,7 +90,7 @@ def of_answer(
 
 
 def of_transport(error: Exception, what: str) -> StorageError:
-    """Make the error that a failure of the connection means. Only its type is told: its text may hold the address."""
+    """Make the error that a failure of the connection means. Its text is not told, for it may hold the address."""
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(
@@ -94,8 +99,7 @@ def of_transport(error: Exception, what: str) -> StorageError:
         )
     if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
         return StorageError(f"{what}: {name}: the endpoint cannot be used")
-    number = getattr(error, "errno", None)
-    return TransientStorageError(f"{what}: {name}" + (f" (errno {number})" if number else ""))
+    return connection_fault(error, what)
 
 
 def is_transient(status: int) -> bool:

@@ -235,7 +235,7 @@ def crc_of(answer: dict[str, Any]) -> int | None:
 
 
 def _is_silent(answer: dict[str, Any]) -> bool:
-    return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == _NO_CONTENT
+    return bool(answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == _NO_CONTENT)
 
 
 def is_encrypted(answer: dict[str, Any]) -> bool:

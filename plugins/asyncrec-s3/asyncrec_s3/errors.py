@@ -21,7 +21,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import parse_retry_after
+from asyncrec.storage import connection_fault, parse_retry_after
 
 from .redaction import redact, strike
 
@@ -83,6 +83,16 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
         )
     if isinstance(error, (sdk.UnauthorizedSSOTokenError, sdk.SSOTokenLoadError, sdk.NoAuthTokenError)):
         return StoragePermissionError(f"{text}. Sign in again: aws sso login")
+    if isinstance(error, sdk.CredentialRetrievalError) and error.kwargs.get("provider") == "custom-process":
+        return StoragePermissionError(
+            f"{text}. The credential_process of the profile failed: run it by hand to see why"
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        # What a request reads is a file of a token, which the SDK's configuration or environment names.
+        return StoragePermissionError(
+            f"{text}: the credentials are not there; AWS_WEB_IDENTITY_TOKEN_FILE, or the "
+            "web_identity_token_file of the profile, names the file"
+        )
     if any(words in text for words in _NO_TLS):
         return StorageError(f"{text}. Nobody speaks TLS there: does the endpoint's URL begin with http://?")
     if isinstance(error, sdk.SSLError):
@@ -92,7 +102,7 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
     if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
         return StorageError(text)
     # What is left comes from sockets, HTTP and answers that were cut short: aiohttp, httpx, OSError, timeouts.
-    return TransientStorageError(text)
+    return TransientStorageError(text, lasting=connection_fault(error, what).lasting)
 
 
 # OpenSSL's words for an answer in plain HTTP, old and new.

@@ -46,7 +46,8 @@ Fault = str
 """One of: "500", "slowdown", "403", "501", "reset", "stall" (before the effect; a stall waits until the client goes);
 "500-after", "reset-after", "stall-after" (the effect took place, the answer is lost); "truncate" (half of the body),
 "etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect); "hold" waits for
-`Proxy.release`, and then goes on; "page" is answered by a proxy, with `Proxy.page`; "busy" is how Ceph answers while it holds the lock of an earlier completion."""
+`Proxy.release`, and then goes on; "page" is another's answer, `Proxy.page`, without effect; "busy"
+is how Ceph answers while it holds the lock of an earlier completion."""
 
 
 Plan = Callable[[Request], Fault | None]

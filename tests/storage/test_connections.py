@@ -7,7 +7,7 @@ import socket
 import anyio
 import pytest
 
-from asyncrec.errors import TransientStorageError
+from asyncrec.errors import StoragePermissionError, TransientStorageError
 from asyncrec.storage import connection_fault, retrying
 
 
@@ -20,7 +20,19 @@ class ClientError(OSError):
 def test_a_refused_connection_names_its_address() -> None:
     fault = connection_fault(ClientError(111, "secret"), "az://crawl/x: writing")
     assert str(fault) == "az://crawl/x: writing: ClientError (store.example:443, errno 111)"
+    assert isinstance(fault, TransientStorageError)
     assert not fault.lasting
+
+
+def test_a_proxy_that_asks_for_a_password_is_no_passing_fault() -> None:
+    class ProxyError(OSError):
+        status = 407
+
+    error = OSError()
+    error.__context__ = ProxyError()
+    fault = connection_fault(error, "what")
+    assert type(fault) is StoragePermissionError
+    assert "asks for a password" in str(fault)
 
 
 @pytest.mark.parametrize(("number", "lasting"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
@@ -29,6 +41,7 @@ def test_only_a_host_without_a_name_lasts(number: int, lasting: bool) -> None:
     error = ClientError()
     error.__cause__ = socket.gaierror(number, "secret")
     fault = connection_fault(error, "what")
+    assert isinstance(fault, TransientStorageError)
     assert fault.lasting == lasting
     assert ("no name server knows this host" in str(fault)) == lasting
     assert "secret" not in str(fault)
@@ -37,7 +50,7 @@ def test_only_a_host_without_a_name_lasts(number: int, lasting: bool) -> None:
 def test_a_ring_of_causes_ends() -> None:
     first, second = OSError(), OSError()
     first.__cause__, second.__cause__ = second, first
-    assert not connection_fault(first, "what").lasting
+    assert isinstance(connection_fault(first, "what"), TransientStorageError)
 
 
 @pytest.mark.anyio

@@ -31,6 +31,7 @@ __all__ = ["BlocksGoneError", "Condition", "HeaderUnknownError", "translate"]
 Condition = Literal["", "none", "same"]
 """What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 
+_PROXY_ASKS = 407
 _TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
 # A block that was damaged on its way is refused with a 400.
 _TRANSIENT = {
@@ -103,6 +104,8 @@ def _of_answer(
     if 200 <= status < 300:
         # What the SDK cannot read, or a body that was cut short.
         return TransientStorageError(f"{text}: the answer cannot be read")
+    if status == _PROXY_ASKS:
+        return StoragePermissionError(f"{text}; a proxy on the way asks for a password")
     if status in (401, 403) or code in _PERMISSION:
         return StoragePermissionError(
             f"{text}; what was sent is {sent}: is it this account's, and still valid? The plugin's README lists the "

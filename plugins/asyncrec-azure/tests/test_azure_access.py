@@ -101,7 +101,7 @@ def test_what_cannot_be_is_a_value_error(url: str, options: dict[str, Any], word
 
 
 def test_an_option_of_another_type_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="the option account of azure takes str | None, not int"):
+    with pytest.raises(TypeError, match=r"the option account of azure takes str \| None, not int"):
         Options.of("az://crawl", account=5)
 
 

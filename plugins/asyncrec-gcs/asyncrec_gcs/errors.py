@@ -30,6 +30,7 @@ __all__ = ["Condition", "SessionGoneError", "is_transient", "of_answer", "of_tra
 Condition = Literal["", "none", "same"]
 """What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 
+_PROXY_ASKS = 407
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
 # A 403 with one of these is a limit of the rate, in the older form of a 429.
 _LIMITS = {"rateLimitExceeded", "userRateLimitExceeded", "backendError"}
@@ -70,6 +71,8 @@ def of_answer(
             f"{text}; give credentials by GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, or "
             "the options token and service_file; for a public bucket anonymous=True"
         )
+    if status == _PROXY_ASKS:
+        return StoragePermissionError(f"{text}; a proxy on the way asks for a password")
     if status == 403:
         hint = "the plugin's README lists the permissions each operation needs"
         if not write:

@@ -36,6 +36,7 @@ _TRANSIENT = {
     "ThrottlingException", "TooManyRequests", "XAmzContentSHA256Mismatch",
 }  # fmt: skip
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+_PROXY_ASKS = 407
 # Some of these come with status 400.
 _PERMISSION = {
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity",
@@ -102,7 +103,8 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
     if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
         return StorageError(text)
     # What is left comes from sockets, HTTP and answers that were cut short: aiohttp, httpx, OSError, timeouts.
-    return TransientStorageError(text, lasting=connection_fault(error, what).lasting)
+    fault = connection_fault(error, what)
+    return TransientStorageError(text, lasting=fault.lasting) if isinstance(fault, TransientStorageError) else fault
 
 
 # OpenSSL's words for an answer in plain HTTP, old and new.
@@ -122,7 +124,9 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
     metadata = response.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
     words = str(response.get("Error", {}).get("Message") or "")[:500]
-    text = f"{what}: {code} (HTTP {status})" + (f": {words}" if words and words != code else "")
+    text = (f"{what}: {code} (HTTP {status})" if code else f"{what}: HTTP {status}") + (
+        f": {words}" if words and words != code else ""
+    )
     if advice := _ADVICE.get(code):
         text += f"; {advice}"
     if "completion is already in progress" in words.lower():
@@ -138,6 +142,8 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
         return UploadGoneError(text)
     if code == "InvalidPart":
         return InvalidPartError(f"{text}: the store does not have the parts it acknowledged")
+    if status == _PROXY_ASKS:
+        return StoragePermissionError(f"{text}; a proxy on the way asks for a password, as HTTPS_PROXY may hold it")
     if code in _PERMISSION or status in (401, 403):
         if status == 403 and words in ("", "Forbidden"):
             text += "; without the right to list the bucket this is also what a missing object looks like"

@@ -280,9 +280,7 @@ def _of_cpu(step: float) -> str:
 def _memory(report: Report, kind: str, found: list[Figures]) -> None:
     small, large = (figures["peak"] for figures in found)
     limit = MEMORY_LIMIT + PARTS[kind] + BESIDE
-    text = (
-        f"peak {small / MIB:.1f} MiB for the smaller size, {large / MIB:.1f} for the larger"
-    )
+    text = f"peak {small / MIB:.1f} MiB for the smaller size, {large / MIB:.1f} for the larger"
     text += f" (limit {limit / MIB:.0f})"
     # What more has passed through may cost a tenth more, by an allocator's noise, and not its own size.
     report.say(max(small, large) <= limit and large <= small * 1.1 + MIB, text)

@@ -236,12 +236,16 @@ class StoragePermissionError(StorageError, PermissionError):
 class TransientStorageError(StorageError):
     """The same call may succeed later: a timeout, a reset, a 429 or 5xx.
 
-    ``retry_after`` is how long the store asked to wait, in seconds; ``None`` if it did not say.
+    Attributes:
+        retry_after: how long the store asked to wait, in seconds; ``None`` if it did not say.
+        lasting: whether it is more likely to last, as with a host that no name server knows. Then the call is tried a
+            few times only.
     """
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, retry_after: float | None = None, lasting: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.lasting = lasting
 
 
 class UnsettledError(TransientStorageError):

@@ -16,6 +16,8 @@
     SharedClients, trusting                           one client for many storages; the authorities that it trusts
     Redacting                                         a filter of what other people's clients log
     parse_retry_after, parse_content_range            headers of HTTP
+    connection_fault                                  the error for a connection that failed
+    check_options                                     options, by name and type
     crc64nvme                                         a checksum of the body of a request
     TaskScope, in_thread, sheltered, shielded         tasks and threads with an owner, and what outlives a cancellation
 
@@ -37,7 +39,8 @@ _part_tasks       the parts of an upload, sent in the background; _part_room: ho
 _shelter          what a cancellation must not cut short
 _sliced_body      the body of a request
 _redacting        what clients log, without secrets
-_http             headers; _authorities: whom TLS trusts
+_options          options, by name and type
+_connections      connections that fail; _http: headers; _authorities: whom TLS trusts
 _crc64            a checksum
 _bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._base import Storage as Storage
     from asyncrec.storage._base import UnfinishedUploads as UnfinishedUploads
     from asyncrec.storage._bridge import BridgedStorage as BridgedStorage
+    from asyncrec.storage._connections import connection_fault as connection_fault
     from asyncrec.storage._crc64 import crc64nvme as crc64nvme
     from asyncrec.storage._factory import StorageFactory as StorageFactory
     from asyncrec.storage._files import directory_check as directory_check
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._http import parse_content_range as parse_content_range
     from asyncrec.storage._http import parse_retry_after as parse_retry_after
     from asyncrec.storage._memory import MemoryStorage as MemoryStorage
+    from asyncrec.storage._options import check_options as check_options
     from asyncrec.storage._other_loop import on_asyncio as on_asyncio
     from asyncrec.storage._part_room import PartBuffers as PartBuffers
     from asyncrec.storage._part_room import PartSlots as PartSlots
@@ -123,7 +128,9 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
         "asyncrec.storage._sink_state": ("SinkState",),
         "asyncrec.storage._authorities": ("trusting",),
+        "asyncrec.storage._connections": ("connection_fault",),
         "asyncrec.storage._http": ("parse_content_range", "parse_retry_after"),
+        "asyncrec.storage._options": ("check_options",),
         "asyncrec.storage._part_room": ("PartBuffers", "PartSlots", "fill_part"),
         "asyncrec.storage._part_tasks": ("PartTasks",),
         "asyncrec.storage._ranged_source": ("LongAnswer", "RangedSource", "StreamSlots"),

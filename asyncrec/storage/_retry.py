@@ -135,7 +135,8 @@ class Backoff:
         spent = now - self._began
         deadline = current_deadline()
         ended = deadline is not None and deadline.passed
-        if ended or self.failed >= policy.attempts or spent + delay > policy.total:
+        attempts = min(policy.attempts, BRIEF.attempts) if error.lasting else policy.attempts
+        if ended or self.failed >= attempts or spent + delay > policy.total:
             if self.failed > 1:
                 error.add_note(f"{self.what}: given up after {self.failed} attempts over {spent:.1f} s")
             raise error
@@ -144,7 +145,7 @@ class Backoff:
                 "%s: attempt %d of %d failed, next in %.1f s: %s",
                 self.what,
                 self.failed,
-                policy.attempts,
+                attempts,
                 delay,
                 str(error).removeprefix(f"{self.what}: "),
                 extra={"operation": self.what, "attempt": self.failed, "seconds": delay},

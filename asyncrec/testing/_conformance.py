@@ -19,10 +19,10 @@ A case that the store cannot pass is replaced by one that shows what it does ins
     @replaces_case("the store has no conditional write")
     async def test_exclusive_creation(self): ...
 
-Five things are declared instead: `exclusive_parts` and `cancellable_requests`; `losing_an_answer` and `slowed`, which a
-plugin that has a test server of its own fills in; and `by_url`, which gives the URL by which programs reach the
-storage: the plugin is then looked for among what is installed, and records are written and read by that URL. What is
-not filled in is not tried: pytest shows the case as skipped, with the reason.
+Six things are declared instead: `exclusive_parts` and `cancellable_requests`; `losing_an_answer`, `slowed` and
+`answered_by_another`, which a plugin that has a test server of its own fills in; and `by_url`, which gives the URL by
+which programs reach the storage: the plugin is then looked for among what is installed, and records are written and
+read by that URL. What is not filled in is not tried: pytest shows the case as skipped, with the reason.
 
 A case has `case_seconds` (120) on the clock on the wall; then it is cancelled, and fails.
 
@@ -37,6 +37,7 @@ from asyncrec.testing._storage.exclusive import ExclusiveCases
 from asyncrec.testing._storage.keys import KeyCases
 from asyncrec.testing._storage.objects import ObjectCases
 from asyncrec.testing._storage.reading import ReadingCases
+from asyncrec.testing._storage.strangers import StrangerCases
 from asyncrec.testing._storage.urls import UrlCases
 from asyncrec.testing._storage.waiting import WaitingCases
 from asyncrec.testing._storage.writing import WritingCases
@@ -45,6 +46,14 @@ __all__ = ["StorageConformance", "replaces_case"]
 
 
 class StorageConformance(
-    WritingCases, ExclusiveCases, KeyCases, ReadingCases, ObjectCases, WaitingCases, CancellingCases, UrlCases
+    WritingCases,
+    ExclusiveCases,
+    KeyCases,
+    ReadingCases,
+    ObjectCases,
+    WaitingCases,
+    CancellingCases,
+    StrangerCases,
+    UrlCases,
 ):
     """The cases that every store passes. Derive from it, and fill in `open_storage` and the ``raw_`` hooks."""

@@ -146,6 +146,13 @@ class Server:
         yield
         self.late = 0.0
 
+    @contextmanager
+    def answered_by_another(self, number: int, body: bytes) -> Iterator[None]:
+        """The ``number``-th request from now on is answered by ``body``, and does not reach this server."""
+        self.page, self.plan = (200, body.decode()), nth(number, Fault("answer"))
+        yield
+        self.plan = nothing
+
     # What all have ------------------------------------------------------------------------------------------------
 
     @property
@@ -221,7 +228,8 @@ class Server:
                 return self.cut(request)
             if how == "answer":
                 await self.body(request)  # or a client that has its answer leaves while it is still sending
-                return web.Response(status=self.page[0], text=self.page[1], content_type="application/json")
+                kind = "xml" if self.page[1].startswith("<") else "json"
+                return web.Response(status=self.page[0], text=self.page[1], content_type=f"application/{kind}")
             if how == "page":
                 await self.body(request)
                 return web.Response(text="<html>Sign in</html>", content_type="text/html")

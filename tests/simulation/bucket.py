@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 from crc32c import crc32c
 
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage._base import ObjectInfo
 
 from .process import PROCESS, Killed, Process
@@ -29,6 +29,18 @@ class Stored:
     info: ObjectInfo
 
 
+class Cut(list[Any]):
+    """A page that breaks off before its end, after entries that were read."""
+
+    def __init__(self, page: list[Any], what: str) -> None:
+        super().__init__(page[: len(page) // 2])
+        self._what = what
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from super().__iter__()
+        raise TransientStorageError(self._what)
+
+
 class Bucket:
     """What the store has.
 
@@ -38,6 +50,8 @@ class Bucket:
         parts: bytes of a part.
         page: keys of one page of a list.
         short: the share of blocks that are shorter than they may be.
+        lists_fail: the share of pages of lists that are errors, beside those of all requests: of the store, or not a
+            page of a list at all; or that are cut, and an error where they are.
     lost: a publication that is told to have failed may have taken effect.
     late: it may also do so up to a minute later.
     """
@@ -51,6 +65,7 @@ class Bucket:
         self.lax = False
         self.late = False
         self.short = 0.0
+        self.lists_fail = 0.0
         self.lost = True
         self.checksums = True
         self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
@@ -99,12 +114,18 @@ class Bucket:
         finally:
             if not process.dead and flight in self._flying:
                 self._flying.remove(flight)
+        if fate == "refused":
+            raise StorageError(f"{what}: the store says that there is more, and not where it goes on")
+        if fate == "strange":
+            raise TransientStorageError(f"{what}: the answer is no list")
         if fate == "before":
             raise TransientStorageError(f"{what}: it failed")
         if fate == "late":
             self._land_later(effect)
             raise TransientStorageError(f"{what}: no answer came")
         result = effect()
+        if fate == "cut":
+            result = Cut(result, f"{what}: the list was cut")
         if what.startswith("delete "):
             self.on_removal(process, what)
         if self.latency:
@@ -114,6 +135,9 @@ class Bucket:
         return result
 
     def _fate(self, what: str) -> str:
+        if self.lists_fail and what.startswith(("list ", "uploads ")) and self._rng.random() < self.lists_fail:
+            self.faults += 1
+            return self._rng.choice(("before", "strange", "refused", *(["cut"] if what.startswith("list ") else [])))
         if self._rng.random() >= self.failing:
             return ""
         self.faults += 1

@@ -41,8 +41,10 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     settings["lost"] = drawing.may("answers to a publication that are lost")
     if not drawing.may("short reads"):
         settings["short"] = 0.0
+    # By a generator of its own, as later additions are: the plans of older seeds stay what they were.
+    settings["lists"] = random.Random(f"lists {seed}").choice((0.0, 0.0, 0.0, 0.05, 0.3))
     if drawing.steady:
-        settings["failing"] = 0.0
+        settings["failing"] = settings["lists"] = 0.0
     return plan
 
 

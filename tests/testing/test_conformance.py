@@ -29,6 +29,7 @@ class Toy(Storage):
     root = "toy://"
     losing = False  # the answer to what is published; this one finds out
     slow = 0.0  # seconds
+    strange = False  # one answer is somebody else's; this one finds out
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, ObjectInfo]] = {}
@@ -175,6 +176,12 @@ class TestToy(StorageConformance):
         storage.losing = False
 
     @contextmanager
+    def answered_by_another(self, storage: Any, number: int, body: bytes) -> Iterator[None]:
+        storage.strange = True
+        yield
+        storage.strange = False
+
+    @contextmanager
     def slowed(self, storage: Any, seconds: float) -> Iterator[None]:
         storage.slow = seconds
         yield
@@ -212,6 +219,35 @@ def with_sink(sink: type[ToySink]) -> Any:
 
 def with_source(source: type[ToySource]) -> Any:
     return lambda self, data, info: source(data, info)
+
+
+@caught_by("test_list_answered_by_another")
+class TakesAPageForAnEmptyList(Toy):
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list_objects(prefix, start_after=start_after):
+            if not self.strange:
+                yield info
+
+
+@caught_by("test_read_answered_by_another")
+class TakesAPageForNoObject(Toy):
+    async def head(self, key: str) -> ObjectInfo:
+        if self.strange:
+            raise ObjectNotFoundError(f"{key} is not there")
+        return await super().head(key)
+
+
+@caught_by("test_delete_answered_by_another")
+class BelievesAPageThatItIsDeleted(Toy):
+    async def delete(self, key: str) -> None:
+        if not self.strange:
+            await super().delete(key)
+
+
+@caught_by("test_write_answered_by_another")
+class BelievesAPageThatItIsPublished(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        return self.info(key, data) if self.strange else super().publish(key, data, exclusive)
 
 
 @caught_by("test_abort_on_error")

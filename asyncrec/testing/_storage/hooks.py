@@ -55,6 +55,14 @@ class StorageHooks(Kit):
         """
         return None
 
+    def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[object] | None:
+        """Let something else answer the ``number``-th request (from 1) made while the context is entered, if it comes.
+
+        It answers as a proxy does with its page for signing in: the request never reaches the store, the status is the
+        one of success, 200, and the body is ``body``. `None`: the tests of this store cannot do that.
+        """
+        return None
+
     def by_url(self, storage: Storage) -> tuple[str, Mapping[str, Any]] | None:
         """Give a URL that leads to the objects of this open storage, and the options to open it with.
 

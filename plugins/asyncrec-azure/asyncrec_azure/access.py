@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from asyncrec.errors import ArgumentValueError
 
@@ -32,6 +33,18 @@ class Access:
     anonymous: bool = False
     client_id: str | None = None
     ca_file: str | None = None
+
+    @property
+    def sent(self) -> str:
+        """What the store is given to know the caller by, in words that hold no secret."""
+        if self.sas_token is not None:
+            ends = parse_qs(self.sas_token).get("se")
+            return f"the sas_token, which ends at {ends[0]}" if ends else "the sas_token"
+        if self.account_key is not None:
+            return f"the account_key, for the account {self.account}"
+        if self.connection_string is not None:
+            return "the key or token of the connection_string"
+        return "nothing, as anonymous=True says" if self.anonymous else "the token of an identity"
 
     @property
     def identity(self) -> bool:
@@ -85,7 +98,9 @@ def access_of(
             "no storage account is named: give the option account, set AZURE_STORAGE_ACCOUNT or "
             "AZURE_STORAGE_CONNECTION_STRING, or write abfs://container@account.dfs.core.windows.net/prefix"
         )
-    return Access(
+    if endpoint is None and not re.fullmatch(r"[a-z0-9]{3,24}(-secondary)?", named):
+        raise ArgumentValueError(f"no account can be named {named!r}: names are 3 to 24 of a-z and 0-9")
+    access = Access(
         endpoint=(endpoint or f"https://{named}.blob.core.windows.net").rstrip("/"),
         account=named,
         account_key=account_key,
@@ -94,6 +109,12 @@ def access_of(
         client_id=client_id,
         ca_file=files,
     )
+    if access.identity and not access.endpoint.startswith("https://"):
+        raise ArgumentValueError(
+            "the token of an identity is sent by https:// alone: give account_key, sas_token, connection_string or "
+            "anonymous=True for an endpoint that begins with http://"
+        )
+    return access
 
 
 def _of_environment(account: str) -> tuple[str | None, str | None, str | None, str]:

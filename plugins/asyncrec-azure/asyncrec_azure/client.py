@@ -24,10 +24,12 @@ class Client:
 
     Attributes:
         secrets: what is struck out of what the store answers, for stores echo it.
+        sent: what the store knows the caller by, for messages.
     """
 
     def __init__(self, access: Access, context: ssl.SSLContext, identity: Any) -> None:
         self.secrets = tuple(_secrets(access))
+        self.sent = access.sent
         self._identity = identity
         options: dict[str, Any] = {
             "transport": Transport(context),

@@ -65,7 +65,7 @@ class Container:
         self.tasks = tasks
         self.has_crc64 = crc64nvme(b"") is not None
         self.sdk = client.container(options.container)
-        self._secrets = client.secrets
+        self._client = client
 
     def shown(self, key: str) -> str:
         return f"{self.root}/{key}"
@@ -84,7 +84,8 @@ class Container:
         except StorageError as error:  # the transport's
             failure = StorageError(f"{what}: {error}")
         except (AzureError, OSError, TimeoutError, ValueError, TypeError, KeyError, AttributeError) as error:
-            failure = translate(error, what, condition=condition, secrets=self._secrets)
+            client = self._client
+            failure = translate(error, what, condition=condition, secrets=client.secrets, sent=client.sent)
         raise failure
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, *, condition: Condition = "") -> T:

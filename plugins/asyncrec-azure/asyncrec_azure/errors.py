@@ -24,13 +24,14 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import parse_retry_after, redact
+from asyncrec.storage import connection_fault, parse_retry_after, redact
 
 __all__ = ["BlocksGoneError", "Condition", "HeaderUnknownError", "translate"]
 
 Condition = Literal["", "none", "same"]
 """What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 
+_PROXY_ASKS = 407
 _TRANSIENT_STATUS = {408, 429, 500, 502, 503, 504}
 # A block that was damaged on its way is refused with a 400.
 _TRANSIENT = {
@@ -62,15 +63,18 @@ class HeaderUnknownError(StorageError):
     """The store does not know a header of the request: it is an emulator or a gateway."""
 
 
-def translate(error: Exception, what: str, *, condition: Condition = "", secrets: Iterable[str] = ()) -> StorageError:
+def translate(
+    error: Exception, what: str, *, condition: Condition = "", secrets: Iterable[str] = (), sent: str = ""
+) -> StorageError:
     """Make the error that ``error`` means, for the operation ``what`` (``"az://container/key: reading"``).
 
     Args:
         condition: the one that was sent, and so what it means that it failed.
         secrets: what the store may echo.
+        sent: what the store knows the caller by.
     """
-    if isinstance(error, HttpResponseError) and error.response is not None:
-        return _of_answer(error, what, condition, secrets)
+    if (answered := _answered(error)) is not None:
+        return _of_answer(answered, what, condition, secrets, sent)
     if isinstance(error, ClientAuthenticationError):
         return StoragePermissionError(
             f"{what}: there are no credentials that can be used ({type(error).__name__}): give connection_string, "
@@ -80,7 +84,19 @@ def translate(error: Exception, what: str, *, condition: Condition = "", secrets
     return _of_transport(error, what)
 
 
-def _of_answer(error: HttpResponseError, what: str, condition: Condition, secrets: Iterable[str]) -> StorageError:
+def _answered(error: BaseException) -> HttpResponseError | None:
+    """Give the error that has the answer: one whose words the SDK cannot read it loses by an error of its own."""
+    one: BaseException | None = error
+    for _ in range(20):  # chains may be rings
+        if one is None or (isinstance(one, HttpResponseError) and one.response is not None):
+            return one
+        one = one.__cause__ or one.__context__
+    return None
+
+
+def _of_answer(
+    error: HttpResponseError, what: str, condition: Condition, secrets: Iterable[str], sent: str
+) -> StorageError:
     response: Any = error.response
     status = int(response.status_code)
     code = _code(response.headers.get("x-ms-error-code") or getattr(error, "error_code", None))
@@ -88,8 +104,13 @@ def _of_answer(error: HttpResponseError, what: str, condition: Condition, secret
     if 200 <= status < 300:
         # What the SDK cannot read, or a body that was cut short.
         return TransientStorageError(f"{text}: the answer cannot be read")
+    if status == _PROXY_ASKS:
+        return StoragePermissionError(f"{text}; a proxy on the way asks for a password")
     if status in (401, 403) or code in _PERMISSION:
-        return StoragePermissionError(f"{text}; the plugin's README lists the rights that each operation needs")
+        return StoragePermissionError(
+            f"{text}; what was sent is {sent}: is it this account's, and still valid? The plugin's README lists the "
+            "rights that each operation needs"
+        )
     words = _strike((str(error.message or "").splitlines() or [""])[0][:300], secrets)
     # Where the store gave no words, as to HEAD, the SDK has some that say nothing.
     text += "" if not words or words.startswith("Operation returned") else f": {words}"
@@ -101,6 +122,9 @@ def _of_answer(error: HttpResponseError, what: str, condition: Condition, secret
         return TransientStorageError(text, retry_after=parse_retry_after(response.headers.get("Retry-After")))
     if code == "InvalidBlockList":
         return BlocksGoneError(f"{text}; another writer has published it meanwhile: write it again")
+    if status == 404 and not code:
+        # The store gives its reasons, to HEAD too, and so this says nothing of an object.
+        return StorageError(f"{text}: that is no answer of Azure's: is the endpoint its address?")
     if status == 404:
         return ObjectNotFoundError(text)
     if condition == "none" and (status == 412 or code == "BlobAlreadyExists"):
@@ -124,9 +148,8 @@ def _of_transport(error: Exception, what: str) -> StorageError:
     if isinstance(inner, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
         return StorageError(f"{what}: {name}: the endpoint cannot be used")
     if not isinstance(inner, (AzureError, aiohttp.ClientError, OSError, TimeoutError)):
-        return StorageError(f"{what}: {name}: the store's answer cannot be read")
-    number = getattr(inner, "errno", None)
-    return TransientStorageError(f"{what}: {name}" + (f" (errno {number})" if number else ""))
+        return TransientStorageError(f"{what}: {name}: the answer cannot be read, and may be a proxy's")
+    return connection_fault(inner, what)
 
 
 def _code(value: object) -> str:

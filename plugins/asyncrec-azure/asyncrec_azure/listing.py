@@ -53,7 +53,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
                 break
             return await in_thread(parse_page, taken[0])
 
-        found, token = await container.repeat(ask, what)
+        found, following = await container.repeat(ask, what)
         # A page is in the order of UTF-16, at least on the emulator, or of folders.
         found = sorted((info for info in found if info.key.encode() > first), key=lambda info: info.key.encode())
         if found and found[0].key.encode() <= last:
@@ -63,8 +63,11 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
             )
         last = found[-1].key.encode() if found else last
         yield found
-        if not token:
+        if not following:
             return
+        if following == token:
+            raise StorageError(f"{what}: the store says that there is more, and gives the same page again")
+        token = following
 
 
 def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.storage import redact, scheme_of
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage import check_options, redact, scheme_of
 
 from .access import Access, access_of
 
@@ -15,9 +17,16 @@ __all__ = ["MIB", "Options"]
 MIB = 1 << 20
 # The least that keeps the requests few, and Azure's most.
 _LEAST_CHUNK, _MOST_CHUNK = 64 << 10, 4_000 * MIB
-_OF_ACCESS = (
-    "account", "account_key", "anonymous", "ca_file", "client_id", "connection_string", "endpoint", "sas_token",
-)  # fmt: skip
+_OF_ACCESS: Mapping[str, Any] = {
+    "account": str | None,
+    "account_key": str | None,
+    "anonymous": bool,
+    "ca_file": str | os.PathLike | None,
+    "client_id": str | None,
+    "connection_string": str | None,
+    "endpoint": str | None,
+    "sas_token": str | None,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +59,9 @@ class Options:
 
         Raises:
             ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option.
+            TypeError: there is no such option, or it has another type.
         """
-        known = {*_OF_ACCESS, "chunk_size", "max_concurrency"}
-        if unknown := sorted(set(options) - known):
-            raise ArgumentTypeError(f"azure has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        check_options("azure", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)
         if not scheme or not url.startswith("://", len(scheme)):
             raise ArgumentValueError(f"{redact(url)}: not of the form az://container/prefix")

@@ -71,6 +71,9 @@ class TestAzureStorage(AzureCases):
     def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[None]:
         return self.azure.slowed(seconds)
 
+    def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
+        return self.azure.answered_by_another(number, body)
+
     @contextmanager
     def losing_an_answer(self, storage: Storage) -> Iterator[None]:
         lost = 0

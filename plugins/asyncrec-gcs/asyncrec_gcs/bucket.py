@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import anyio
 
-from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage import DEFAULT, Buffer, ObjectInfo, RetryPolicy, StreamSlots, in_thread, retrying
 
 from .calls import LibrarySession
@@ -70,7 +70,14 @@ class Bucket:
             return answer
         secret = self._client.secret
         raise of_answer(
-            answer.status, answer.headers, answer.body, what, write=write, condition=condition, secret=secret
+            answer.status,
+            answer.headers,
+            answer.body,
+            what,
+            write=write,
+            condition=condition,
+            secret=secret,
+            endpoint=self.endpoint,
         )
 
     async def download(self, url: str, *, what: str, headers: Mapping[str, str]) -> Incoming:
@@ -99,12 +106,12 @@ class Bucket:
             ObjectNotFoundError, StoragePermissionError, TransientStorageError.
         """
 
-        async def ask() -> Resource:
-            gcloud, session = self._client.gcloud, self._session(what)
-            with _checked(what):
-                return parse_object(await gcloud.download_metadata(self._quoted, key, session=session))
+        return await retrying(partial(self._look, key, what), what=what, policy=policy or self.policy)
 
-        return await retrying(ask, what=what, policy=policy or self.policy)
+    async def _look(self, key: str, what: str) -> Resource:
+        gcloud, session = self._client.gcloud, self._session(what)
+        with _checked(what):
+            return parse_object(await gcloud.download_metadata(self._quoted, key, session=session))
 
     async def remove(self, key: str, *, generation: str | None = None) -> None:
         """Delete an object, or only this generation of it. That it is not there is no error."""
@@ -115,6 +122,12 @@ class Bucket:
             session = self._session(what, expect=(200, 204), condition="same")
             with suppress(ObjectNotFoundError, ObjectChangedError):
                 await self._client.gcloud.delete(self._quoted, key, params=params, session=session)
+                if session.status != 204:
+                    # An emulator's, or a proxy's: what is there tells.
+                    await self._look(key, what)
+                    raise TransientStorageError(
+                        f"{what}: the answer is not one of GCS's, and the object is still there"
+                    )
 
         await retrying(ask, what=what, policy=self.policy)
 
@@ -139,10 +152,10 @@ class Bucket:
 
 @contextmanager
 def _checked(what: str) -> Iterator[None]:
-    """Make an answer that the library, or we, cannot read an error of the store's."""
+    """Make an answer that the library, or we, cannot read a passing error: a proxy's, or one that was damaged."""
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise StorageError(f"{what}: the answer is no JSON") from None
+        raise TransientStorageError(f"{what}: the answer is no JSON") from None
     except ValueError as error:
-        raise StorageError(f"{what}: {error}") from None
+        raise TransientStorageError(f"{what}: {error}") from None

@@ -27,16 +27,25 @@ class LibrarySession:
     """A session for one call. ``send`` is given method and URL, and raises for every status that is not expected.
 
     The library's headers and timeouts are left out: it has no token to send, and its timeouts count bodies.
+
+    Attributes:
+        status: of the last answer.
     """
 
     def __init__(self, send: Callable[[str, str], Awaitable[Answer]]) -> None:
         self._send = send
+        self.status = 0
 
     async def get(self, url: str, *, params: Mapping[str, Any] | None = None, **_: Any) -> _Response:
-        return _Response(await self._send("GET", with_query(url, params or {})))
+        return await self._sent("GET", url, params)
 
     async def delete(self, url: str, *, params: Mapping[str, Any] | None = None, **_: Any) -> _Response:
-        return _Response(await self._send("DELETE", with_query(url, params or {})))
+        return await self._sent("DELETE", url, params)
+
+    async def _sent(self, method: str, url: str, params: Mapping[str, Any] | None) -> _Response:
+        answer = await self._send(method, with_query(url, params or {}))
+        self.status = answer.status
+        return _Response(answer)
 
 
 class _Response:

@@ -23,13 +23,14 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import parse_retry_after
+from asyncrec.storage import connection_fault, parse_retry_after
 
 __all__ = ["Condition", "SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
 
 Condition = Literal["", "none", "same"]
 """What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 
+_PROXY_ASKS = 407
 _TRANSIENT = {408, 429, 500, 502, 503, 504}
 # A 403 with one of these is a limit of the rate, in the older form of a 429.
 _LIMITS = {"rateLimitExceeded", "userRateLimitExceeded", "backendError"}
@@ -49,6 +50,7 @@ def of_answer(
     write: bool = False,
     condition: Condition = "",
     secret: str | None = None,
+    endpoint: str = "",
 ) -> StorageError:
     """Make the error that an answer means.
 
@@ -58,6 +60,7 @@ def of_answer(
         condition: the one that was sent, and so what it means that it failed: with ``"none"`` the object is there
             already, with ``"same"`` it has changed.
         secret: the access token in use, should the store echo it.
+        endpoint: that was asked.
     """
     reason, words = _explanation(body)
     text = strike(f"{what}: HTTP {status}" + (f" {reason}" if reason else "") + (f": {words}" if words else ""), secret)
@@ -68,6 +71,8 @@ def of_answer(
             f"{text}; give credentials by GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, or "
             "the options token and service_file; for a public bucket anonymous=True"
         )
+    if status == _PROXY_ASKS:
+        return StoragePermissionError(f"{text}; a proxy on the way asks for a password")
     if status == 403:
         hint = "the plugin's README lists the permissions each operation needs"
         if not write:
@@ -75,6 +80,9 @@ def of_answer(
         return StoragePermissionError(f"{text}; {hint}")
     if status in (400, 412) and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; it was not published: write it again")
+    if status == 404 and not words:
+        # The store gives its reasons, and so this says nothing of an object.
+        return StorageError(f"{text}: that is no answer of GCS's: is {endpoint} its address?")
     if status == 404:
         return ObjectNotFoundError(text)
     if status == 412 and condition == "none":
@@ -85,7 +93,7 @@ def of_answer(
 
 
 def of_transport(error: Exception, what: str) -> StorageError:
-    """Make the error that a failure of the connection means. Only its type is told: its text may hold the address."""
+    """Make the error that a failure of the connection means. Its text is not told, for it may hold the address."""
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(
@@ -94,8 +102,7 @@ def of_transport(error: Exception, what: str) -> StorageError:
         )
     if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
         return StorageError(f"{what}: {name}: the endpoint cannot be used")
-    number = getattr(error, "errno", None)
-    return TransientStorageError(f"{what}: {name}" + (f" (errno {number})" if number else ""))
+    return connection_fault(error, what)
 
 
 def is_transient(status: int) -> bool:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.storage import redact, scheme_of
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage import check_options, redact, scheme_of
 
 from .protocol import UNIT
 
 __all__ = ["Access", "Options"]
 
 _DEFAULT_ENDPOINT = "https://storage.googleapis.com"
+_OF_ACCESS: Mapping[str, Any] = {
+    "endpoint": str | None,
+    "token": str | None,
+    "service_file": str | os.PathLike | None,
+    "anonymous": bool,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +76,9 @@ class Options:
 
         Raises:
             ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option.
+            TypeError: there is no such option, or it has another type.
         """
-        names = {each.name for each in fields(Access)} - {"emulator"}
-        known = names | {"chunk_size", "max_concurrency"}
-        if unknown := sorted(set(options) - known):
-            raise ArgumentTypeError(f"gcs has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        check_options("gcs", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)
         if not scheme or not url.startswith("://", len(scheme)):
             raise ArgumentValueError(f"{redact(url)}: not of the form gs://bucket/prefix")
@@ -85,7 +89,7 @@ class Options:
             )
         if not bucket:
             raise ArgumentValueError(f"{redact(url)}: the URL names no bucket: gs://bucket/prefix")
-        access = _access(**{name: options.pop(name) for name in names & set(options)})
+        access = _access(**{name: options.pop(name) for name in _OF_ACCESS.keys() & options})
         return cls(bucket=bucket, access=access, **options), prefix.strip("/")
 
 

@@ -79,7 +79,7 @@ def object_url(endpoint: str, bucket: str, name: str, **params: str) -> str:
 
 def list_params(*, prefix: str, start_offset: str, page: str, size: int) -> dict[str, str]:
     """Make the parameters for a page of objects from ``start_offset`` on (inclusive), ascending by UTF-8 bytes."""
-    params = {"maxResults": str(size), "fields": f"nextPageToken,items({_FIELDS})"}
+    params = {"maxResults": str(size), "fields": f"kind,nextPageToken,items({_FIELDS})"}
     params |= {"prefix": prefix} if prefix else {}
     params |= {"startOffset": start_offset} if start_offset else {}
     params |= {"pageToken": page} if page else {}
@@ -149,6 +149,8 @@ def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
         ValueError: it is not what it should be.
     """
     page = _json(answer)
+    if page.get("kind") != "storage#objects":  # the list of an empty folder says nothing else
+        raise ValueError("the answer is no list of objects")
     items = page.get("items", [])
     if not isinstance(items, list):
         raise ValueError("the page of a listing holds no list")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
-from asyncrec.errors import ArgumentTypeError
+from asyncrec.errors import ArgumentTypeError, StorageError
 from asyncrec.storage import DEFAULT, ByteSink, ByteSource, ObjectInfo, RetryPolicy, Storage, check_key, retrying
 
 from .bucket import Bucket
@@ -54,13 +54,16 @@ class GcsStorage(Storage):
         page, after = "", start_after.encode()
         while True:
             ask = partial(self._bucket.page, prefix=prefix, start_offset=start_after, page=page, size=_PAGE, what=what)
-            infos, page = await retrying(ask, what=what, policy=self._bucket.policy)
+            infos, following = await retrying(ask, what=what, policy=self._bucket.policy)
             for info in infos:
                 # The store's offset is inclusive, and some emulators do not know it.
                 if info.key.encode() > after:
                     yield info
-            if not page:
+            if not following:
                 return
+            if following == page:
+                raise StorageError(f"{what}: the store says that there is more, and gives the same page again")
+            page = following
 
     async def head(self, key: str) -> ObjectInfo:
         return (await self._bucket.resource(check_key(key), f"{self._bucket.shown(key)}: looking")).info

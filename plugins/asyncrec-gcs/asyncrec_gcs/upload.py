@@ -145,7 +145,7 @@ class Upload:
         )
         address = answer.headers.get("Location")
         if not address:
-            raise StorageError(f"{self._what}: the store opened an upload session without saying where")
+            raise TransientStorageError(f"{self._what}: the store opened an upload session without saying where")
         self._address = address
 
     async def _publish(self, data: memoryview, total: int, checksum: int) -> Resource:

@@ -42,6 +42,9 @@ class TestGcsStorage(StorageConformance):
     def slowed(self, storage: Storage, seconds: float) -> AbstractContextManager[None]:
         return self.gcs.slowed(seconds)
 
+    def answered_by_another(self, storage: Storage, number: int, body: bytes) -> AbstractContextManager[None]:
+        return self.gcs.answered_by_another(number, body)
+
     @contextmanager
     def losing_an_answer(self, storage: Storage) -> Iterator[None]:
         self.gcs.plan = nth(1, Fault("status-after"), "last")

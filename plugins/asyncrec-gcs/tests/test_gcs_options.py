@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("no_credentials_of_this_machine")
         ("gs:bucket", {}, "not of the form"),
         ("://bucket", {}, "not of the form"),
         ("gs://user:c4n4ry@bucket/x", {}, "options of their own"),
-        ("gs://bucket", {"token": "c4n4ry\n"}, "printable"),
+        ("gs://bucket", {"token": "c4n4ry\n"}, "control character"),
         ("gs://bucket", {"token": "c4n4ry", "anonymous": True}, "exclude each other"),
         ("gs://bucket", {"endpoint": "ftp://c4n4ry"}, "http://"),
         ("gs://bucket", {"endpoint": "https:///c4n4ry"}, "names a host"),

@@ -22,6 +22,7 @@ names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
     lambda name: name not in (".", "..")
 )
 ENDPOINT = "https://storage.googleapis.com"
+LIST = {"kind": "storage#objects"}
 
 
 @given(names)
@@ -132,10 +133,16 @@ def test_no_answer_raises_anything_else(body: bytes) -> None:
 
 def test_a_listing_has_its_objects_and_the_next_page() -> None:
     item = {"name": "a", "size": "1", "generation": "7"}
-    infos, page = protocol.parse_listing(json.dumps({"items": [item], "nextPageToken": "t"}).encode())
+    infos, page = protocol.parse_listing(json.dumps(LIST | {"items": [item], "nextPageToken": "t"}).encode())
     assert [info.key for info in infos] == ["a"]
     assert page == "t"
-    assert protocol.parse_listing(b'{"kind": "storage#objects"}') == ([], "")
+    assert protocol.parse_listing(json.dumps(LIST).encode()) == ([], "")
+
+
+def test_an_object_of_json_that_is_no_list_is_refused() -> None:
+    for answer in (b"{}", b'{"items": []}', b'{"kind": "storage#buckets"}', b'{"error": "sign in"}'):
+        with pytest.raises(ValueError, match="no list of objects"):
+            protocol.parse_listing(answer)
 
 
 @pytest.mark.parametrize("sign", [{"crc32c": "AAAAAA=="}, {"md5Hash": "1B2M2Y8AsgTpgAmY7PhCfg=="}])
@@ -143,7 +150,9 @@ def test_an_object_without_a_size_is_empty_when_its_checksum_says_so(sign: dict[
     """Programs made of protocol buffers leave out a zero."""
     item = {"name": "x", "generation": "1"}
     assert protocol.parse_object(json.dumps(item | sign).encode()).info.size == 0
-    assert [info.size for info in protocol.parse_listing(json.dumps({"items": [item | sign]}).encode())[0]] == [0]
+    assert [info.size for info in protocol.parse_listing(json.dumps(LIST | {"items": [item | sign]}).encode())[0]] == [
+        0
+    ]
     for other in ({}, {"crc32c": "AAAAAQ=="}, {"md5Hash": ""}):
         with pytest.raises(ValueError, match="size"):
             protocol.parse_object(json.dumps(item | other).encode())

@@ -17,7 +17,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import parse_retry_after
+from asyncrec.storage import connection_fault, parse_retry_after
 
 __all__ = ["of_answer", "of_transport"]
 
@@ -53,4 +53,4 @@ def of_transport(error: Exception, what: str) -> StorageError:
         return StoragePermissionError(f"{what}: {name}: the proxy refuses")
     if isinstance(error, (httpx2.InvalidURL, httpx2.UnsupportedProtocol)):
         return StorageError(f"{what}: {name}: the address cannot be used")
-    return TransientStorageError(f"{what}: {name}")
+    return connection_fault(error, what)

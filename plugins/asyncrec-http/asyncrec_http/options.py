@@ -9,12 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.storage import redact
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage import check_options, redact
 
 __all__ = ["Options"]
 
-_OPTIONS = ("ca_file", "headers", "proxy", "query")
+_OPTIONS: Mapping[str, Any] = {
+    "ca_file": str | os.PathLike | None,
+    "headers": Mapping | None,
+    "proxy": str | None,
+    "query": str | None,
+}
 # What stands in an address as it is: a key may be one that is escaped already, and may have a query.
 _SAFE = "/?&=;:@!$'()*+,~%-._"
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -44,10 +49,9 @@ class Options:
 
         Raises:
             ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option.
+            TypeError: there is no such option, or it has another type.
         """
-        if unknown := sorted(set(options) - set(_OPTIONS)):
-            raise ArgumentTypeError(f"http has no option {', '.join(unknown)}; it has {', '.join(_OPTIONS)}")
+        check_options("http", options, _OPTIONS)
         shown = redact(url)
         try:
             parts = urlsplit(url)
@@ -64,7 +68,7 @@ class Options:
         return cls(
             root=f"{parts.scheme}://{host}" + (f":{port}" if port is not None else ""),
             headers=_headers(options.get("headers")),
-            query=str(options.get("query") or "").lstrip("?"),
+            query=(options.get("query") or "").lstrip("?"),
             ca_file=None if options.get("ca_file") is None else os.fspath(options["ca_file"]),
             proxy=options.get("proxy"),
         ), parts.path.strip("/")

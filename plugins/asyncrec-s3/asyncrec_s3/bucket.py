@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
 
+from botocore.exceptions import ClientError
+
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
 
@@ -29,6 +31,20 @@ T = TypeVar("T")
 
 # The metadata by which a writer knows its own object again, when the answer to its last request was lost.
 _WRITER = "asyncrec-writer"
+# What S3 says in every answer of a kind. Without it something else has answered, such as a proxy with its page for
+# signing in: the SDK reads nothing in that, as it would in the list of an empty folder.
+_ALWAYS_SAID = {
+    "complete_multipart_upload": ("ETag",),
+    "create_multipart_upload": ("UploadId",),
+    "head_object": ("ContentLength", "ETag", "LastModified"),
+    "list_multipart_uploads": ("IsTruncated",),
+    "list_objects_v2": ("IsTruncated",),
+    "list_parts": ("IsTruncated",),
+    "put_object": ("ETag",),
+    "upload_part": ("ETag",),
+}
+# And the status of those that say nothing.
+_NO_CONTENT = 204
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +88,19 @@ class Bucket:
         """Make one attempt of one request of the SDK, which transfers ``size`` bytes.
 
         Raises:
-            StorageError: of the tree; `TransientStorageError` also when the time is over.
+            StorageError: of the tree; `TransientStorageError` also when the time is over, or something else than the
+                store has answered.
         """
         condition: Condition = "none" if "IfNoneMatch" in params else ""
         with Limited(what, condition, self._patience, size):
-            answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
+            try:
+                answer: dict[str, Any] = await getattr(self._connection.client, name)(Bucket=self.name, **params)
+            except ClientError as error:
+                self.known.check_origin(error.response, what)
+                raise
+        if missing := [said for said in _ALWAYS_SAID.get(name, ()) if answer.get(said) in (None, "")]:
+            raise TransientStorageError(f"{what}: the answer is not one of S3's: it has no {', '.join(missing)}")
+        self.known.learn_origin(answer)
         return answer
 
     async def repeat(self, operation: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy = DEFAULT) -> T:
@@ -88,9 +112,7 @@ class Bucket:
 
         async def once() -> Found:
             answer = await self.call("head_object", what, Key=key, ChecksumMode="ENABLED")
-            size, etag, modified = (answer.get(name) for name in ("ContentLength", "ETag", "LastModified"))
-            if size is None or not etag or modified is None:
-                raise TransientStorageError(f"{what}: the answer is not one of S3's: no size, ETag or date")
+            size, etag, modified = (answer[name] for name in _ALWAYS_SAID["head_object"])
             info = ObjectInfo(shown, int(size), bare(etag), crc_of(answer), modified)
             return Found(info, answer.get("Metadata", {}).get(_WRITER), is_encrypted(answer))
 
@@ -137,8 +159,16 @@ class Bucket:
 
     async def delete(self, key: str) -> None:
         what = self.what("delete", key)
+
+        async def once() -> None:
+            answer = await self.call("delete_object", what, Key=key)
+            if not _is_silent(answer):
+                # Some other store's words, or a proxy's: what is there tells.
+                await self.call("head_object", what, Key=key)
+                raise TransientStorageError(f"{what}: the answer is not one of S3's, and the object is still there")
+
         try:
-            await self.repeat(partial(self.call, "delete_object", what, Key=key), what)
+            await self.repeat(once, what)
         except ObjectNotFoundError as error:
             if "NoSuchBucket" in str(error):
                 raise
@@ -178,9 +208,14 @@ class Bucket:
     async def abort(self, key: str, upload_id: str) -> None:
         """End an upload without publishing; one that is gone already is no error."""
         what = self.what("abort an upload to", key)
-        request = partial(self.call, "abort_multipart_upload", what, Key=key, UploadId=upload_id)
+
+        async def once() -> None:
+            if not _is_silent(await self.call("abort_multipart_upload", what, Key=key, UploadId=upload_id)):
+                # If it was aborted, the next attempt is told that it is gone.
+                raise TransientStorageError(f"{what}: the answer is not one of S3's")
+
         try:
-            await self.repeat(request, what)
+            await self.repeat(once, what)
         except (UploadGoneError, ObjectNotFoundError):
             return
 
@@ -197,6 +232,10 @@ def bare(etag: str) -> str:
 def crc_of(answer: dict[str, Any]) -> int | None:
     """Give the CRC32C of the whole object, where the store keeps one."""
     return None if answer.get("ChecksumType") == "COMPOSITE" else crc_of_base64(answer.get("ChecksumCRC32C"))
+
+
+def _is_silent(answer: dict[str, Any]) -> bool:
+    return bool(answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == _NO_CONTENT)
 
 
 def is_encrypted(answer: dict[str, Any]) -> bool:

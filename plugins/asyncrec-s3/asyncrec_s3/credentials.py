@@ -13,6 +13,8 @@ import anyio
 import anyio.to_thread
 from aiobotocore.session import AioSession
 
+from asyncrec.errors import StoragePermissionError
+
 __all__ = ["Session", "SessionOnTrio"]
 
 
@@ -24,6 +26,23 @@ class Session(AioSession):  # type: ignore[misc]  # without types
 
     async def make_client(self, service: str, **options: Any) -> Any:
         return await self._create_client(service, **options)
+
+    async def get_credentials(self) -> Any:
+        """Find credentials.
+
+        Raises:
+            StoragePermissionError: they cannot be sent.
+        """
+        found = await super().get_credentials()
+        # Those that are renewed come from services, and not from what a person wrote.
+        if found is not None and not hasattr(found, "refresh_needed"):
+            for what in ("access_key", "secret_key", "token"):
+                if not (getattr(found, what) or "").isprintable():
+                    raise StoragePermissionError(
+                        f"opening a client for S3: the {what} that the SDK found ({found.method}) holds a control "
+                        "character: does it end with the newline of a file?"
+                    )
+        return found
 
 
 class SessionOnTrio(Session):

@@ -21,7 +21,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import parse_retry_after
+from asyncrec.storage import connection_fault, parse_retry_after
 
 from .redaction import redact, strike
 
@@ -36,6 +36,7 @@ _TRANSIENT = {
     "ThrottlingException", "TooManyRequests", "XAmzContentSHA256Mismatch",
 }  # fmt: skip
 _TRANSIENT_STATUS = {408, 425, 429, 500, 502, 503, 504}
+_PROXY_ASKS = 407
 # Some of these come with status 400.
 _PERMISSION = {
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "ExpiredToken", "InvalidAccessKeyId", "InvalidSecurity",
@@ -83,6 +84,16 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
         )
     if isinstance(error, (sdk.UnauthorizedSSOTokenError, sdk.SSOTokenLoadError, sdk.NoAuthTokenError)):
         return StoragePermissionError(f"{text}. Sign in again: aws sso login")
+    if isinstance(error, sdk.CredentialRetrievalError) and error.kwargs.get("provider") == "custom-process":
+        return StoragePermissionError(
+            f"{text}. The credential_process of the profile failed: run it by hand to see why"
+        )
+    if isinstance(error, OSError) and error.filename is not None:
+        # What a request reads is a file of a token, which the SDK's configuration or environment names.
+        return StoragePermissionError(
+            f"{text}: the credentials are not there; AWS_WEB_IDENTITY_TOKEN_FILE, or the "
+            "web_identity_token_file of the profile, names the file"
+        )
     if any(words in text for words in _NO_TLS):
         return StorageError(f"{text}. Nobody speaks TLS there: does the endpoint's URL begin with http://?")
     if isinstance(error, sdk.SSLError):
@@ -92,7 +103,8 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
     if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
         return StorageError(text)
     # What is left comes from sockets, HTTP and answers that were cut short: aiohttp, httpx, OSError, timeouts.
-    return TransientStorageError(text)
+    fault = connection_fault(error, what)
+    return TransientStorageError(text, lasting=fault.lasting) if isinstance(fault, TransientStorageError) else fault
 
 
 # OpenSSL's words for an answer in plain HTTP, old and new.
@@ -112,7 +124,9 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
     metadata = response.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
     words = str(response.get("Error", {}).get("Message") or "")[:500]
-    text = f"{what}: {code} (HTTP {status})" + (f": {words}" if words and words != code else "")
+    text = (f"{what}: {code} (HTTP {status})" if code else f"{what}: HTTP {status}") + (
+        f": {words}" if words and words != code else ""
+    )
     if advice := _ADVICE.get(code):
         text += f"; {advice}"
     if "completion is already in progress" in words.lower():
@@ -128,6 +142,8 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
         return UploadGoneError(text)
     if code == "InvalidPart":
         return InvalidPartError(f"{text}: the store does not have the parts it acknowledged")
+    if status == _PROXY_ASKS:
+        return StoragePermissionError(f"{text}; a proxy on the way asks for a password, as HTTPS_PROXY may hold it")
     if code in _PERMISSION or status in (401, 403):
         if status == 403 and words in ("", "Forbidden"):
             text += "; without the right to list the bucket this is also what a missing object looks like"

@@ -61,11 +61,15 @@ class Listing:
         if self._ordered:
             for entry in page:
                 self._check_order(entry["Key"])
-        self._page = page[::-1]
-        if answer.get("IsTruncated"):
-            self._params = params | {name: answer[mark] for name, mark in self._marks.items() if mark in answer}
-        else:
-            self._params = None
+        following = None
+        if answer["IsTruncated"]:
+            following = params | {name: answer[mark] for name, mark in self._marks.items() if answer.get(mark)}
+            if following == params:
+                raise StorageError(
+                    f"{self._what}: the store says that there is more, and not where it goes on; what relies on it "
+                    "would miss the rest"
+                )
+        self._page, self._params = page[::-1], following
 
     def _check_order(self, key: str) -> None:
         raw = key.encode()

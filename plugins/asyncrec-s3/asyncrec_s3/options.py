@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
-from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.storage import redact, scheme_of
+from asyncrec.errors import ArgumentValueError
+from asyncrec.storage import check_options, redact, scheme_of
 
 from .parts import MIB, MIN_PART
 
@@ -113,11 +113,10 @@ class Options(ClientOptions):
 
         Raises:
             ValueError: the URL or an option cannot be; credentials are not shown.
-            TypeError: there is no such option.
+            TypeError: there is no such option, or it has another type.
         """
-        given = {field.name for field in fields(cls)} - {"bucket", "prefix"}
-        if unknown := sorted(set(options) - given):
-            raise ArgumentTypeError(f"s3 has no option {', '.join(unknown)}; it has {', '.join(sorted(given))}")
+        types = {name: kind for name, kind in get_type_hints(cls).items() if name not in ("bucket", "prefix")}
+        check_options("s3", options, types | {"connect_timeout": float | int, "read_timeout": float | int})
         if not scheme_of(url) or not url[len(scheme_of(url)) :].startswith("://"):
             raise ArgumentValueError(f"{redact(url)}: not of the form s3://bucket/prefix")
         bucket, _, prefix = url[len(scheme_of(url)) + 3 :].partition("/")

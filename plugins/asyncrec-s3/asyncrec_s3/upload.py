@@ -138,8 +138,6 @@ class MultipartUpload:
         with anyio.CancelScope(shield=True, deadline=deadline) as self._creating:
             try:
                 answer = await self._bucket.call("create_multipart_upload", what, **params)
-                if not answer.get("UploadId"):
-                    raise TransientStorageError(f"{what}: the answer names no upload")
             except TransientStorageError:
                 self._stray = True
                 raise
@@ -186,9 +184,7 @@ class MultipartUpload:
             Body=body,
             **digest.params,
         )
-        etag = bare(answer.get("ETag", ""))
-        if not etag:
-            raise TransientStorageError(f"{what}: the answer has no ETag")
+        etag = bare(answer["ETag"])
         echo = answer.get("ChecksumCRC32C")
         if digest.crc32c is not None:
             self._bucket.known.learn_crc32c(echo is not None)

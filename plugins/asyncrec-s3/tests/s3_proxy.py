@@ -46,7 +46,8 @@ Fault = str
 """One of: "500", "slowdown", "403", "501", "reset", "stall" (before the effect; a stall waits until the client goes);
 "500-after", "reset-after", "stall-after" (the effect took place, the answer is lost); "truncate" (half of the body),
 "etag" (a wrong ETag), "200-error" (an error in a Complete's 200, after the effect); "hold" waits for
-`Proxy.release`, and then goes on; "busy" is how Ceph answers while it holds the lock of an earlier completion."""
+`Proxy.release`, and then goes on; "page" is another's answer, `Proxy.page`, without effect; "busy"
+is how Ceph answers while it holds the lock of an earlier completion."""
 
 
 Plan = Callable[[Request], Fault | None]
@@ -99,6 +100,7 @@ class Proxy:
         self._threads = ThreadPoolExecutor(32)
         self.plan: Plan = lambda request: None
         self.late = 0.0  # seconds that each request waits
+        self.page = b""
         self.requests: list[Request] = []
         self._counts: Counter[str] = Counter()
         self.refused: list[str] = []
@@ -194,6 +196,8 @@ class Proxy:
             return _error(403, "AccessDenied")
         if fault == "501":
             return _error(501, "NotImplemented")
+        if fault == "page":
+            return web.Response(body=self.page, content_type="text/html")
         if fault == "busy":
             return _error(500, "InternalError", words="This multipart completion is already in progress")
         if fault == "slowdown":

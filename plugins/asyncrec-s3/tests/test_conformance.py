@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -77,6 +78,14 @@ class _S3(StorageConformance):
         yield
         self.proxy.plan = lambda request: None
         assert lost
+
+    @contextmanager
+    def answered_by_another(self, storage: Storage, number: int, body: bytes) -> Iterator[None]:
+        requests = itertools.count(1)
+        self.proxy.page = body
+        self.proxy.plan = lambda request: "page" if next(requests) == number else None
+        yield
+        self.proxy.plan = lambda request: None
 
 
 if KIND == "seaweedfs":

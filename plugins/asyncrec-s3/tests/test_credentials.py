@@ -55,6 +55,38 @@ async def test_no_credentials_is_said_with_a_remedy(open_storage: Open, monkeypa
             await storage.put("x", b"x")
 
 
+@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"])
+async def test_a_newline_behind_a_key_is_said_at_once(
+    open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As of a secret that was read from a file."""
+    monkeypatch.setenv(name, "c4n4ry\n")
+    with pytest.raises(StoragePermissionError, match="holds a control character") as raised:
+        async with open_storage():
+            pass
+    assert "c4n4ry" not in str(raised.value)
+    assert not proxy.requests
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ("role_arn = arn:aws:iam::123456789012:role/x\nweb_identity_token_file = /nowhere/token", "/nowhere/token"),
+        ("credential_process = false", "The credential_process of the profile failed"),
+    ],
+)
+async def test_what_a_profile_names_and_is_not_there_is_said_at_once(
+    open_storage: Open, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, profile: str, words: str
+) -> None:
+    (tmp_path / "config").write_text(f"[profile two]\n{profile}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(StoragePermissionError, match=words):
+        async with open_storage(profile="two") as storage:
+            await storage.put("x", b"x")
+
+
 async def test_a_profile_gives_credentials(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -46,9 +46,25 @@ def test_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"region": 5}, "region of s3 takes str | None, not int"),
+        ({"chunk_size": "8"}, "chunk_size of s3 takes int, not str"),
+        ({"read_timeout": "8"}, "read_timeout of s3 takes float | int, not str"),
+    ],
+)
+def test_an_option_of_another_type_is_a_type_error(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        Options.of("s3://crawl", **options)
+    assert words in str(raised.value)
+    assert Options.of("s3://crawl", read_timeout=5, verify="ca.pem").read_timeout == 5
+
+
+@pytest.mark.parametrize(
     ("url", "options"),
     [
         ("s3://", {}),
+        ("s3://crawl", {"aws_access_key_id": "AKIACANARY\n", "aws_secret_access_key": "canary"}),
         ("s3:///key", {}),
         ("crawl/key", {}),
         ("s3://AKIACANARY:canary@crawl", {}),

@@ -1,0 +1,102 @@
+"""These cases ask what becomes of an answer that is not the store's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.testing._checks import check_equal, content
+from asyncrec.testing._kit import nothing_to_try
+from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
+
+__all__ = ["StrangerCases"]
+
+# A page of HTML, no body at all, and the answers of services of other kinds, with nothing in them.
+_BODIES = (
+    b"<html><body>Sign in</body></html>",
+    b"",
+    b'<?xml version="1.0"?><ListAllMyBucketsResult/>',
+    b"{}",
+)
+# Of the requests of one operation, so many have such an answer, one at a time. No operation here makes more.
+_MOST_REQUESTS = 6
+
+
+class StrangerCases(StorageHooks):
+    """The cases of a proxy that answers in place of the store, and says that all is well."""
+
+    async def test_list_answered_by_another(self) -> None:
+        """What is no list is not taken for the list of an empty folder: it is asked for again, or is an error.
+
+        A data set that seems to be empty is written a second time.
+        """
+        async with self.open_storage() as storage:
+            keys = [f"s/{n}" for n in range(3)]
+            await self.raw_put_many(storage, keys)
+
+            async def listed(key: str) -> None:
+                check_keys(await keys_of(storage, "s/"), keys, "a list, after an answer that was none")
+
+            for body in _BODIES:
+                await self._answered(storage, 1, body, listed, "s/")
+
+    async def test_read_answered_by_another(self) -> None:
+        """An object that is there is described and read as it is, or there is an error; none says that it is gone."""
+        async with self.open_storage() as storage:
+            data = content(70_000)
+            await self.raw_put(storage, "s/read", data)
+
+            async def looked(key: str) -> None:
+                assert (await storage.head(key)).size == len(data)
+
+            async def read(key: str) -> None:
+                check_equal(await storage.get(key), data, key)
+
+            for body in _BODIES:
+                for number in (1, 2):
+                    await self._answered(storage, number, body, looked, "s/read")
+                    await self._answered(storage, number, body, read, "s/read")
+
+    async def test_delete_answered_by_another(self) -> None:
+        """What is said to be deleted is."""
+        async with self.open_storage() as storage:
+
+            async def deleted(key: str) -> None:
+                await storage.delete(key)
+                check_equal(await self.raw_get(storage, key), None, f"{key}, deleted")
+
+            for n, body in enumerate(_BODIES):
+                await self.raw_put(storage, f"s/{n}", b"x")
+                await self._answered(storage, 1, body, deleted, f"s/{n}")
+
+    async def test_write_answered_by_another(self) -> None:
+        """What is said to be published is, whichever request of its upload was answered by somebody else."""
+        async with self.open_storage() as storage:
+            size = await chunk_of(storage) + 1
+            for data in (b"short", content(size)):
+                for exclusive in (False, True):
+
+                    async def written(key: str, data: bytes = data, exclusive: bool = exclusive) -> None:
+                        await storage.put(key, data, exclusive=exclusive)
+                        check_equal(await self.raw_get(storage, key), data, f"{key}, published")
+
+                    for number in range(1, _MOST_REQUESTS + 1):
+                        await self._answered(
+                            storage, number, _BODIES[number % 2], written, f"s/{len(data)}-{exclusive}-{number}"
+                        )
+            assert not await self.raw_unfinished(storage)
+
+    async def _answered(
+        self, storage: Storage, number: int, body: bytes, operation: Callable[[str], Awaitable[None]], key: str
+    ) -> None:
+        answered = self.answered_by_another(storage, number, body)
+        if answered is None:
+            nothing_to_try("answered_by_another gives None: nothing else can answer")
+        with answered:
+            try:
+                await operation(key)
+            except (ObjectNotFoundError, ObjectExistsError) as error:
+                raise AssertionError(f"{key}: {body!r} in place of answer {number} is taken for the store's") from error
+            except StorageError:
+                return

@@ -1,0 +1,58 @@
+"""Answers that are not GCS's, or not as GCS gives them."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp import web
+from fake_gcs import FakeGcs, Fault
+from opening import open_quick
+
+from asyncrec.errors import ObjectNotFoundError, StorageError, TransientStorageError
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_404_without_a_reason_asks_for_the_address(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where STORAGE_EMULATOR_HOST has a path: somebody answers, who knows of no object."""
+    monkeypatch.setattr(gcs, "error", lambda *_: web.Response(status=404, text="<html>Not here</html>"))
+    gcs.plan = lambda kind, n: Fault("status", 404)
+    async with open_quick() as storage:
+        for operation in (storage.head("key"), storage.put("key", b"x"), storage.delete("key")):
+            with pytest.raises(StorageError, match=f"is {gcs.url} its address") as raised:
+                await operation
+            assert type(raised.value) is StorageError
+
+
+async def test_a_page_that_names_itself_as_the_next_ends_the_listing(gcs: FakeGcs) -> None:
+    gcs.page = 200, '{"kind": "storage#objects", "nextPageToken": "a"}'
+    gcs.plan = lambda kind, n: Fault("answer")
+    async with open_quick() as storage:
+        with pytest.raises(StorageError, match="the same page again"):
+            [info async for info in storage.list_objects()]
+    assert gcs.counts["list"] == 2
+
+
+async def test_a_deletion_that_an_emulator_answers_with_200_is_looked_at(gcs: FakeGcs) -> None:
+    gcs.put("key", b"x")
+    gcs.plan = lambda kind, n: Fault("status-after", 200) if kind == "delete" else None
+    async with open_quick() as storage:
+        await storage.delete("key")
+        with pytest.raises(ObjectNotFoundError):
+            await storage.head("key")
+    assert gcs.counts["delete"] == 1
+
+
+async def test_an_upload_that_is_opened_without_an_address_is_opened_again(gcs: FakeGcs) -> None:
+    gcs.page = 200, "{}"
+    gcs.plan = lambda kind, n: Fault("answer") if n == 1 else None
+    async with open_quick() as storage:
+        await storage.put("key", b"x")
+    assert gcs.counts["open"] == 2
+
+
+async def test_a_list_that_never_is_one_is_an_error(gcs: FakeGcs) -> None:
+    gcs.page = 200, "{}"
+    gcs.plan = lambda kind, n: Fault("answer")
+    async with open_quick() as storage:
+        with pytest.raises(TransientStorageError, match="no list of objects"):
+            [info async for info in storage.list_objects()]

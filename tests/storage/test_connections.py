@@ -1,0 +1,71 @@
+"""A connection that failed is told by its host and port, and tried a few times only if there is no such host."""
+
+from __future__ import annotations
+
+import socket
+
+import anyio
+import pytest
+
+from asyncrec.errors import StoragePermissionError, TransientStorageError
+from asyncrec.storage import connection_fault, retrying
+
+
+class ClientError(OSError):
+    """As HTTP clients have it."""
+
+    host, port = "store.example", 443
+
+
+def test_a_refused_connection_names_its_address() -> None:
+    fault = connection_fault(ClientError(111, "secret"), "az://crawl/x: writing")
+    assert str(fault) == "az://crawl/x: writing: ClientError (store.example:443, errno 111)"
+    assert isinstance(fault, TransientStorageError)
+    assert not fault.lasting
+
+
+def test_a_proxy_that_asks_for_a_password_is_no_passing_fault() -> None:
+    class ProxyError(OSError):
+        status = 407
+
+    error = OSError()
+    error.__context__ = ProxyError()
+    fault = connection_fault(error, "what")
+    assert type(fault) is StoragePermissionError
+    assert "asks for a password" in str(fault)
+
+
+@pytest.mark.parametrize(("number", "lasting"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
+def test_only_a_host_without_a_name_lasts(number: int, lasting: bool) -> None:
+    """A name server that does not answer may do so later."""
+    error = ClientError()
+    error.__cause__ = socket.gaierror(number, "secret")
+    fault = connection_fault(error, "what")
+    assert isinstance(fault, TransientStorageError)
+    assert fault.lasting == lasting
+    assert ("no name server knows this host" in str(fault)) == lasting
+    assert "secret" not in str(fault)
+
+
+def test_a_ring_of_causes_ends() -> None:
+    first, second = OSError(), OSError()
+    first.__cause__, second.__cause__ = second, first
+    assert isinstance(connection_fault(first, "what"), TransientStorageError)
+
+
+@pytest.mark.anyio
+async def test_what_lasts_is_tried_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = 0
+
+    async def fail() -> None:
+        nonlocal tried
+        tried += 1
+        raise TransientStorageError("what", lasting=True)
+
+    async def sleep(delay: float) -> None:
+        await anyio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(anyio, "sleep", sleep)
+    with pytest.raises(TransientStorageError):
+        await retrying(fail, what="what")
+    assert tried == 4

@@ -1,4 +1,4 @@
-"""What every test shares: each async test runs on asyncio and on trio."""
+"""What every test of the library shares."""
 
 from __future__ import annotations
 
@@ -51,11 +51,6 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -422,6 +422,7 @@ class TestReplacing:
         if failure == "raises midway":
             assert "after 50 examples; nothing was written" in caught.value.__notes__[0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("num_shards", [3, 4])
     async def test_a_store_that_fails_at_any_operation_leaves_one_split_or_the_other(
         self, num_shards: int, monkeypatch: pytest.MonkeyPatch

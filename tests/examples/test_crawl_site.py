@@ -86,6 +86,7 @@ def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) ->
     assert (page["content_type"], page["charset"]) == ("text/plain; charset=utf-8", "utf-8")
 
 
+@pytest.mark.slow
 def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_first(tmp_path: Path) -> None:
     dataset = tmp_path / "demo-data" / "pages"
 
@@ -167,6 +168,7 @@ def chained(pages: int) -> dict[str, Answer]:
     return {name: (200, html, f'<a href="{to}">'.encode()) for name, to in zip(names, [*names[1:], "/"], strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
@@ -191,6 +193,7 @@ def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, numbe
         assert not {path for path, _ in server.asked[asked:]} & {"/" + url.split("/", 3)[3] for url in pages}
 
 
+@pytest.mark.slow
 def test_it_follows_the_links_of_pages_that_a_killed_run_left_on_the_disk(tmp_path: Path) -> None:
     dataset = tmp_path / "demo-data" / "pages"
     with SiteServer(chained(20)) as server:
@@ -269,6 +272,7 @@ def test_a_start_page_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     assert done.stderr == f"crawl_site: {server.url}nowhere gave no page: 1 (status 404)\n"
 
 
+@pytest.mark.slow
 def test_any_storage_will_do(tmp_path: Path) -> None:
     done = crawl(tmp_path, "--pages", "20", "--to", "memory://crawl/pages")
     assert (done.returncode, done.stderr) == (0, "")

@@ -122,6 +122,7 @@ async def test_stopping_at_every_k_gives_the_same_remainder(
                 assert [await anext(sampler, None) for _ in range(3)] == [*whole[k : k + 3], None, None, None][:3], k
 
 
+@pytest.mark.slow
 async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
     """1,000 classes of unequal size, not known beforehand; the buffer keeps its bound."""
     storage = await unequal(1000, 40_000, 8)

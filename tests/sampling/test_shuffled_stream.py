@@ -67,6 +67,7 @@ async def test_the_order_depends_on_seed_and_epoch_and_nothing_else(mode: Any) -
     assert len({tuple(order) for (order,) in orders}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("unit", ["records", "batches"])
 async def test_stopping_and_resuming_at_every_k_gives_the_same_remainder(mode: Any, unit: str) -> None:

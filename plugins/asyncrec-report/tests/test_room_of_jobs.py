@@ -68,6 +68,7 @@ async def test_large_records_are_not_held_by_every_job(small_room: int, compress
     assert await peak(storage, 6, 6 * (small + 2)) < alone + 2 * size
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("read_ahead", [0, 2 * MIB])
 @pytest.mark.parametrize(

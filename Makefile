@@ -178,6 +178,7 @@ lock: #: resolve what tests, checks and builds asyncrec afresh, and write versio
 	@$(RESOLVE) --output-file requirements/locked.new/ci.txt --group test --group lint requirements/ours.txt
 	@$(RESOLVE) --output-file requirements/locked.new/demo.txt --constraint requirements/locked.new/ci.txt requirements/demo.txt
 	@$(RESOLVE) --output-file requirements/locked.new/dist.txt --group dist
+	@$(RESOLVE) --output-file requirements/locked.new/wheels.txt --group wheels
 	@printf '%s\n' 'pip>=25.1' 'setuptools>=77' | $(RESOLVE) --output-file requirements/locked.new/pip.txt -
 	@rm -rf requirements/locked .venv-lock && mv requirements/locked.new requirements/locked
 

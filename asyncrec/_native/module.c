@@ -49,6 +49,10 @@ static int execute(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)execute},
+#ifdef Py_mod_gil
+    /* Nobody has tried it without a GIL. The stable ABI of 3.11 does not know the slot, and there is no need of it there. */
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
     {0, NULL},
 };
 

@@ -55,7 +55,7 @@ def test_every_plugin_is_among_what_is_ours() -> None:
     assert plugins <= set((ROOT / "requirements/ours.txt").read_text("utf-8").splitlines())
 
 
-@pytest.mark.parametrize("name", ["ci.txt", "demo.txt", "dist.txt", "pip.txt"])
+@pytest.mark.parametrize("name", ["ci.txt", "demo.txt", "dist.txt", "pip.txt", "wheels.txt"])
 def test_what_is_locked_has_a_version_and_a_hash(name: str) -> None:
     text = (ROOT / "requirements/locked" / name).read_text("utf-8").replace("\\\n", "")
     requirements = [line for line in text.splitlines() if not line.startswith("#")]

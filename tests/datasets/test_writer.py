@@ -626,6 +626,7 @@ class TestFaultsOfDatum:
         assert shard_count(2 << 40, 1500) == 1500
         assert shard_count(600 << 30, 1000) in range(600, 1001)
 
+    @pytest.mark.slow
     async def test_fifty_thousand_examples_in_a_few_mebibytes_and_files(self, tmp_path: Path) -> None:
         """datum held up to 1,000 files open. 50,000 examples of 1 KiB here; a million in tests/benchmarks."""
         limit = 4 << 20

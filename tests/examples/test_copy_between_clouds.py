@@ -70,6 +70,7 @@ def test_a_data_set_goes_from_s3_to_gcs_whole_and_once(s3: dict[str, str], gcs: 
     assert shards(gcs) == there, "what is there is left alone"
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_not_copied_and_there_is_no_data_set(s3: dict[str, str], tmp_path: Path) -> None:
     anyio.run(write, str(tmp_path / "pages"))
     shard = next(tmp_path.glob("pages-*.tfrecord*"))

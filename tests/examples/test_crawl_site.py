@@ -76,6 +76,7 @@ def test_the_package_is_the_first_folder(url: str, package: str) -> None:
     assert package_of(url) == package
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"", "naïve ✓".encode(), b"\xff\xfe\x00", b"\r\n\x00"])
 def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
     with SiteServer({"/asyncio/x": (200, {"Content-Type": "text/plain; charset=utf-8"}, body)}) as server:
@@ -114,6 +115,7 @@ def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_fi
 FORMER = {"status": "int64", "content_type": "str", "fetched": "str", "package": "str", "body": "bytes", "url": "str"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schema",
     [None, asyncrec.Schema({name: asyncrec.FixedLen((), kind) for name, kind in FORMER.items()})],  # type: ignore[arg-type]
@@ -135,6 +137,7 @@ def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: async
     assert files_in(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path: Path) -> None:
     """Elsewhere standard error stays empty, as the other tests hold."""
     terminal, side = os.openpty()
@@ -280,6 +283,7 @@ def test_any_storage_will_do(tmp_path: Path) -> None:
     assert files_in(tmp_path) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -81,6 +81,7 @@ async def test_only_the_last_batch_is_short_and_may_be_left_out() -> None:
     assert [len(batch) for batch in await batches_of(dropping)] == [10, 10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prefetch_size", "async_cycle"), [(0, False), (3, True)])
 @pytest.mark.parametrize("class_fn", [None, class_of])
 @pytest.mark.parametrize("shuffle_buffer", [0, 13])

@@ -78,6 +78,7 @@ async def test_two_thousand_random_cases_are_in_the_order_of_the_rule() -> None:
             assert [record async for record in stream] == in_order(lengths, cycle, block), (lengths, cycle, block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle_buffer", [0, 40])
 @pytest.mark.parametrize("parallelism", [0, 3])
 async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, shuffle_buffer: int) -> None:

@@ -129,6 +129,7 @@ def made(count: int) -> History:
     return plus(History(), [Segment(writer="w", time=format_time(count), add=tuple(entries), closed=True)])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_several_blocks_is_read_in_any_pieces() -> None:
     history = made(10_000)
     content = encoded(history)

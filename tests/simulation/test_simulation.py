@@ -50,6 +50,7 @@ def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
     assert totals.kills > 10
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_world_each_time_whatever_ran_before(worlds: None) -> None:
     first = [playing.run_plan(plan.draw(seed)).digest for seed in range(15)]
     again = [playing.run_plan(plan.draw(seed)).digest for seed in reversed(range(15))]
@@ -96,6 +97,7 @@ def test_nothing_comes_from_outside_a_world_but_by_its_seams(worlds: None) -> No
     assert found == []
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_world(worlds: None) -> None:
     assert len({playing.run_plan(plan.draw(seed)).digest for seed in range(20)}) == 20
 

@@ -32,6 +32,7 @@ ROUNDS: list[Callable[[int, int], Any]] = load("mutations").ROUNDS
 bombs = load("bombs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ROUNDS, ids=lambda run: run.__name__)
 def test_nothing_that_stands_untouched_in_a_damaged_file_is_lost(run: Callable[[int, int], Any]) -> None:
     row = run(1, 8)

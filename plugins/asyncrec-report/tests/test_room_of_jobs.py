@@ -17,6 +17,7 @@ from asyncrec.storage import Storage
 from asyncrec.storage._memory import MemoryStorage
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Path) -> None:
     for number in range(8):

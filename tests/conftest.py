@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Before asyncrec is imported, as it is without a compiler: `ASYNCREC_TEST_NATIVE=none make test`.
+# Before asyncrec is imported, as it is without a compiler: `ASYNCREC_TEST_NATIVE=none make test-all`.
 if os.environ.get("ASYNCREC_TEST_NATIVE") == "none":
     sys.modules["asyncrec._native._c"] = None  # type: ignore[assignment]  # what makes an import fail
 

@@ -414,7 +414,11 @@ async def test_schemes_are_those_that_can_be_opened(found: Found) -> None:
         if scheme not in ("file", "memory"):
             async with open_storage(f"{scheme}://somewhere"):
                 pass
-    assert [url for url, _ in found.opened] == ["stores aa://somewhere", "mine mine://somewhere", "stores zz://somewhere"]
+    assert [url for url, _ in found.opened] == [
+        "stores aa://somewhere",
+        "mine mine://somewhere",
+        "stores zz://somewhere",
+    ]
 
 
 async def test_a_registered_storage_factory_goes_before_plugins_and_may_be_replaced(found: Found) -> None:

@@ -50,7 +50,7 @@ static int execute(PyObject *module)
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)execute},
 #ifdef Py_mod_gil
-    /* Nobody has tried it without a GIL. The stable ABI of 3.11 does not know the slot, and there is no need of it there. */
+    /* Not tried without the GIL. The stable ABI of 3.11, to which all other builds keep, does not have the slot. */
     {Py_mod_gil, Py_MOD_GIL_USED},
 #endif
     {0, NULL},

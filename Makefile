@@ -1,75 +1,105 @@
 # Every target does its own set-up. A fresh machine needs git, GNU make and Python 3.11 or newer, nothing else.
-# `make` alone lists the targets.
+# `make` alone lists the targets that everybody needs, `make more` the rest.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-s3 test test-seaweedfs test-azurite sanitize torture simulate mutants scale lint dist release bench bench-s3 bench-gcs bench-azure bench-stores bench-formats interop engines loaders frameworks docs check-docs pictures lock proto clean
+.PHONY: help more demo test test-all lint docs bench dist clean \
+	demo-s3 simulate torture mutants sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
+	check-docs pictures lock proto release
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-# Versions for development only: whoever installs asyncrec never sees this file. `make test LOCK=` tries the newest.
-LOCK ?= requirements/ci.txt
+# Versions and hashes of what tests, checks and builds asyncrec; users never see these. `make test LOCK=` tries the newest.
+LOCK ?= requirements/locked
 
 # Handed on to what the target runs: `make test ARGS="-k frames"`, `make demo ARGS="--pages 200"`.
 ARGS ?=
 
-EXTRAS := cli,demo
+# pytest in as many processes as tests/conftest.py says, 8 at most.
+AT_ONCE := -n auto --maxprocesses 8 --dist worksteal
+
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PLUGIN_PACKAGES := $(filter-out %.egg-info,$(wildcard $(PLUGINS:%=%/asyncrec_*)))
-PROJECTS := pyproject.toml setup.py $(wildcard asyncrec/_native/*.[ch]) $(PLUGINS:%=%/pyproject.toml)
+PROJECTS := pyproject.toml setup.py $(wildcard asyncrec/_native/*.[ch]) $(PLUGINS:%=%/pyproject.toml) requirements/ours.txt
 
 # A stamp in each environment is older than what it was made from when that environment has to be brought up to date.
 READY := .venv/.ready
 DEMO_READY := .venv/.demo
-INTEROP_READY := .venv-interop/.ready
-ENGINES_READY := .venv-engines/.ready
-OLDER_RAY_READY := .venv-engines-ray-2.51/.ready
-SPARK_READY := .venv-engines-spark/.ready
-LOADERS_READY := .venv-loaders/.ready
-# Older Scrapys that the plugin promises; the newest is in `make test`.
-SCRAPYS := $(patsubst requirements/scrapy-%.txt,%,$(wildcard requirements/scrapy-*.txt))
-SCRAPYS_READY := $(SCRAPYS:%=.venv-scrapy-%/.ready)
-PLAYWRIGHT_READY := .venv-playwright/.ready
-BENCH_READY := .venv-bench/.ready
 DIST_READY := .venv-dist/.ready
 DOCS_READY := .venv-docs/.ready
+# Older Scrapys that the plugin promises; the newest is in `make test`.
+SCRAPYS := $(patsubst requirements/scrapy-%.txt,%,$(wildcard requirements/scrapy-*.txt))
+ORIGINALS := .venv-interop/originals
 AXE := .venv-docs/node_modules/axe-core/axe.min.js
-PROTO_READY := .venv-proto/.ready
-SEAWEEDFS_READY := .venv-seaweedfs/.ready
 AZURITE_READY := .venv-azurite/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes, and each would compile all that it imports where Python may not keep what it did.
 unexport PYTHONDONTWRITEBYTECODE
 
-help: ## this list
-	@sed -n 's/^\([a-z][a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
+# Text after "##" is for `make`, text after "#:" for `make more`.
+list = sed -n 's/^\([a-z][a-z0-9-]*\):.*$(1) \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
+
+help:
+	@$(call list,[#][#])
+	@echo "  make more              the other targets"
+
+more:
+	@$(call list,[#]:)
 
 demo: $(DEMO_READY) ## crawl some thousand local documents into a sharded data set in ./demo-data, and read it back
 	@.venv/bin/python examples/crawl_site.py $(ARGS)
 
-demo-s3: $(READY) ## the same into s3://, on a store that it starts itself, and a second run that continues
+# Worlds run until four minutes are over, and for 40 s at least, from the same seed each time.
+test: $(READY) ## 4 minutes: what tells within a second, then worlds of the simulation; ARGS="-k name" for pytest, then no worlds
+	@begun=$$(date +%s); \
+	.venv/bin/python -m pytest -q --short $(AT_ONCE) $(ARGS) $(if $(ARGS),,&& \
+	seconds=$$((begun + 240 - $$(date +%s))) && \
+	PYTHONPATH=tests .venv/bin/python -m simulation.run --seed 1 --seconds $$((seconds > 40 ? seconds : 40)) \
+		--workers $$(getconf _NPROCESSORS_ONLN))
+
+test-all: $(READY) ## every test, on every loop, with every round: 13 minutes on two cores; ARGS="tests/shards"
+	@.venv/bin/python -m pytest -q $(AT_ONCE) $(ARGS)
+
+lint: $(READY) ## ruff (rules and format), mypy --strict, and zizmor for the workflows
+	@.venv/bin/python -m ruff check .
+	@.venv/bin/python -m ruff format --check .
+	@.venv/bin/python -m mypy asyncrec examples tests/typing $(PLUGIN_PACKAGES)
+	@.venv/bin/zizmor --offline --quiet .github/workflows
+
+docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
+
+bench: .venv-bench/.ready ## speed and memory beside others (a large download, once); ARGS=--quick, ARGS="--only s3", or gcs, azure, stores, formats
+	@PYTHONPATH=tests/benchmarks .venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
+
+dist: $(DIST_READY) ## build sdists and wheels of all distributions into ./dist, and try them where nothing else is installed
+	@.venv-dist/bin/python tests/packages/dist.py --demo $(ARGS)
+
+clean: ## remove environments, caches and build output; ./demo-data stays
+	@rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info plugins/*/*.egg-info
+	@find asyncrec -name "*.so" -delete
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+demo-s3: $(READY) #: `make demo` into s3://, on a store that it starts itself, and a second run that continues
 	@.venv/bin/python examples/demo_s3.py $(ARGS)
 
-test: $(READY) ## every test but those of interop and bench, up to 8 at a time; ARGS="-n0 -k name" for one by one
-	@.venv/bin/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(ARGS)
-
-torture: $(READY) ## kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
-	@.venv/bin/python tests/torture/run.py $(ARGS)
-
-simulate: $(READY) ## whole worlds from a seed, with kills and faults; ARGS="--seconds 600 --seed 7 --workers 2"
+simulate: $(READY) #: whole worlds from a seed, with kills and faults; ARGS="--seconds 600 --seed 7 --workers 2"
 	@PYTHONPATH=tests .venv/bin/python -m simulation.run $(ARGS)
 
+torture: $(READY) #: kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
+	@.venv/bin/python tests/torture/run.py $(ARGS)
+
 # Some hours for thousands, half an hour for the hundreds of a sample; it goes on where it was stopped.
-mutants: $(READY) ## asyncrec broken on purpose, and which changes no test notices; ARGS="--count 350 --seed 1 --workers 2"
+mutants: $(READY) #: asyncrec broken on purpose, and which changes no test notices; ARGS="--count 350 --seed 1 --workers 2"
 	@PYTHONPATH=tests .venv/bin/python -m mutants.run $(ARGS)
 
 # A build of its own, with what finds a read or a write outside its bounds, and what C leaves undefined. malloc is used
 # for every object, so that the bounds of each are known. Python itself leaks a little on purpose.
-sanitize: $(READY) ## the C under sanitizers, against the Python beside it; ARGS="--cases 1000000 --only cut_frames"
+sanitize: $(READY) #: the C under sanitizers, against the Python beside it; ARGS="--cases 1000000 --only cut_frames"
 	@mkdir -p .cache
 	@$(CC) -shared -fPIC -g -O1 -std=c11 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all \
 		-Wall -Wextra -Werror -DPy_LIMITED_API=0x030B0000 \
@@ -79,32 +109,21 @@ sanitize: $(READY) ## the C under sanitizers, against the Python beside it; ARGS
 		.venv/bin/python -m native.fuzz --module .cache/sanitized.abi3.so $(ARGS)
 
 # The store is a program; nothing of the tests is installed beside it.
-test-seaweedfs: $(READY) $(SEAWEEDFS_READY) ## the tests of the S3 plugin on a real store (a download of 50 MB, once)
+test-seaweedfs: $(READY) .venv-seaweedfs/.ready #: the tests of the S3 plugin on a real store (a download of 50 MB, once)
 	@PATH="$(CURDIR)/.venv-seaweedfs/bin:$$PATH" ASYNCREC_TEST_S3=seaweedfs \
 		.venv/bin/python -m pytest -q plugins/asyncrec-s3/tests $(ARGS)
 
 # Microsoft's emulator: a program of Node, which `make test` does not need.
-test-azurite: $(READY) $(AZURITE_READY) ## the Azure plugin's conformance on Azurite (needs Node and npm; a download of 50 MB, once)
+test-azurite: $(READY) $(AZURITE_READY) #: the Azure plugin's conformance on Azurite (needs Node and npm; a download of 50 MB, once)
 	@ASYNCREC_TEST_AZURITE="$(CURDIR)/.venv-azurite/node_modules/.bin/azurite-blob" \
 		.venv/bin/python -m pytest -q plugins/asyncrec-azure/tests/test_azurite.py $(ARGS)
 
-scale: $(READY) ## what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--simulate" runs a day of it
+scale: $(READY) #: what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--simulate" runs a day of it
 	@PYTHONPATH=tests .venv/bin/python -m scale.run $(ARGS)
-
-lint: $(READY) ## ruff (rules and format) and mypy --strict
-	@.venv/bin/python -m ruff check .
-	@.venv/bin/python -m ruff format --check .
-	@.venv/bin/python -m mypy asyncrec examples tests/typing $(PLUGIN_PACKAGES)
-
-dist: $(DIST_READY) ## build sdists and wheels of all distributions into ./dist, and try them where nothing else is installed
-	@.venv-dist/bin/python tests/packages/dist.py --demo $(ARGS)
-
-release: ## VERSION=0.2.0: the version and the changelog's heading, a commit and a tag; nothing is published
-	@$(PYTHON) tests/packages/release.py $(VERSION)
 
 # One process a file: TensorFlow and tfrecord register the same protobuf names, and cannot be imported together. 5 is
 # pytest's word for "nothing selected".
-interop: $(INTEROP_READY) ## both directions against TensorFlow, tfrecord and tensorboardX (a large download, once)
+interop: $(ORIGINALS)/.ready #: both directions against TensorFlow, tfrecord and tensorboardX (a large download, once)
 	@failed=0; for file in tests/interop/test_*.py; do \
 		echo "$$file"; \
 		TF_CPP_MIN_LOG_LEVEL=3 .venv-interop/bin/python -m pytest -q -W default $$file $(ARGS); \
@@ -113,7 +132,8 @@ interop: $(INTEROP_READY) ## both directions against TensorFlow, tfrecord and te
 
 # Ray is as it was a year ago and as it is now: its classes for others' sources may change with any release.
 # 5 is pytest's word for "nothing selected".
-engines: $(ENGINES_READY) $(OLDER_RAY_READY) $(SPARK_READY) ## Ray, Spark, Beam, pandas, Polars, DuckDB on our data sets (large downloads, once); ARGS="-k fails"
+engines: .venv-engines/.ready .venv-engines-ray-2.51/.ready .venv-engines-spark/.ready #: Ray, Spark, Beam, pandas, Polars, DuckDB on our data sets (large downloads, once); ARGS="-k fails"
+	@java -version >/dev/null 2>&1 || { echo "Spark needs Java 17 or newer, and there is no java on the PATH; the tests of Ray alone: .venv-engines/bin/python -m pytest --ignore tests/engines/spark tests/engines" >&2; exit 1; }
 	@failed=0; for environment in .venv-engines .venv-engines-ray-2.51; do \
 		echo "$$environment"; \
 		RAY_USAGE_STATS_ENABLED=0 $$environment/bin/python -m pytest -q -W default --ignore tests/engines/spark \
@@ -125,11 +145,11 @@ engines: $(ENGINES_READY) $(OLDER_RAY_READY) $(SPARK_READY) ## Ray, Spark, Beam,
 	case $$? in 0 | 5) ;; *) failed=1 ;; esac; \
 	exit $$failed
 
-loaders: $(LOADERS_READY) ## grain on our data sets, in threads and processes (a download, once); ARGS="-k state"
+loaders: .venv-loaders/.ready #: grain on our data sets, in threads and processes (a download, once); ARGS="-k state"
 	@.venv-loaders/bin/python -m pytest -q -W default tests/loaders $(ARGS)
 
 # 5 is pytest's word for "nothing selected". The browser is the distribution's: without one that test is skipped.
-frameworks: $(SCRAPYS_READY) $(PLAYWRIGHT_READY) ## the plugin on older Scrapys, pages of Playwright (a download for each, once); ARGS="-k kill"
+frameworks: $(SCRAPYS:%=.venv-scrapy-%/.ready) .venv-playwright/.ready #: the plugin on older Scrapys, pages of Playwright (a download for each, once); ARGS="-k kill"
 	@failed=0; for version in $(SCRAPYS); do \
 		echo "Scrapy $$version"; \
 		.venv-scrapy-$$version/bin/python -m pytest -q -W default plugins/asyncrec-scrapy/tests $(ARGS) || failed=1; \
@@ -138,52 +158,32 @@ frameworks: $(SCRAPYS_READY) $(PLAYWRIGHT_READY) ## the plugin on older Scrapys,
 	case $$? in 0 | 5) ;; *) failed=1 ;; esac; \
 	exit $$failed
 
-bench: $(BENCH_READY) ## speed and memory against the others (a large download, once); ARGS=--quick for a first look
-	@.venv-bench/bin/python tests/benchmarks/run.py $(ARGS)
-
-bench-s3: $(BENCH_READY) ## the S3 plugin against aiobotocore and obstore, on a store that does no work
-	@.venv-bench/bin/python tests/benchmarks/s3.py $(ARGS)
-
-bench-gcs: $(READY) ## the GCS plugin against gcloud-aio-storage, on a store that does no work
-	@.venv/bin/python tests/benchmarks/gcs.py $(ARGS)
-
-bench-azure: $(READY) ## the Azure plugin against azure-storage-blob, on a store that does no work
-	@.venv/bin/python tests/benchmarks/azure_blobs.py $(ARGS)
-
-bench-stores: $(READY) ## memory, connections and the loop while data sets go to S3 and GCS that do no work; ARGS=--quick
-	@.venv/bin/python tests/benchmarks/stores.py $(ARGS)
-
-bench-formats: $(BENCH_READY) ## formats compared: cost, what is left after a kill, a flipped bit; ARGS="--count 5000"
-	@PYTHONPATH=tests/benchmarks .venv-bench/bin/python tests/benchmarks/formats_compared.py $(ARGS)
-
-docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
-	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet $(ARGS)
-
-check-docs: $(AXE) ## every link, and each page in Chromium at two widths, with axe-core (needs Chromium and npm)
+check-docs: $(AXE) #: every link, and each page in Chromium at two widths, with axe-core (needs Chromium and npm)
 	@$(MAKE) --no-print-directory docs ARGS=
 	@.venv-docs/bin/python docs/check_site.py site --axe $(AXE) $(ARGS)
 
-pictures: $(DOCS_READY) ## draw docs/pictures anew, from real runs; needs Chromium. ARGS="--check page.html" checks pages
+pictures: $(DOCS_READY) #: draw docs/pictures anew, from real runs; needs Chromium. ARGS="--check page.html" checks pages
 	@.venv-docs/bin/python docs/make_pictures.py $(ARGS)
 
-lock: ## resolve the development environment afresh and write its versions to requirements/ci.txt
-	@$(call environment,.venv-lock,--group test --group lint $(call editable,.[$(EXTRAS)]))
-	@mkdir -p requirements
-	@{ echo "# Made by 'make lock'. Constraints for the development environment; see the Makefile."; \
-	   .venv-lock/bin/python -m pip freeze --exclude-editable; } > requirements/ci.txt.new
-	@mv requirements/ci.txt.new requirements/ci.txt
-	@rm -rf .venv-lock
-
-proto: $(PROTO_READY) ## generate asyncrec/example/proto/*_pb2.py anew
+proto: .venv-proto/.ready #: generate asyncrec/example/proto/*_pb2.py anew
 	@.venv-proto/bin/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. asyncrec/example/proto/*.proto
 
-clean: ## remove environments, caches and build output; ./demo-data stays
-	@rm -rf .venv .venv-* .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info plugins/*/*.egg-info
-	@find asyncrec -name "*.so" -delete
-	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+# For every Python and system that asyncrec supports, with the hashes of the files. 3.11.3 is what a plugin's client needs.
+RESOLVE = .venv-lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11.3 --generate-hashes --no-annotate \
+	--custom-compile-command 'make lock' --no-emit-package asyncrec $(PLUGINS:plugins/%=--no-emit-package %)
 
-# $(call editable,.[demo]): the library and every plugin that is there, as pip's arguments.
-editable = -e '$(1)' $(PLUGINS:%=-e %)
+lock: #: resolve what tests, checks and builds asyncrec afresh, and write versions and hashes to requirements/locked
+	@$(call environment,.venv-lock,uv)
+	@rm -rf requirements/locked.new && mkdir requirements/locked.new
+	@$(RESOLVE) --output-file requirements/locked.new/ci.txt --group test --group lint requirements/ours.txt
+	@$(RESOLVE) --output-file requirements/locked.new/demo.txt --constraint requirements/locked.new/ci.txt requirements/demo.txt
+	@$(RESOLVE) --output-file requirements/locked.new/dist.txt --group dist
+	@$(RESOLVE) --output-file requirements/locked.new/wheels.txt --group wheels
+	@printf '%s\n' 'pip>=25.1' 'setuptools>=77' | $(RESOLVE) --output-file requirements/locked.new/pip.txt -
+	@rm -rf requirements/locked .venv-lock && mv requirements/locked.new requirements/locked
+
+release: #: VERSION=0.2.0: the version and the changelog's heading, a commit and a tag; nothing is published
+	@$(PYTHON) tests/packages/release.py $(VERSION)
 
 # $(call environment,folder,pip arguments): make the virtual environment unless it is there, and install.
 # --group needs pip 25.1. An environment whose Python has gone away is made anew.
@@ -194,70 +194,49 @@ if ! $(1)/bin/python -c '' 2>/dev/null; then \
 	echo "Making $(1) with $$($(PYTHON) --version); this is done once."; \
 	$(PYTHON) -m venv --clear $(1); \
 fi; \
-$(1)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'; \
+$(1)/bin/python -m pip install --quiet --no-compile $(if $(wildcard requirements/locked/pip.txt),--require-hashes -r requirements/locked/pip.txt,--upgrade pip setuptools); \
 $(1)/bin/python -m pip install --quiet $(2)
 endef
 
-# $(call development,.[demo] and plugins,pip arguments): the same in .venv, sooner. pip would make an environment for each
-# of our projects to build it in, and compile what it installs on one processor. What does not compile is a template.
+# $(call development,file of what is ours,file in the lock,pip arguments without a lock): .venv, and sooner. pip need not
+# resolve what is locked, would make an environment for each of our projects to build it in, and would compile what it
+# installs on one processor. What does not compile is a template.
 define development
-$(call environment,.venv,--no-compile 'setuptools>=77'); \
-.venv/bin/python -m pip install --quiet --no-build-isolation --no-deps $(1); \
-.venv/bin/python -m pip install --quiet --no-compile $(2); \
+$(call environment,.venv,--no-compile $(if $(LOCK),--require-hashes --no-deps -r $(LOCK)/$(2),$(3))); \
+.venv/bin/python -m pip install --quiet --no-build-isolation --no-deps -r $(1); \
 .venv/bin/python -m compileall -qq -j 0 .venv/lib asyncrec plugins || true
 endef
 
-$(READY): $(PROJECTS) $(LOCK)
-	@$(call development,$(call editable,.),--group test --group lint $(LOCK:%=--constraint %) 'asyncrec[$(EXTRAS)]' $(PLUGINS:plugins/%=%))
+$(READY): $(PROJECTS) $(if $(LOCK),$(LOCK)/ci.txt)
+	@$(call development,requirements/ours.txt,ci.txt,--group test --group lint -r requirements/ours.txt)
 	@touch $@ $(DEMO_READY)
 
 # A part of that, in the same place: what the demo runs with and the tutorial calls, and no framework.
-$(DEMO_READY): $(PROJECTS) $(LOCK)
-	@$(call development,-e . -e plugins/asyncrec-report,$(LOCK:%=--constraint %) 'asyncrec[$(EXTRAS)]' asyncrec-report)
+$(DEMO_READY): $(PROJECTS) requirements/demo.txt $(if $(LOCK),$(LOCK)/demo.txt)
+	@$(call development,requirements/demo.txt,demo.txt,-r requirements/demo.txt)
 	@touch $@
 
-$(INTEROP_READY): $(PROJECTS)
-	@$(call environment,.venv-interop,--group interop $(call editable,.))
+$(DIST_READY): requirements/locked/dist.txt
+	@$(call environment,.venv-dist,--require-hashes -r $<)
+	@touch $@
+
+$(DOCS_READY): $(PROJECTS)
+	@$(call environment,.venv-docs,--group docs -r requirements/ours.txt)
+	@touch $@
+
+# Every other environment is a file of requirements.
+.venv-%/.ready: requirements/%.txt $(PROJECTS)
+	@$(call environment,.venv-$*,--group runner -r $<)
+	@touch $@
+
+$(ORIGINALS)/.ready: .venv-interop/.ready
 	@# By itself: it asks for the whole of TensorFlow with CUDA, and for an older NumPy than TensorFlow's own.
 	@.venv-interop/bin/python -m pip install --quiet --no-deps 'datum==1.13.*'
 	@# Its own tests are in the source distribution alone, of the version that is installed.
-	@rm -rf .venv-interop/originals && mkdir -p .venv-interop/originals/tensorboardX
-	@.venv-interop/bin/python -m pip download --quiet --no-deps --no-binary tensorboardX --dest .venv-interop/originals \
+	@rm -rf $(ORIGINALS) && mkdir -p $(ORIGINALS)/tensorboardX
+	@.venv-interop/bin/python -m pip download --quiet --no-deps --no-binary tensorboardX --dest $(ORIGINALS) \
 		"tensorboardX==$$(.venv-interop/bin/python -c 'from importlib.metadata import version; print(version("tensorboardX"))')"
-	@tar -xzf .venv-interop/originals/tensorboardx-*.tar.gz --strip-components 1 -C .venv-interop/originals/tensorboardX
-	@touch $@
-
-$(ENGINES_READY): $(PROJECTS)
-	@$(call environment,.venv-engines,--group engines $(call editable,.))
-	@touch $@
-
-$(OLDER_RAY_READY): $(PROJECTS)
-	@$(call environment,.venv-engines-ray-2.51,--group engines 'ray[data]==2.51.1' $(call editable,.))
-	@touch $@
-
-$(SPARK_READY): $(PROJECTS)
-	@java -version >/dev/null 2>&1 || { echo "Spark needs Java 17 or newer, and there is no java on the PATH; the tests of Ray alone: .venv-engines/bin/python -m pytest --ignore tests/engines/spark tests/engines" >&2; exit 1; }
-	@$(call environment,.venv-engines-spark,--group spark $(call editable,.))
-	@touch $@
-
-$(LOADERS_READY): $(PROJECTS)
-	@$(call environment,.venv-loaders,--group loaders $(call editable,.))
-	@touch $@
-
-$(SCRAPYS_READY): .venv-scrapy-%/.ready: requirements/scrapy-%.txt $(PROJECTS)
-	@$(call environment,.venv-scrapy-$*,--group runner -r $< -e . -e plugins/asyncrec-scrapy)
-	@touch $@
-
-$(PLAYWRIGHT_READY): requirements/playwright.txt $(PROJECTS)
-	@$(call environment,.venv-playwright,--group runner -r $< -e .)
-	@touch $@
-
-$(BENCH_READY): $(PROJECTS)
-	@$(call environment,.venv-bench,--group bench $(call editable,.))
-	@touch $@
-
-$(SEAWEEDFS_READY): pyproject.toml
-	@$(call environment,.venv-seaweedfs,--group seaweedfs)
+	@tar -xzf $(ORIGINALS)/tensorboardx-*.tar.gz --strip-components 1 -C $(ORIGINALS)/tensorboardX
 	@touch $@
 
 # 3.35 is the last that runs on Node 20.
@@ -267,18 +246,6 @@ $(AZURITE_READY):
 	@npm install --silent --no-audit --no-fund --prefix .venv-azurite azurite@3.35.0
 	@touch $@
 
-$(DIST_READY): pyproject.toml
-	@$(call environment,.venv-dist,--group dist)
-	@touch $@
-
-$(DOCS_READY): $(PROJECTS)
-	@$(call environment,.venv-docs,--group docs $(call editable,.[$(EXTRAS)]))
-	@touch $@
-
 $(AXE): $(DOCS_READY)
 	@npm install --silent --no-audit --no-fund --prefix .venv-docs axe-core@4.14.1
-	@touch $@
-
-$(PROTO_READY): pyproject.toml
-	@$(call environment,.venv-proto,--group proto)
 	@touch $@

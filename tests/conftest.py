@@ -1,4 +1,4 @@
-"""What every test shares: each async test runs on asyncio and on trio."""
+"""What every test of the library shares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Before asyncrec is imported, as it is without a compiler: `ASYNCREC_TEST_NATIVE=none make test`.
+# Before asyncrec is imported, as it is without a compiler: `ASYNCREC_TEST_NATIVE=none make test-all`.
 if os.environ.get("ASYNCREC_TEST_NATIVE") == "none":
     sys.modules["asyncrec._native._c"] = None  # type: ignore[assignment]  # what makes an import fail
 
@@ -51,11 +51,6 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")

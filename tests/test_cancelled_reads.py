@@ -267,7 +267,7 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
         monkeypatch.setattr(in_order, "_STEP_RECORDS", 7)
 
 
-@pytest.mark.parametrize("how", ["scope", "task", "late"])
+@pytest.mark.parametrize("how", ["scope", "task", pytest.param("late", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_record_comes_once_wherever_the_reading_is_cancelled(
     kind: str, how: str, tmp_path: Path, anyio_backend_name: str

@@ -99,6 +99,7 @@ def test_no_module_but_errors_defines_a_public_error() -> None:
     assert {path: names for path, names in found.items() if names} == ELSEWHERE
 
 
+@pytest.mark.slow
 def test_a_refusal_is_raised_as_an_argument_error() -> None:
     found = {path: raised(tree) for path, tree in modules()}
     assert {path: count for path, count in found.items() if count} == BUILTIN

@@ -49,6 +49,10 @@ static int execute(PyObject *module)
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, (void *)execute},
+#ifdef Py_mod_gil
+    /* Not tried without the GIL. The stable ABI of 3.11, to which all other builds keep, does not have the slot. */
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
     {0, NULL},
 };
 

@@ -68,9 +68,9 @@ def _is_shard(name: str, dataset: str) -> bool:
 
 
 def _stores() -> Iterable[str]:
-    from asyncrec.storage._registry import installed_schemes
+    from asyncrec.storage import schemes
 
-    return [f"{scheme}://" for scheme in installed_schemes()]
+    return [f"{scheme}://" for scheme in schemes()]
 
 
 def _features(ctx: typer.Context) -> list[str]:

@@ -4,6 +4,7 @@
     SinkState                                         what may be done to a sink next, for whoever writes one
     StorageFactory, hookimpl                          how a plugin comes in
     register_writer_factory                           the same for one program, as in tensorboardX
+    schemes                                           which URLs can be opened here
     directory_check, make_valid_tf_name               two more that tensorboardX's users know
     retrying, RetryPolicy, Backoff, DEFAULT           the one back-off
     check_key, join, local_path, redact, scheme_of    keys and URLs
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._read_only import ReadOnlyStorage as ReadOnlyStorage
     from asyncrec.storage._redacting import Redacting as Redacting
     from asyncrec.storage._registry import register_writer_factory as register_writer_factory
+    from asyncrec.storage._registry import schemes as schemes
     from asyncrec.storage._retry import DEFAULT as DEFAULT
     from asyncrec.storage._retry import Backoff as Backoff
     from asyncrec.storage._retry import RetryPolicy as RetryPolicy
@@ -124,7 +126,7 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
         "asyncrec.storage._read_only": ("ReadOnlyStorage",),
         "asyncrec.storage._redacting": ("Redacting",),
-        "asyncrec.storage._registry": ("register_writer_factory",),
+        "asyncrec.storage._registry": ("register_writer_factory", "schemes"),
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
         "asyncrec.storage._sink_state": ("SinkState",),
         "asyncrec.storage._authorities": ("trusting",),

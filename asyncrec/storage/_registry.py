@@ -35,7 +35,6 @@ from asyncrec.storage._url import join, redact, scheme_of, split_path
 __all__ = [
     "factory_among",
     "foreign_factory",
-    "installed_schemes",
     "is_local",
     "located",
     "located_folder",
@@ -43,6 +42,7 @@ __all__ = [
     "register_writer_factory",
     "registered",
     "registered_for",
+    "schemes",
 ]
 
 # Where we know the distribution that brings a scheme; "" where we know that there is none.
@@ -102,8 +102,14 @@ def is_local(path: str | os.PathLike[str]) -> bool:
     return registered_for(path) is None and not os.fspath(path)[len(scheme) :].startswith("://")
 
 
-def installed_schemes() -> list[str]:
-    """List the schemes of URLs that may be opened, those of plugins among them. Blocks: plugins are imported."""
+def schemes() -> list[str]:
+    """List the schemes of the URLs that can be opened here, sorted: ``["file", "memory", "s3", ...]``.
+
+    They are those of the built-in backends, of the plugins that are installed, and the prefixes of
+    `register_writer_factory`. A plugin that cannot be used is left out; `asyncrec doctor` says why.
+
+    The first call imports the plugins, which takes some milliseconds: on an event loop, call it in a thread.
+    """
     _backends.load()
     return sorted({*(scheme for scheme in _backends.by_scheme if scheme), *registered})
 

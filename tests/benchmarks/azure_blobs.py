@@ -1,7 +1,7 @@
-"""``make bench-azure``: the Azure plugin against azure-storage-blob, on a store that does no work; see `wire`.
+"""``make bench ARGS="--only azure"``: the Azure plugin against azure-storage-blob, on an idle store (see `wire`).
 
-    make bench-azure
-    make bench-azure ARGS="--size 64 --rounds 3"     MiB a round: a first look
+    make bench ARGS="--only azure"
+    make bench ARGS="--only azure --size 64 --rounds 3"     MiB a round: a first look
 
 azure-storage-blob is given a whole object and gives one: what it sends is made before the clock starts. Its blocks are
 as large as ours, and four are on their way at a time. Unless it is told to, it sends no checksum: with

@@ -1,4 +1,4 @@
-"""``make bench-formats``: what a format costs, what is left of it after a kill, and who notices a flipped bit.
+"""``make bench ARGS="--only formats"``: the cost of a format, what is left after a kill, who notices a flipped bit.
 
 Records of 1 KiB, random, in one file (for asyncrec a data set of one shard), no compression, on a tmpfs where there is
 one. Each figure is of a process of its own; the formats take turns, and medians are given. Processor time, of all

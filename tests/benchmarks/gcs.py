@@ -1,7 +1,7 @@
-"""``make bench-gcs``: the GCS plugin against gcloud-aio-storage, on a store that does no work; see `wire`.
+"""``make bench ARGS="--only gcs"``: the GCS plugin against gcloud-aio-storage, on an idle store (see `wire`).
 
-    make bench-gcs
-    make bench-gcs ARGS="--size 64 --rounds 3"     MiB a round: a first look
+    make bench ARGS="--only gcs"
+    make bench ARGS="--only gcs --size 64 --rounds 3"     MiB a round: a first look
 
 gcloud-aio-storage takes a whole object for an upload: what it holds in memory is made before the clock starts.
 """

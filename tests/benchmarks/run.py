@@ -6,6 +6,7 @@ Exit status 0 whether or not targets are met: a benchmark on a busy machine is n
     make bench ARGS=--quick                     a twentieth of the sizes, three rounds: a first look
     make bench ARGS="--only write --rounds 9"
     make bench ARGS="--json figures.json"
+    make bench ARGS="--only s3 --size 64"       a program of `PROGRAMS`, which has options of its own: --help lists them
 
 A new set of cases is a module beside this one with ``CASES`` and ``TARGETS``, named in `MODULES`.
 """
@@ -19,6 +20,7 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from dataclasses import asdict
@@ -30,6 +32,14 @@ from harness import MIB, Case, Result, Target, modules, run_case, work_folder
 from heartbeat import idle_figures
 
 MODULES = ["records", "sharding", "salvage", "spool", "examples", "crawling", "sampling", "access"]
+# What is not one of the cases, and runs only if ``--only`` comes first and names it.
+PROGRAMS = {
+    "s3": "s3.py",
+    "gcs": "gcs.py",
+    "azure": "azure_blobs.py",
+    "stores": "stores.py",
+    "formats": "formats_compared.py",
+}
 OURS = "asyncrec"
 QUICK = 20  # how many times smaller --quick is
 OTHERS = (
@@ -122,6 +132,10 @@ def versions() -> dict[str, str]:
 
 
 def main() -> int:
+    match sys.argv[1:]:
+        case ["--only", name, *rest] if name in PROGRAMS:
+            program = Path(__file__).with_name(PROGRAMS[name])
+            return subprocess.run([sys.executable, program, *rest], check=False).returncode
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help=f"1/{QUICK} of the sizes, 3 rounds")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name holds TEXT ('memory' for memory)")

@@ -1,7 +1,7 @@
-"""``make bench-s3``: the S3 plugin against plain aiobotocore and obstore, on a store that does no work; see `wire`.
+"""``make bench ARGS="--only s3"``: the S3 plugin against aiobotocore and obstore, on an idle store (see `wire`).
 
-make bench-s3
-make bench-s3 ARGS="--size 64 --rounds 3"     MiB a round: a first look
+make bench ARGS="--only s3"
+make bench ARGS="--only s3 --size 64 --rounds 3"     MiB a round: a first look
 """
 
 from __future__ import annotations

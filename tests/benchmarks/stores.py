@@ -1,4 +1,4 @@
-"""``make bench-stores``: memory, connections and the event loop while data sets go to S3, GCS and Azure and come back.
+"""``make bench ARGS="--only stores"``: memory, connections and the loop while data sets go to S3, GCS, Azure and back.
 
 The stores do no work and are processes of their own (`null_stores`); each figure is of a fresh process. Memory is the
 growth of the resident set over what it was with the client open and used once: at most ``memory_limit``, the parts on
@@ -7,8 +7,8 @@ looked at by `Heartbeat`, while the client is opened, and apart from that while 
 full speed; on asyncio also by the processor time that its thread spends in one step, which a busy machine does not add
 to.
 
-    make bench-stores
-    make bench-stores ARGS=--quick     64 and 256 MiB instead of 256 MiB and 2 GiB, 8 MiB at 1 MB/s: a first look
+    make bench ARGS="--only stores"
+    make bench ARGS="--only stores --quick"     64 and 256 MiB instead of 256 MiB and 2 GiB, 8 MiB at 1 MB/s: a first look
 
 Exit status 0 whether or not limits were kept: a benchmark on a busy machine is no test.
 """

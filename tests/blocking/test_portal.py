@@ -281,6 +281,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_worker_processes_use_it_and_end(tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"

@@ -128,6 +128,7 @@ def environment(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return dict(os.environ)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)  # five writers of one process, on a machine that may have little time for it
 @pytest.mark.parametrize("name", ["this", "this without threads", "this without hooks", "3.12", "3.13"])
 def test_nothing_is_lost_that_is_left_open(

@@ -73,6 +73,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         proxy.reset()
 
 
+@pytest.mark.slow
 def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
     report = json.loads(run("info", place.url, "--json").ok())
     assert (report["kind"], report["records"], report["shards"]) == ("folder", 65, 7)

@@ -84,6 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [40, 80, 200])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_line_is_longer_but_for_a_single_word(warm: WarmPython, folder: Path, name: str, columns: int) -> None:

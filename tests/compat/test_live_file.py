@@ -65,6 +65,7 @@ def test_two_writers_of_one_file_both_write_whole_records() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_processes_that_write_one_file_at_once_lose_and_mix_nothing() -> None:
     program = """
 import sys

@@ -320,6 +320,7 @@ def test_a_write_that_failed_is_not_forgotten(s3: Store) -> None:
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "raise KeyError"])
 def test_an_object_left_open_is_published_when_python_ends(s3: Store, end: str) -> None:
     """As tensorboardX did in ``__del__``: a script that never closes its SummaryWriter keeps its events."""

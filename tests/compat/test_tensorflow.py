@@ -233,6 +233,7 @@ def test_a_writer_that_is_dropped_is_closed() -> None:
     assert list(tf.io.tf_record_iterator("x")) == [b"1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["", "raise KeyError", "writer.itself = writer", "atexit.register(writer.close)"])
 @pytest.mark.parametrize("flushed", ["", "writer.flush()"])
 def test_a_writer_that_is_never_closed_is_when_python_ends(end: str, flushed: str) -> None:

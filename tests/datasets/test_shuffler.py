@@ -100,6 +100,7 @@ def test_a_number_and_its_text_are_one_key_and_bytes_are_taken_as_they_are() -> 
 
 
 class TestMemory:
+    @pytest.mark.slow
     def test_what_is_held_stays_within_the_limit_and_few_files_are_open(self, tmp_path: Path) -> None:
         """40 MB through 1 MiB: buckets of the first level exceed it too, and are split again."""
         limit = 1 << 20

@@ -565,6 +565,7 @@ async def test_misuse_is_told_before_anything_happens() -> None:
     assert list(await contents(storage)) == ["list.csv"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("anyio_backend", "when"), [("asyncio", "before"), ("trio", "after")])
 async def test_whatever_operation_fails_each_split_is_the_old_one_or_the_new_one_whole(when: Any) -> None:
     """And the old ones all, unless a note names those that were committed."""

@@ -422,6 +422,7 @@ class TestReplacing:
         if failure == "raises midway":
             assert "after 50 examples; nothing was written" in caught.value.__notes__[0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("num_shards", [3, 4])
     async def test_a_store_that_fails_at_any_operation_leaves_one_split_or_the_other(
         self, num_shards: int, monkeypatch: pytest.MonkeyPatch
@@ -625,6 +626,7 @@ class TestFaultsOfDatum:
         assert shard_count(2 << 40, 1500) == 1500
         assert shard_count(600 << 30, 1000) in range(600, 1001)
 
+    @pytest.mark.slow
     async def test_fifty_thousand_examples_in_a_few_mebibytes_and_files(self, tmp_path: Path) -> None:
         """datum held up to 1,000 files open. 50,000 examples of 1 KiB here; a million in tests/benchmarks."""
         limit = 4 << 20

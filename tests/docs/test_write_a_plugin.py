@@ -52,6 +52,7 @@ def made(page: str, folder: Path) -> None:
     info.joinpath("entry_points.txt").write_text(f"[asyncrec]\n{points}")
 
 
+@pytest.mark.slow
 def test_the_example_passes_its_kit_and_its_commands_do_what_they_say(page: str, tmp_path: Path) -> None:
     made(page, tmp_path)
     anyio.run(asyncrec.write_records, tmp_path / "data/pages/a.tfrecord", [b"x" * n for n in range(100)])

@@ -51,6 +51,7 @@ async def look_up(dataset: str, key: str) -> bytes:
         return await opened.get_by_key(key)
 
 
+@pytest.mark.slow
 def test_a_data_set_goes_from_s3_to_gcs_whole_and_once(s3: dict[str, str], gcs: FakeGcs) -> None:
     source, target = "s3://crawl/2026/pages", "gs://archive/2026/pages"
     anyio.run(write, source)
@@ -69,6 +70,7 @@ def test_a_data_set_goes_from_s3_to_gcs_whole_and_once(s3: dict[str, str], gcs: 
     assert shards(gcs) == there, "what is there is left alone"
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_not_copied_and_there_is_no_data_set(s3: dict[str, str], tmp_path: Path) -> None:
     anyio.run(write, str(tmp_path / "pages"))
     shard = next(tmp_path.glob("pages-*.tfrecord*"))
@@ -84,6 +86,7 @@ def test_what_is_damaged_is_not_copied_and_there_is_no_data_set(s3: dict[str, st
         anyio.run(read, "s3://archive/damaged/pages")
 
 
+@pytest.mark.slow
 def test_another_store_is_named_by_its_endpoint(s3: dict[str, str], tmp_path: Path) -> None:
     anyio.run(write, str(tmp_path / "pages"))
     elsewhere = {name: value for name, value in s3.items() if name != "AWS_ENDPOINT_URL_S3"}

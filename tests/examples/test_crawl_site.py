@@ -76,6 +76,7 @@ def test_the_package_is_the_first_folder(url: str, package: str) -> None:
     assert package_of(url) == package
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"", "naïve ✓".encode(), b"\xff\xfe\x00", b"\r\n\x00"])
 def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) -> None:
     with SiteServer({"/asyncio/x": (200, {"Content-Type": "text/plain; charset=utf-8"}, body)}) as server:
@@ -86,6 +87,7 @@ def test_a_record_holds_a_page_of_whatever_bytes(tmp_path: Path, body: bytes) ->
     assert (page["content_type"], page["charset"]) == ("text/plain; charset=utf-8", "utf-8")
 
 
+@pytest.mark.slow
 def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_first(tmp_path: Path) -> None:
     dataset = tmp_path / "demo-data" / "pages"
 
@@ -113,6 +115,7 @@ def test_it_crawls_the_standard_library_and_a_second_run_continues_beside_the_fi
 FORMER = {"status": "int64", "content_type": "str", "fetched": "str", "package": "str", "body": "bytes", "url": "str"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schema",
     [None, asyncrec.Schema({name: asyncrec.FixedLen((), kind) for name, kind in FORMER.items()})],  # type: ignore[arg-type]
@@ -134,6 +137,7 @@ def test_a_data_set_of_other_records_is_left_alone(tmp_path: Path, schema: async
     assert files_in(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_bar_shows_how_far_it_is(tmp_path: Path) -> None:
     """Elsewhere standard error stays empty, as the other tests hold."""
     terminal, side = os.openpty()
@@ -167,6 +171,7 @@ def chained(pages: int) -> dict[str, Answer]:
     return {name: (200, html, f'<a href="{to}">'.encode()) for name, to in zip(names, [*names[1:], "/"], strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
@@ -191,6 +196,7 @@ def test_a_signal_ends_it_cleanly_and_the_next_run_goes_on(tmp_path: Path, numbe
         assert not {path for path, _ in server.asked[asked:]} & {"/" + url.split("/", 3)[3] for url in pages}
 
 
+@pytest.mark.slow
 def test_it_follows_the_links_of_pages_that_a_killed_run_left_on_the_disk(tmp_path: Path) -> None:
     dataset = tmp_path / "demo-data" / "pages"
     with SiteServer(chained(20)) as server:
@@ -269,6 +275,7 @@ def test_a_start_page_that_is_not_there_is_said_so(tmp_path: Path) -> None:
     assert done.stderr == f"crawl_site: {server.url}nowhere gave no page: 1 (status 404)\n"
 
 
+@pytest.mark.slow
 def test_any_storage_will_do(tmp_path: Path) -> None:
     done = crawl(tmp_path, "--pages", "20", "--to", "memory://crawl/pages")
     assert (done.returncode, done.stderr) == (0, "")
@@ -276,6 +283,7 @@ def test_any_storage_will_do(tmp_path: Path) -> None:
     assert files_in(tmp_path) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

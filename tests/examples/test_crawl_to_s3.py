@@ -53,6 +53,7 @@ async def _bodies_in(dataset: str) -> dict[str, bytes]:
     return bodies
 
 
+@pytest.mark.slow
 def test_it_streams_a_site_into_shards_and_a_second_run_adds_what_is_new(s3: dict[str, str]) -> None:
     site = linked(30, size=200_000)
     with SiteServer(site) as server:
@@ -69,6 +70,7 @@ def test_it_streams_a_site_into_shards_and_a_second_run_adds_what_is_new(s3: dic
         assert bodies_in("s3://crawl/first/pages") == found
 
 
+@pytest.mark.slow
 def test_the_next_run_follows_the_links_of_the_pages_that_are_there(s3: dict[str, str]) -> None:
     html = {"Content-Type": "text/html"}
     names = ["/", *(f"/p/{page}" for page in range(20))]  # each leads to the next, and nothing else does
@@ -87,6 +89,7 @@ def test_the_next_run_follows_the_links_of_the_pages_that_are_there(s3: dict[str
             assert len(bodies_in("s3://crawl/chained/pages")) == there
 
 
+@pytest.mark.slow
 def test_sigterm_commits_what_was_fetched(s3: dict[str, str]) -> None:
     with SiteServer(linked(300), busy_after=20) as server:
         environment = s3 | settings(server, "s3://crawl/stopped/pages", delay=0.01)
@@ -100,6 +103,7 @@ def test_sigterm_commits_what_was_fetched(s3: dict[str, str]) -> None:
         assert f"{len(found)} records in" in said
 
 
+@pytest.mark.slow
 def test_killed_with_a_spool_it_is_begun_again_and_leaves_nothing_waiting(s3: dict[str, str], tmp_path: Path) -> None:
     dataset, spool = "s3://crawl/spooled/pages", tmp_path / "spool"
     with SiteServer(linked(300, size=20_000), busy_after=150) as server:

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DEMO = Path(__file__).parents[2] / "examples" / "demo_s3.py"
 PATIENCE = 100  # seconds for a run of about ten; only a hang takes longer
 
 
+@pytest.mark.slow
 def test_the_second_run_continues_in_the_same_store(tmp_path: Path) -> None:
     command = [sys.executable, str(DEMO), "--pages", "20"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -23,6 +26,7 @@ def test_the_second_run_continues_in_the_same_store(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_ends_it_at_once(tmp_path: Path) -> None:
     command = [sys.executable, str(DEMO), "--pages", "0"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -6,6 +6,7 @@ import pytest
 import train_numpy
 
 
+@pytest.mark.slow
 def test_a_data_set_is_made_and_the_model_learns_more_than_chance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -96,6 +96,7 @@ def test_threads_that_begin_at_once_open_it_once(source: RecordDataSource, monke
     assert len(opened) == 1
 
 
+@pytest.mark.slow
 def test_processes_that_are_spawned_read_from_one_that_was_in_use(source: RecordDataSource) -> None:
     assert source[0] == b"0"
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -119,6 +120,7 @@ if child:
 """
 
 
+@pytest.mark.slow
 def test_the_child_of_a_fork_opens_its_own(numbers: str) -> None:
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS, numbers], check=True, timeout=100)
 

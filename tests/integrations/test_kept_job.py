@@ -60,6 +60,7 @@ def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.glob("d-*.tfrecord")) == []
 
 
+@pytest.mark.slow
 def test_a_job_ends_with_the_process_that_it_hangs_on(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
         job = keep(tmp_path / "d", parent.pid, job_id="job")
@@ -79,6 +80,7 @@ def test_a_job_ends_with_the_process_that_it_hangs_on(tmp_path: Path) -> None:
     assert blocking.recover(tmp_path / "d").shards == ()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_begun_is_raised_where_it_was_asked_for(tmp_path: Path) -> None:
     keep(tmp_path / "d").commit([], 0)
     with pytest.raises(FileExistsError):

@@ -46,21 +46,28 @@ def pythons() -> list[Path]:
     return found
 
 
-def build(out: Path, interpreters: list[Path], work: Path) -> None:
-    """Of a clean export of what git has, so that nothing is built that is not committed."""
+def build(out: Path, work: Path) -> None:
+    """Of a clean export of what git has, so that nothing is built that is not committed.
+
+    Without isolation: what builds is locked, as everything else that is in this environment.
+    """
     tree = work / "tree"
     tree.mkdir()
     archive = work / "tree.tar"
     run("git", "-C", ROOT, "archive", "--output", archive, "HEAD")
     with tarfile.open(archive) as tar:
         tar.extractall(tree, filter="data")
-    for plugin in PLUGINS:
-        run(sys.executable, "-m", "build", "--quiet", "--outdir", out, tree / plugin.relative_to(ROOT))
-    run(sys.executable, "-m", "build", "--quiet", "--sdist", "--outdir", out, tree)
-    [sdist] = out.glob("asyncrec-*.tar.gz")
-    environment = work / "build"
-    run(interpreters[0], "-m", "venv", environment)
-    run(environment / "bin/python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", out, sdist)
+    for project in (ROOT, *PLUGINS):
+        run(
+            sys.executable,
+            "-m",
+            "build",
+            "--quiet",
+            "--no-isolation",
+            "--outdir",
+            out,
+            tree / project.relative_to(ROOT),
+        )
 
 
 def check(out: Path) -> None:
@@ -127,7 +134,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        build(arguments.out, interpreters, work)
+        build(arguments.out, work)
         check(arguments.out)
         for built in sorted(arguments.out.iterdir()):
             print(f"{built.stat().st_size >> 10:7,} KiB  {built.name}")

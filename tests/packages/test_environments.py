@@ -28,25 +28,41 @@ def run_by(checkout: Path, target: str) -> str:
 
 
 def installed(commands: str) -> set[str]:
-    """What those of them that install are given, but for what installs and builds."""
-    given = " ".join(re.findall(r"pip install --quiet ([^;\n]*)", commands))
-    tools = {"pip>=25.1", "setuptools>=77"}
-    found = re.findall(r"(?<!\S)(?:--constraint \S+|--group (\S+)|-e '?([^\s']+)'?|'?([^-\s'][^\s']*)'?)", given)
-    return {one for each in found for one in each if one} - tools
+    """The lines of the files of requirements that pip is given, but for versions and hashes."""
+    given = {name for each in re.findall(r"pip install ([^;\n]*)", commands) for name in re.findall(r"-r (\S+)", each)}
+    lines = {line for name in given for line in (ROOT / name).read_text("utf-8").splitlines()}
+    return {re.split(r"==| \\", line)[0] for line in lines if line and not line.startswith((" ", "#"))}
 
 
 def test_the_demo_installs_no_framework_and_nothing_that_only_tests_need(checkout: Path) -> None:
-    ours = {".", "asyncrec[cli,demo]", "plugins/asyncrec-report", "asyncrec-report"}
-    assert installed(run_by(checkout, "demo")) == ours
+    found = installed(run_by(checkout, "demo"))
+    assert {"-e .[cli,demo]", "-e plugins/asyncrec-report", "anyio", "typer"} <= found
+    assert not found & {"scrapy", "crawlee", "pytest", "mypy", "aiobotocore", "-e plugins/asyncrec-scrapy"}
 
 
 def test_the_demo_needs_nothing_more_where_the_tests_ran_but_the_tests_where_the_demo_did(checkout: Path) -> None:
     commands = run_by(checkout, "test")
-    scrapy = {"plugins/asyncrec-scrapy", "asyncrec-scrapy"}
-    assert {"test", ".", "asyncrec[cli,demo]", "plugins/asyncrec-report", "asyncrec-report"} | scrapy <= installed(
-        commands
-    )
+    assert installed(run_by(checkout, "demo")) <= installed(commands)
+    assert {"scrapy", "pytest", "mypy", "-e plugins/asyncrec-scrapy"} <= installed(commands)
     assert "touch .venv/.ready .venv/.demo\n" in commands
     (checkout / ".venv/.demo").touch()
     assert "pip install" not in run_by(checkout, "demo")
     assert "pip install" in run_by(checkout, "test")
+
+
+def test_every_plugin_is_among_what_is_ours() -> None:
+    plugins = {f"-e {path.parent.relative_to(ROOT)}" for path in ROOT.glob("plugins/*/pyproject.toml")}
+    assert plugins <= set((ROOT / "requirements/ours.txt").read_text("utf-8").splitlines())
+
+
+@pytest.mark.parametrize("name", ["ci.txt", "demo.txt", "dist.txt", "pip.txt", "wheels.txt"])
+def test_what_is_locked_has_a_version_and_a_hash(name: str) -> None:
+    text = (ROOT / "requirements/locked" / name).read_text("utf-8").replace("\\\n", "")
+    requirements = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(requirements) > 1
+    assert [line for line in requirements if "==" not in line or "--hash=sha256:" not in line] == []
+
+
+def test_the_demo_has_the_versions_of_the_tests() -> None:
+    demo, tests = ((ROOT / "requirements/locked" / name).read_text("utf-8") for name in ("demo.txt", "ci.txt"))
+    assert set(re.findall(r"^\S+==\S+", demo, re.MULTILINE)) <= set(re.findall(r"^\S+==\S+", tests, re.MULTILINE))

@@ -151,6 +151,7 @@ async def test_a_store_that_is_not_written_to_costs_the_column_and_nothing_else(
             assert [await anext(sampler) for _ in range(3)] == expected
 
 
+@pytest.mark.slow
 async def test_resuming_at_every_k_goes_on_as_before_with_any_number_of_workers() -> None:
     storage = MemoryStorage()
     await stored(storage)

@@ -81,6 +81,7 @@ async def test_only_the_last_batch_is_short_and_may_be_left_out() -> None:
     assert [len(batch) for batch in await batches_of(dropping)] == [10, 10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("prefetch_size", "async_cycle"), [(0, False), (3, True)])
 @pytest.mark.parametrize("class_fn", [None, class_of])
 @pytest.mark.parametrize("shuffle_buffer", [0, 13])
@@ -122,6 +123,7 @@ async def test_stopping_at_every_k_gives_the_same_remainder(
                 assert [await anext(sampler, None) for _ in range(3)] == [*whole[k : k + 3], None, None, None][:3], k
 
 
+@pytest.mark.slow
 async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
     """1,000 classes of unequal size, not known beforehand; the buffer keeps its bound."""
     storage = await unequal(1000, 40_000, 8)

@@ -64,6 +64,7 @@ def names(lengths: list[int]) -> list[str]:
     return [f"s{number}" for number in range(len(lengths))]
 
 
+@pytest.mark.slow
 async def test_two_thousand_random_cases_are_in_the_order_of_the_rule() -> None:
     source = random.Random(5)
     for case in range(1000):  # on each of two loops
@@ -77,6 +78,7 @@ async def test_two_thousand_random_cases_are_in_the_order_of_the_rule() -> None:
             assert [record async for record in stream] == in_order(lengths, cycle, block), (lengths, cycle, block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle_buffer", [0, 40])
 @pytest.mark.parametrize("parallelism", [0, 3])
 async def test_stopping_at_every_k_gives_the_same_remainder(parallelism: int, shuffle_buffer: int) -> None:
@@ -374,6 +376,7 @@ async def test_cancelled_while_waiting_nothing_is_lost(shuffle_buffer: int) -> N
     assert found == expected
 
 
+@pytest.mark.slow
 async def test_a_thousand_shards_take_the_memory_of_their_share(tmp_path: Path) -> None:
     """64 KiB for each of 1,000 shards inline; and no more files open than a process may have."""
     storage = MemoryStorage()

@@ -35,6 +35,7 @@ def test_a_part_of_a_huge_permutation_is_had_alone_and_has_no_number_twice(
     assert [int(permuted(position[None], count, key)[0]) for position in positions] == found.tolist()
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 500), keys), min_size=1, max_size=5))
 def test_many_permutations_at_once_are_those_taken_one_by_one(several: list[tuple[int, int]]) -> None:
     positions = np.concatenate([np.arange(count) for count, _ in several])

@@ -67,6 +67,7 @@ async def test_the_order_depends_on_seed_and_epoch_and_nothing_else(mode: Any) -
     assert len({tuple(order) for (order,) in orders}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("unit", ["records", "batches"])
 async def test_stopping_and_resuming_at_every_k_gives_the_same_remainder(mode: Any, unit: str) -> None:
@@ -182,6 +183,7 @@ async def test_the_size_of_batches_may_change_on_the_way() -> None:
         assert found == whole
 
 
+@pytest.mark.slow
 async def test_neighbours_come_from_one_shard_as_seldom_as_in_a_perfect_shuffle() -> None:
     """16 shards, a buffer of 4,096 records, cycle of all: at most 1.2 times as often, in the first batch too."""
     count, shards = 32_000, 16

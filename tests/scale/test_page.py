@@ -23,6 +23,7 @@ def test_the_tables_are_what_is_computed() -> None:
     assert restart_of_all(crawl) in PAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [each for each in CHOICES if each not in _LONG or "ASYNCREC_LONG" in os.environ])
 def test_a_row_of_the_choices_is_what_is_computed(what: str) -> None:
     assert f"| {' | '.join(choice(what, Crawl(), Prices()))} |" in PAGE

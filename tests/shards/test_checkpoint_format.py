@@ -49,6 +49,7 @@ def read(history: History, named: list[Named]) -> History:
     return plus(history, seen, names=[name for name, _ in new], fences=fences)
 
 
+@pytest.mark.slow
 @given(histories(), st.integers(0, 1 << 32).map(random.Random))
 def test_segments_in_any_order_and_any_groups_say_what_they_say_one_by_one(named: list[Named], rng: Any) -> None:
     segments = seen_of(named)
@@ -61,6 +62,7 @@ def test_segments_in_any_order_and_any_groups_say_what_they_say_one_by_one(named
     assert told(manifest_of("pages", history)) == expected(seen_of(named))
 
 
+@pytest.mark.slow
 @given(histories(), st.integers(0, 1 << 32).map(random.Random), st.integers(1, 40))
 def test_a_chain_of_checkpoints_and_the_remaining_segments_give_the_manifest_of_all(
     named: list[Named], rng: Any, pieces: int
@@ -96,6 +98,7 @@ def test_a_chain_of_checkpoints_and_the_remaining_segments_give_the_manifest_of_
     assert not whole.rows_naming("_index/none.index")
 
 
+@pytest.mark.slow
 @given(histories())
 def test_earlier_snapshots_are_found_in_a_checkpoint(named: list[Named]) -> None:
     segments = seen_of(named)
@@ -126,6 +129,7 @@ def made(count: int) -> History:
     return plus(History(), [Segment(writer="w", time=format_time(count), add=tuple(entries), closed=True)])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_several_blocks_is_read_in_any_pieces() -> None:
     history = made(10_000)
     content = encoded(history)

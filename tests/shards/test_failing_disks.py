@@ -75,6 +75,7 @@ def and_removes_no_unfinished_shard(k: int) -> Fails:
     return lambda number, name, path: number == k or (number > k and name == "unlink" and ".tfrecord.w.partial" in path)
 
 
+@pytest.mark.slow
 async def test_whatever_failed_what_is_recovered_has_its_keys(tmp_path: Path) -> None:
     """A record without its key would be crawled again, and be there twice."""
 
@@ -94,6 +95,7 @@ async def test_whatever_failed_what_is_recovered_has_its_keys(tmp_path: Path) ->
         assert sorted(records) == [b"a", b"b"], about
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [once, for_good, and_removes_no_index, and_removes_no_keys])
 async def test_whatever_failed_the_same_call_again_converts_each_record_once(
     tmp_path: Path, kind: Callable[[int], Fails]
@@ -117,6 +119,7 @@ async def test_whatever_failed_the_same_call_again_converts_each_record_once(
         assert list(folder.rglob("*.partial")) == [], about
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [and_removes_no_index, and_removes_no_keys])
 async def test_whatever_failed_the_next_fixed_writer_takes_away_what_was_left(
     tmp_path: Path, kind: Callable[[int], Fails]

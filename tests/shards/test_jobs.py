@@ -174,6 +174,7 @@ class TestOneMaker:
             await first.write_many(records("a"))
         assert await stored(storage) == sorted(records("a") + records("c"))
 
+    @pytest.mark.slow
     async def test_of_a_hundred_races_each_has_one_winner_and_no_mixture(self, anyio_backend: Any) -> None:
         """On a store that ignores the condition of what has several parts, as Ceph does."""
         for number in range(100):

@@ -81,6 +81,7 @@ def longest(held: list[float]) -> float:
     return found
 
 
+@pytest.mark.slow
 async def test_reading_it_and_appending_to_it(dataset: Path, held: list[float]) -> None:
     async with asyncrec.open_sharded_writer(dataset) as writer:  # imports
         await writer.write(b"x")
@@ -115,6 +116,7 @@ def with_sidecars_of_others(entry: ShardEntry) -> ShardEntry:
     return replace(entry, index=Sidecar(path=index, bytes=1, crc32c=1), keys=Sidecar(path=keys, bytes=1, crc32c=1))
 
 
+@pytest.mark.slow
 async def test_giving_a_writer_up_where_indexes_and_keys_are_named_by_others(tmp_path: Path, held: list[float]) -> None:
     dataset_of(tmp_path, map(with_sidecars_of_others, map(entry, range(3 * SHARDS))))
     unlisted = tmp_path / "pages-dead-000000.tfrecord"

@@ -171,6 +171,7 @@ class TestStoreDown:
         storage.down = False
         assert (await asyncrec.recover(tmp_path, storage=storage)).records == 5
 
+    @pytest.mark.slow
     async def test_an_hour_without_a_store_stops_nobody(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage())
         async with asyncrec.open_sharded_writer(

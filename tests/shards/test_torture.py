@@ -12,6 +12,7 @@ import pytest
 RUN = Path(__file__).parent.parent / "torture" / "run.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "rounds"),
     [("kill", 50), ("crawl", 30), ("operations", 10), ("power", 50)],

@@ -555,6 +555,7 @@ class TestTrouble:
                         await later
                     assert isinstance(caught.value.__cause__, TransientStorageError)
 
+    @pytest.mark.slow
     async def test_every_operation_failing_in_turn_leaves_no_lie_in_the_manifest(self) -> None:
         async def rolling(storage: Storage) -> None:
             async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=4) as writer:

@@ -195,6 +195,7 @@ def main(argv: list[str] | None = None) -> int:
         }
         for n in range(arguments.workers)
     ]
+    print(f"worlds from seed {first} for {arguments.seconds:.0f} s, in {arguments.workers} processes", flush=True)
     totals = Totals()
     if arguments.workers == 1:
         totals = run_worlds(**work[0], tell=True)

@@ -42,6 +42,7 @@ def worlds() -> Any:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
     totals = run.run_worlds(_SEED + part, step=_PARTS, seconds=_SECONDS / _PARTS, least=_LEAST, tell=True)
@@ -49,12 +50,14 @@ def test_no_promise_breaks_in_a_minute_of_worlds(part: int) -> None:
     assert totals.kills > 10
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_world_each_time_whatever_ran_before(worlds: None) -> None:
     first = [playing.run_plan(plan.draw(seed)).digest for seed in range(15)]
     again = [playing.run_plan(plan.draw(seed)).digest for seed in reversed(range(15))]
     assert first == again[::-1]
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> None:
     here = [playing.run_plan(plan.draw(seed)).digest for seed in range(6)]
     code = (
@@ -71,6 +74,7 @@ def test_a_seed_gives_the_same_world_whatever_python_hashes_to(worlds: None) -> 
         assert done.stdout.split() == here
 
 
+@pytest.mark.slow
 def test_nothing_of_a_world_is_left_when_it_is_over(worlds: None) -> None:
     """Else each collects all those before it, and they are counted among the writers of the process."""
     before = writer_totals().writers
@@ -93,10 +97,12 @@ def test_nothing_comes_from_outside_a_world_but_by_its_seams(worlds: None) -> No
     assert found == []
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_world(worlds: None) -> None:
     assert len({playing.run_plan(plan.draw(seed)).digest for seed in range(20)}) == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "theme", "most"),
     [
@@ -119,6 +125,7 @@ def test_a_broken_build_is_found(worlds: None, name: str, theme: str, most: int)
     pytest.fail(f"{name}: not found within {most} worlds")
 
 
+@pytest.mark.slow
 def test_a_failing_plan_is_made_smaller_and_still_fails(worlds: None) -> None:
     with mutants.MUTANTS["recover removes journals first"]():
         failing = next(

@@ -712,6 +712,7 @@ def test_a_storage_may_be_made_before_the_loop_runs_and_outlive_it(tmp_path: Pat
 # Many, and large -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_thousand_small_objects(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     descriptors = open_files()

@@ -28,7 +28,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage, open_memory
-from asyncrec.storage._registry import located, located_folder, open_storage, register_writer_factory
+from asyncrec.storage._registry import located, located_folder, open_storage, register_writer_factory, schemes
 
 pytestmark = pytest.mark.anyio
 
@@ -402,6 +402,22 @@ async def test_a_scheme_without_slashes_is_refused_where_a_plugin_answers_to_it(
     with pytest.raises(ValueError, match=r"write cl://.*or \./cl:x\.rec"):
         async with located("cl:x.rec"):
             pass
+
+
+async def test_schemes_are_those_that_can_be_opened(found: Found) -> None:
+    found.add("stores", "zz", "aa")
+    found.entries.append(Entry("broken", ImportError("not here")))
+    register_writer_factory("mine", StorageFactory("mine", ["mine"], found.opener("mine")))
+    assert schemes() == ["aa", "file", "memory", "mine", "zz"]
+    for scheme in schemes():
+        if scheme not in ("file", "memory"):
+            async with open_storage(f"{scheme}://somewhere"):
+                pass
+    assert [url for url, _ in found.opened] == [
+        "stores aa://somewhere",
+        "mine mine://somewhere",
+        "stores zz://somewhere",
+    ]
 
 
 async def test_a_registered_storage_factory_goes_before_plugins_and_may_be_replaced(found: Found) -> None:

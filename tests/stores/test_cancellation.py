@@ -96,6 +96,7 @@ async def until(condition: Callable[[], bool]) -> None:
 class TestStores:
     """Over HTTP."""
 
+    @pytest.mark.slow
     async def test_a_write(self, place: Place) -> None:
         records = [content(30, n) for n in range(5)] + [content(place.chunk + 9, 5)]
         async with place.open() as storage:
@@ -117,6 +118,7 @@ class TestStores:
             assert await cancel_at_every_checkpoint(job, after=nothing_left) > 5
         await until(lambda: place.connections == 0)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("on_error", ["discard", "commit"])
     async def test_a_write_as_each_of_its_requests_arrives(self, place: Place, on_error: str) -> None:
         """Where the tasks that own the shards wait, not the writer's own. With ``on_error="commit"`` all that was taken
@@ -185,6 +187,7 @@ class TestFiles:
     def opened(self, url: str, folder: Path) -> AbstractAsyncContextManager[Storage]:
         return asyncrec.open_storage(url.format(folder))
 
+    @pytest.mark.slow
     async def test_a_write(self, url: str, tmp_path: Path) -> None:
         records = [content(30, n) for n in range(6)]
         async with self.opened(url, tmp_path) as storage:

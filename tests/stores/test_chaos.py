@@ -88,6 +88,7 @@ def check_store(place: Place, manifest: Manifest) -> set[str]:
     return {key for key in objects if not key.startswith("_manifest/")} - named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_two_hundred_shards_are_written_and_read_through_chaos(place: Place, seed: int) -> None:
     """No wrong byte, no missing record, no object half there, no upload left, nothing there that nobody names."""
@@ -106,6 +107,7 @@ async def test_two_hundred_shards_are_written_and_read_through_chaos(place: Plac
     assert await anyio.to_thread.run_sync(place.unfinished) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_writer_that_fails_is_begun_again_where_it_was_acknowledged(
     place: Place, seed: int, patient: None, impatient: None, caplog: pytest.LogCaptureFixture

@@ -94,6 +94,7 @@ class TestOperations:
     def anyio_backend(self, request: pytest.FixtureRequest) -> Any:
         return virtual_backend(request.param)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["error", "short"] if LONG else ["error"])
     @pytest.mark.parametrize("job", JOBS if LONG else ["rolling"])
     async def test_each_in_turn(self, job: str, kind: Literal["error", "short"]) -> None:
@@ -126,6 +127,7 @@ class TestOperations:
 class TestRequests:
     """Over HTTP, in the plugins: which request fails, and whether it takes effect."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("how", get_args(Failing) if LONG else ["refused", "down", "lost"])
     @pytest.mark.parametrize("job", ["rolling", "fixed"] if LONG else ["rolling"])
     async def test_each_in_turn(

@@ -87,6 +87,7 @@ async def test_a_hook_that_was_not_filled_in_is_named() -> None:
         FormatConformance().records()
 
 
+@pytest.mark.slow
 def test_a_plain_assertion_of_a_case_shows_its_values(tmp_path: Path) -> None:
     suite = tmp_path / "test_nowhere.py"
     suite.write_text(SUITE)

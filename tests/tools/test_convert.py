@@ -164,6 +164,7 @@ async def test_a_file_that_was_interrupted_is_converted_again_from_its_start(tmp
         assert (await convert(storage, "in", "out/set")).done_before == ["a.jsonl", "b.jsonl"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_waiting")
 async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_record_is_there_once(
     tmp_path: Path,

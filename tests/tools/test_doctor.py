@@ -181,6 +181,7 @@ async def test_where_nobody_answers_it_asks_a_few_times_and_no_more(storage: Sto
     assert len(silent.operations) == 8, "4 to write, and 4 to take away what may have been written"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_waiting")
 async def test_whatever_fails_is_in_the_report(storage: Storage) -> None:
     calm = FlakyStorage(storage)

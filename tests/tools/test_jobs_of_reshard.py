@@ -66,6 +66,7 @@ LIMITS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", LIMITS)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 async def test_shards_indexes_and_keys_are_the_same_whatever_the_number_of_jobs(

@@ -99,6 +99,7 @@ async def test_a_sample_is_the_same_for_a_seed_and_in_order(storage: Storage) ->
             await tools.sample("pages", "no", **wrong, **into(storage))
 
 
+@pytest.mark.slow
 async def test_any_record_is_as_likely_to_be_drawn(storage: Storage) -> None:
     await write_pages(storage)
     seen: Counter[int] = Counter()

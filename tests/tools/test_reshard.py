@@ -197,6 +197,7 @@ async def test_one_that_was_killed_is_run_again_and_recovered_and_each_record_is
         assert not list(tmp_path.rglob("*.partial"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_waiting")
 @pytest.mark.parametrize("options", [{}, {"num_shards": 3}])
 async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_record_is_there_once(

@@ -1,4 +1,4 @@
-"""The fake store, once for all tests, or Azurite where `make test-azurite` says so; and both event loops."""
+"""The fake store, once for all tests, or Azurite where `make test-azurite` says so."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
 
 from azure_api import FakeAzure  # found by the line above
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from store_checks import write_much
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 async def test_what_succeeded_is_there_and_whole_and_what_failed_is_not(azure: FakeAzure, seed: int) -> None:
     def calm() -> None:

@@ -89,6 +89,7 @@ class TestAzureStorage(AzureCases):
         assert lost > 1, "the request was sent again"
 
 
+@pytest.mark.slow
 class TestAzureStorageBelowAPrefix(TestAzureStorage):
     """And on a store that cannot begin a listing in the middle, and has small pages."""
 

@@ -39,6 +39,7 @@ async def test_a_data_set_is_written_though_requests_fail_and_read_whole(
     assert (await verify("az://crawl/2026/pages", storage_options=options)).ok
 
 
+@pytest.mark.slow
 async def test_doctor_finds_nothing_wrong(azure: FakeAzure) -> None:
     async with open_azure("az://crawl", endpoint=azure.endpoint, account_key=KEY, chunk_size=CHUNK) as storage:
         report = await doctor("some/folder", storage=storage)

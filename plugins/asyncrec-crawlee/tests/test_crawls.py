@@ -52,6 +52,7 @@ def stored(folder: Path) -> list[dict[str, Any]]:
         return list(dataset.examples())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_killed_again_and_again_every_page_is_there_once(site: Site, tmp_path: Path) -> None:
     for kill in range(1, KILLS + 1):

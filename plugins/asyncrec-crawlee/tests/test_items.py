@@ -23,6 +23,7 @@ def through(item: dict[str, Any]) -> dict[str, Any]:
     return item_of(asyncrec.encode_example(features_of(item)))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), JSON | st.binary(), max_size=5))
 def test_what_json_holds_and_bytes_come_back_as_they_were(item: dict[str, Any]) -> None:
     back = through(item)

@@ -175,6 +175,7 @@ def test_a_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
     assert [where for where, _ in bad] == ["rows 1 to 1", "rows 2 to 2"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_what_is_read_is_the_same_whatever_the_encoding(tmp_path: Path, use_dictionary: bool) -> None:
     rng = np.random.default_rng(0)
@@ -237,6 +238,7 @@ print(count)
 """
 
 
+@pytest.mark.slow
 def test_a_small_file_of_gigabytes_is_read_in_little_memory(tmp_path: Path) -> None:
     """3,000 of 50,000 rows of one megabyte each."""
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 50_000, pa.int32()), pa.array(["x" * (1 << 20)]))

@@ -1,4 +1,4 @@
-"""The fake store, once for all tests, credentials for it, and both event loops."""
+"""The fake store, once for all tests, and credentials for it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; wh
 from fake_gcs import FakeGcs  # found by the line above
 from gcloud.aio.auth.token import BaseToken
 from tenacity import wait_none
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")

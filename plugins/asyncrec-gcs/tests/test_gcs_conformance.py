@@ -63,6 +63,7 @@ class TestSparseGcsStorage(TestGcsStorage):
         gcs.sparse, gcs.aborts = True, 499
 
 
+@pytest.mark.slow
 class TestGcsStorageBelowAPrefix(TestGcsStorage):
     def by_url(self, storage: Storage | None) -> tuple[str, Mapping[str, Any]]:
         return "gs://bucket/some/folder/", {"chunk_size": UNIT}

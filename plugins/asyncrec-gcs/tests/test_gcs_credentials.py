@@ -113,6 +113,7 @@ async def test_who_leaves_while_a_token_is_asked_for_leaves_nothing_running(gcs:
     await asyncio.to_thread(gcs.wait_until_idle)
 
 
+@pytest.mark.slow
 @asyncio_only
 async def test_nothing_is_kept_of_requests_that_ended(gcs: FakeGcs, service_file: str) -> None:
     gcs.put("key", DATA)

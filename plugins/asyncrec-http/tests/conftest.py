@@ -1,4 +1,4 @@
-"""A web server, once for all tests, and both event loops."""
+"""A web server, once for all tests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
 
 from web_server import WebServer  # found by the line above
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Both event loops, and the command line in this process."""
+"""The command line in this process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ import asyncrec
 from asyncrec.cli import main
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ def rows(count: int) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("sample", [None, 20_000, 130])
@@ -75,6 +76,7 @@ async def test_the_page_is_the_same_whatever_the_number_of_jobs(compression: Any
     assert [fault.path for fault in found.faults] == sorted(fault.path for fault in found.faults)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_files_that_nobody_counted_give_the_same_page_and_so_do_too_many_bytes(
     monkeypatch: pytest.MonkeyPatch,
@@ -100,6 +102,7 @@ RECORDS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.lists(RECORDS, max_size=6), max_size=5), st.none() | st.integers(1, 12), st.integers(1, 4))
 def test_any_records_give_the_same_page_whatever_the_number_of_jobs(
@@ -255,6 +258,7 @@ class TestOnAVirtualClock:
         assert took[8] - listing < took[1] / 7
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("room", [1, 100, 20_000])
 async def test_with_room_for_less_than_a_block_the_page_is_made_and_is_the_same(

@@ -17,6 +17,7 @@ from asyncrec.storage import Storage
 from asyncrec.storage._memory import MemoryStorage
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_memory_is_bounded_by_the_jobs_and_not_by_the_shards(tmp_path: Path) -> None:
     for number in range(8):
@@ -68,6 +69,7 @@ async def test_large_records_are_not_held_by_every_job(small_room: int, compress
     assert await peak(storage, 6, 6 * (small + 2)) < alone + 2 * size
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.parametrize("read_ahead", [0, 2 * MIB])
 @pytest.mark.parametrize(

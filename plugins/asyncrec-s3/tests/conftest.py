@@ -20,11 +20,6 @@ from s3_proxy import Proxy, running_proxy
 from s3_store import CHUNK, IMPATIENT, SMALLEST_PART, Store, running_store
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with running_store(tmp_path_factory.mktemp("store")) as store:

@@ -137,6 +137,7 @@ else:
     class TestS3(_S3):
         """Every case."""
 
+    @pytest.mark.slow
     class TestS3LikeCeph(_S3):
         """On a store that honours the condition of a put, and ignores that of a completion; and keeps no CRC32C."""
 

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.anyio
 SMALL, PARTS = "one of two writers wins, small object", "one of two writers wins, several parts"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ignores", "ok", "small", "parts"),
     [

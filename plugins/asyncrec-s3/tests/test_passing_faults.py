@@ -118,6 +118,7 @@ async def test_a_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, wh
     await whole("x", LARGE)
 
 
+@pytest.mark.slow
 async def test_a_hundred_objects_through_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
     """5% of 5xx, 10% of SlowDown, and everything else that goes wrong: no wrong byte, nothing missing, nothing left."""
 

@@ -35,6 +35,7 @@ def test_each_response_is_stored_as_a_page_with_what_was_asked_and_answered(craw
     assert b"User-Agent" in page["request_headers"]
 
 
+@pytest.mark.slow
 def test_a_second_run_replays_what_is_there_and_asks_the_site_for_nothing(crawl: Crawl, tmp_path: Path) -> None:
     crawl.settings |= {"ASYNCREC_ITEMS": "crawl/items", "ASYNCREC_ITEM_KEY": "url"}
     assert crawl.run()[0] == 0
@@ -50,6 +51,7 @@ def test_a_second_run_replays_what_is_there_and_asks_the_site_for_nothing(crawl:
     assert titles == sorted(b"Page %d" % number for number in range(90))
 
 
+@pytest.mark.slow
 def test_skip_fetches_nothing_again_but_where_the_crawl_begins(crawl: Crawl) -> None:
     assert crawl.run()[0] == 0
     status, output = crawl.run(ASYNCREC_KNOWN="skip")
@@ -58,12 +60,14 @@ def test_skip_fetches_nothing_again_but_where_the_crawl_begins(crawl: Crawl) -> 
     assert Counter(crawl.site.asked.values()) == {1: 89, 2: 1}
 
 
+@pytest.mark.slow
 def test_fetch_stores_all_again(crawl: Crawl, tmp_path: Path) -> None:
     assert crawl.run(ASYNCREC_KNOWN="fetch")[0] == 0
     assert crawl.run(ASYNCREC_KNOWN="fetch")[0] == 0
     assert Counter(Counter(urls(tmp_path / "crawl/pages")).values()) == {2: 90}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobdir", [False, True])
 def test_killed_and_started_again_it_has_every_page_once(crawl: Crawl, tmp_path: Path, jobdir: bool) -> None:
     crawl.settings |= {"ASYNCREC_ITEMS": "crawl/items", "ASYNCREC_ITEM_KEY": "url", "ASYNCREC_FLUSH_SECONDS": 0.05}
@@ -82,6 +86,7 @@ def test_killed_and_started_again_it_has_every_page_once(crawl: Crawl, tmp_path:
     assert sum(crawl.site.asked.values()) < 180
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped_before", [False, True])
 def test_a_queue_that_a_kill_left_without_its_count_loses_no_page(
     crawl: Crawl, tmp_path: Path, stopped_before: bool
@@ -101,6 +106,7 @@ def test_a_queue_that_a_kill_left_without_its_count_loses_no_page(
     assert sorted(urls(tmp_path / "crawl/pages")) == sorted(f"{crawl.site.root}/{number}" for number in range(90))
 
 
+@pytest.mark.slow
 def test_what_a_kill_cut_short_while_scrapy_closed_its_queues_is_no_hindrance(crawl: Crawl, tmp_path: Path) -> None:
     crawl.settings["JOBDIR"] = "job"
     assert crawl.run(CLOSESPIDER_PAGECOUNT=20)[0] == 0
@@ -124,6 +130,7 @@ def test_a_queue_of_first_requests_whose_count_was_cut_short_begins_empty(tmp_pa
     queue.close()
 
 
+@pytest.mark.slow
 def test_what_was_seen_and_never_fetched_is_fetched_where_known_pages_are_skipped(crawl: Crawl, tmp_path: Path) -> None:
     """Stopped, then killed: the list of what was seen is on the disk, and the queue is not."""
     crawl.settings |= {"JOBDIR": "job", "ASYNCREC_KNOWN": "skip"}
@@ -148,6 +155,7 @@ def test_a_store_that_fails_stops_the_crawl_and_is_told_in_the_exit_status(crawl
     assert sum(crawl.site.asked.values()) <= 1
 
 
+@pytest.mark.slow
 def test_a_store_that_fails_while_it_crawls_stops_it_too(crawl: Crawl, tmp_path: Path) -> None:
     spider = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\nimport signal\n"
     spider += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

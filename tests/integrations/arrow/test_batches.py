@@ -244,6 +244,7 @@ def tables(draw: st.DrawFn) -> tuple[Any, Schema]:
     return pa.table(columns), Schema(entries)
 
 
+@pytest.mark.slow
 @given(tables())
 def test_any_table_comes_back(made: tuple[Any, Schema]) -> None:
     table, schema = made

@@ -164,14 +164,34 @@ def test_redact(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["?key", "&key=", "#token", "://", "://a:", "://a@", "://a:@", "://a/?", "@", ":", "=?", "://a:b ", "x-key: ", "?a;", "https:/"]
+    "piece",
+    [
+        "?key",
+        "&key=",
+        "#token",
+        "://",
+        "://a:",
+        "://a@",
+        "://a:@",
+        "://a/?",
+        "@",
+        ":",
+        "=?",
+        "://a:b ",
+        "x-key: ",
+        "?a;",
+        "https:/",
+    ],
 )
 def test_redacting_takes_time_linear_in_the_text(piece: str) -> None:
     """A megabyte of what could be searched again from each place would not end within a test's time."""
     assert redact(piece * ((1 << 20) // len(piece)))
 
 
-NAMES = "sig token jwt pat pwd pass code hmac hdnea Policy sas sid otp ticket saml ak p q id versionIds".split()
+NAMES = [
+    *("sig", "token", "jwt", "pat", "pwd", "pass", "code", "hmac", "hdnea", "Policy", "sas", "sid", "otp", "ticket"),
+    *("saml", "ak", "p", "q", "id", "versionIds"),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -163,6 +163,19 @@ def line_counts(modules: dict[str, Path]) -> dict[str, int]:
     return {name: len(path.read_text("utf-8").splitlines()) for name, path in modules.items()}
 
 
+def test_no_child_process_imports_from_the_current_folder() -> None:
+    """Which may be shared: Python is started with ``-P``."""
+    children = [
+        [ast.unparse(each) for each in node.elts]
+        for path in SOURCES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.List | ast.Tuple)
+        if any(ast.unparse(each) == "sys.executable" for each in node.elts)
+    ]
+    assert children
+    assert [child for child in children if child[:2] != ["sys.executable", "'-P'"]] == []
+
+
 def test_modules_are_small() -> None:
     lines = line_counts(SOURCES)
     assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}

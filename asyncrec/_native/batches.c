@@ -87,8 +87,11 @@ PyObject *py_encode_index(PyObject *module, PyObject *const *args, Py_ssize_t na
         PyErr_SetString(PyExc_TypeError, "encode_index(start, lengths, member)");
         return NULL;
     }
-    long long start = PyLong_AsLongLong(args[0]), member = PyLong_AsLongLong(args[2]);
-    if (PyErr_Occurred())
+    long long start = PyLong_AsLongLong(args[0]);
+    if (start == -1 && PyErr_Occurred())
+        return NULL;
+    long long member = PyLong_AsLongLong(args[2]);
+    if (member == -1 && PyErr_Occurred())
         return NULL;
     const uint8_t *lengths = (const uint8_t *)PyBytes_AsString(args[1]);
     Py_ssize_t count = PyBytes_Size(args[1]) / LENGTH;

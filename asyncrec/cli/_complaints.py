@@ -1,6 +1,4 @@
-"""`complain` writes to stderr, in lines that a terminal does not act on; `Warnings` does so for what the library warns
-of.
-"""
+"""`complain` writes to stderr, in lines that a terminal does not act on; `Warnings` does so for what is warned of."""
 
 from __future__ import annotations
 
@@ -12,7 +10,9 @@ __all__ = ["Warnings", "complain"]
 
 
 class Warnings(logging.Handler):
-    """A context in which what the library warns of (a store that is tried again, say) is told, line by line.
+    """A context in which what is warned of (a store that is tried again, say) is told, line by line.
+
+    What other packages warn of is, too: Python would write it as it is, with control characters of what was read.
 
     Attributes:
         reported: the messages.
@@ -23,13 +23,13 @@ class Warnings(logging.Handler):
         self.reported: set[str] = set()
 
     def __enter__(self) -> Warnings:
-        logging.getLogger("asyncrec").addHandler(self)
+        logging.getLogger().addHandler(self)
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        logging.getLogger("asyncrec").removeHandler(self)
+        logging.getLogger().removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()

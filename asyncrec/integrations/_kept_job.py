@@ -13,6 +13,7 @@ import secrets
 import select
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ class KeptJob:
 
     share: JobShare
     repeated: bool
-    address: tuple[str, int] = field(repr=False)
+    address: str = field(repr=False)
     key: bytes = field(repr=False)
 
     def commit(self, entries: Sequence[ShardEntry], records: int) -> None:
@@ -102,7 +103,8 @@ def keep_job(path: str, *, parent: int, **options: Any) -> KeptJob:
     with ours:
         with theirs:
             keeper = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import keep; keep({theirs.fileno()})"],
+                # -P: the current folder may be anybody's, and is not where modules are looked for.
+                [sys.executable, "-P", "-c", f"from {__name__} import keep; keep({theirs.fileno()})"],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -128,14 +130,16 @@ def keep(descriptor: int) -> None:
     """What the process does, which was started with one end of a pipe."""
     opener: Connection[Any, Any] = Connection(descriptor)
     path, parent, options = opener.recv()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    folder = _socket_folder()
+    threading.Thread(target=_end_with, args=(parent, folder), daemon=True).start()
     key = secrets.token_bytes(32)
     asked: Connection[Any, Any] | None = None
     error: Exception | None = None
     try:
-        # Not a socket in a folder for what is temporary, whose path is often longer than such a socket's may be.
-        with Listener(("127.0.0.1", 0), authkey=key) as listener, open_driver_job(path, **options) as job:
-            kept = KeptJob(share=job.share, repeated=job.committed is not None, address=listener.address, key=key)
+        # Not a port, to which anybody on this machine may connect, and keep the process waiting.
+        address = os.path.join(folder.name, "job")
+        with folder, Listener(address, authkey=key) as listener, open_driver_job(path, **options) as job:
+            kept = KeptJob(share=job.share, repeated=job.committed is not None, address=address, key=key)
             if not kept.repeated:
                 opener.send(kept)
                 asked = _serve(listener, job)
@@ -171,8 +175,14 @@ def _serve(listener: Listener, job: DriverJob) -> Connection[Any, Any]:
             return asker
 
 
-def _end_with(parent: int) -> None:
-    """End this process, as if it were killed, when another has ended."""
+def _socket_folder() -> tempfile.TemporaryDirectory[str]:
+    """Make a folder that no other user may enter, and whose path is short enough for a socket in it (104 bytes)."""
+    usual = tempfile.gettempdir()
+    return tempfile.TemporaryDirectory(prefix="asyncrec-", dir=usual if len(os.fsencode(usual)) < 80 else "/tmp")
+
+
+def _end_with(parent: int, folder: tempfile.TemporaryDirectory[str]) -> None:
+    """End this process, as if it were killed, when another has ended. Its folder goes, too."""
     try:
         select.select([os.pidfd_open(parent)], [], [])
     except ProcessLookupError:
@@ -180,6 +190,8 @@ def _end_with(parent: int) -> None:
     except (AttributeError, OSError):  # this system has no such call, or forbids it
         while _lives(parent):
             time.sleep(_LOOK_SECONDS)
+    with suppress(OSError):
+        folder.cleanup()
     os._exit(1)
 
 

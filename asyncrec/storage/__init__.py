@@ -16,7 +16,7 @@
     SlicedBody                                        the body of a request, that does not hold the loop
     SharedClients, trusting                           one client for many storages; the authorities that it trusts
     Redacting                                         a filter of what other people's clients log
-    parse_retry_after, parse_content_range            headers of HTTP
+    parse_retry_after, parse_content_range, parse_http_date    headers of HTTP
     connection_fault                                  the error for a connection that failed
     check_options                                     options, by name and type
     crc64nvme                                         a checksum of the body of a request
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._files import directory_check as directory_check
     from asyncrec.storage._files import make_valid_tf_name as make_valid_tf_name
     from asyncrec.storage._http import parse_content_range as parse_content_range
+    from asyncrec.storage._http import parse_http_date as parse_http_date
     from asyncrec.storage._http import parse_retry_after as parse_retry_after
     from asyncrec.storage._memory import MemoryStorage as MemoryStorage
     from asyncrec.storage._options import check_options as check_options
@@ -131,7 +132,7 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._sink_state": ("SinkState",),
         "asyncrec.storage._authorities": ("trusting",),
         "asyncrec.storage._connections": ("connection_fault",),
-        "asyncrec.storage._http": ("parse_content_range", "parse_retry_after"),
+        "asyncrec.storage._http": ("parse_content_range", "parse_http_date", "parse_retry_after"),
         "asyncrec.storage._options": ("check_options",),
         "asyncrec.storage._part_room": ("PartBuffers", "PartSlots", "fill_part"),
         "asyncrec.storage._part_tasks": ("PartTasks",),

@@ -6,7 +6,7 @@ import email.utils
 import re
 from datetime import UTC, datetime
 
-__all__ = ["parse_content_range", "parse_retry_after"]
+__all__ = ["parse_content_range", "parse_http_date", "parse_retry_after"]
 
 
 def parse_retry_after(value: str | None) -> float | None:
@@ -16,10 +16,17 @@ def parse_retry_after(value: str | None) -> float | None:
         return None
     if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
         return float(value)
+    date = parse_http_date(value)
+    return None if date is None else max(0.0, (date - datetime.now(UTC)).total_seconds())
+
+
+def parse_http_date(value: str | None) -> datetime | None:
+    """Read a date of a header (RFC 9110, 5.6.7), in UTC where it names no time zone; `None` if it is not a date."""
     try:
-        return max(0.0, (email.utils.parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):
+        date = email.utils.parsedate_to_datetime(value or "")
+    except (TypeError, ValueError, OverflowError):  # the last one is of a year with twenty digits
         return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 
 
 def parse_content_range(value: str | None) -> tuple[int, int, int | None]:

@@ -22,8 +22,19 @@ __all__ = ["check_key", "join", "local_path", "redact", "scheme_of", "split_path
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")
 _PORT = re.compile(r"[0-9]+$")
-_PARAMETER = re.compile(r"([?&;#])([^=?&;#\s]*)=[^&;#\s'\"]*")
-_SECRETS = ("sig", "token", "secret", "passw", "credential", "key", "auth", "session")
+# A mistyped "https:/user:..." has one slash; a local path may have one behind a colon, too, and means nothing by it.
+_AUTHORITY = re.compile(r"://|(?:[Hh][Tt][Tt][Pp][Ss]?|[Ss]3|[Gg][Ss]):/{1,2}")
+_WEB = re.compile(r"[Hh][Tt][Tt][Pp][Ss]?:/")
+_PARAMETER = re.compile(r"([?&;#])([^?&#]*)")
+_PLAIN = re.compile(r"[A-Za-z0-9._~:%/+-]*")
+# Parameters whose values let nobody in, and help to find a fault: which version or part of an object was asked for,
+# what was listed, and when a signature that is struck out was made and ends.
+_HARMLESS = {
+    *("versionid", "partnumber", "uploadid", "generation", "comp", "restype", "alt"),
+    *("list-type", "prefix", "delimiter", "max-keys", "start-after"),
+    *("x-amz-date", "x-amz-expires", "x-goog-date", "x-goog-expires", "expires", "se", "sv"),
+}
+_SECRET_HEADERS = ("authorization", "cookie", "password", "-token", "-key", "-secret", "-credential", "-signature")
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -129,26 +140,58 @@ def check_key(key: str) -> str:
 
 
 def redact(text: str) -> str:
-    """Replace the secrets of every URL in ``text``: user-info, and what a query or fragment calls a secret.
+    """Replace the secrets of every URL in ``text``: user-info, and each value of a query or fragment but harmless ones.
 
-    Where it is not clear how far a password reaches, more is replaced rather than less: it may hold ``/`` (AWS keys do)
-    and ``@``, escaped or not.
+    What follows ``Bearer``, ``Basic`` or a header's name that says that it is secret is replaced, too. Where it is not
+    clear how far a secret reaches, more is replaced rather than less: a password may hold ``/`` (AWS keys do), ``@`` and
+    spaces.
     """
-    if "://" in text:
-        text = _WORD.sub(_without_users, text)
-    return _PARAMETER.sub(_without_value, text)
+    shown: list[str] = []
+    done = 0  # up to here it is shown
+    before, last_at = "", text.rfind("@")
+    for found in _WORD.finditer(text):
+        if found.start() < done:
+            continue
+        word, end = found[0], found.end()
+        if _is_told_by(before):
+            word = "***"
+        elif end <= last_at and (begin := _of_open_user(word)):
+            at = text.find("@", end)
+            end = next(_WORD.finditer(text, at)).end()
+            word = word[:begin] + "***" + text[at:end]
+        if ":/" in word:
+            word = _without_users(word)
+        shown += (text[done : found.start()], _without_values(word))
+        done, before = end, found[0]
+    return "".join(shown) + text[done:]
 
 
-def _without_users(word: re.Match[str]) -> str:
+def _is_told_by(word: str) -> bool:
+    """Whether the word behind this one is a secret: ``Bearer``, or ``x-amz-security-token:``."""
+    word = word.lower().rstrip("\"'")
+    if word.endswith(":"):
+        return any(each in word for each in _SECRET_HEADERS)
+    return word.endswith(("bearer", "basic"))
+
+
+def _of_open_user(word: str) -> int:
+    """Where user-info begins that has a colon and goes on behind the word; 0 where none does."""
+    begin = word.rfind("://") + 3
+    user, colon, rest = word[begin:].partition(":")
+    open_ = begin > 2 and colon and not set("/@[?#") & set(word[begin:]) and not _PORT.match(rest)
+    return begin if user and open_ else 0
+
+
+def _without_users(text: str) -> str:
     """Take user-info out of the URLs of a word. Linear: what was looked through is not looked through again."""
-    text = word[0]
     if "@" not in text:
         return text
     shown: list[str] = []
     done = 0  # up to here it is shown
     query = last = -1  # the next "?", and the last "@" before it
-    begin = text.find("://") + 3
-    while begin > 2:
+    mark = _AUTHORITY.search(text)
+    while mark is not None:
+        begin = mark.end()
         slash = text.find("/", begin)
         authority = text[begin : len(text) if slash < 0 else slash]
         at = begin + authority.rfind("@")
@@ -163,14 +206,27 @@ def _without_users(word: re.Match[str]) -> str:
         if at >= begin:
             shown.append(text[done:begin] + "***")
             done = at
-        begin = text.find("://", max(begin, done)) + 3
+        mark = _AUTHORITY.search(text, max(begin, done))
     return "".join(shown) + text[done:]
 
 
-def _without_value(parameter: re.Match[str]) -> str:
-    name = parameter[2].lower()
-    secret = any(word in name for word in _SECRETS)
-    return f"{parameter[1]}{parameter[2]}=***" if secret else parameter[0]
+def _without_values(word: str) -> str:
+    """Strike the values of parameters, and of a web address what has no name, too: it may be a key to what it names."""
+    begin = word.find("?"), word.find("#")
+    first = min((each for each in begin if each >= 0), default=-1)
+    if first < 0 and ";" not in word and "&" not in word:
+        return word
+    bare = first if first >= 0 and _WEB.search(word, 0, first) else len(word)
+
+    def shown(part: re.Match[str]) -> str:
+        name, equals, value = part[2].partition("=")
+        if name.lower() in _HARMLESS and _PLAIN.fullmatch(value):
+            return part[0]
+        if equals:
+            return f"{part[1]}{name}=***"
+        return f"{part[1]}***" if name and part.start() >= bare else part[0]
+
+    return _PARAMETER.sub(shown, word)
 
 
 def _is_file(scheme: str) -> bool:

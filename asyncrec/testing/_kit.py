@@ -60,7 +60,7 @@ def check_import(module: str) -> None:
     """Import the module of a plugin in a new process, and raise `AssertionError` if that imports what takes long."""
     program = f"import sys, {module}; print(*(set({_HEAVY!r}) & sys.modules.keys()))"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=_IMPORT_SECONDS
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, check=False, timeout=_IMPORT_SECONDS
     )
     assert done.returncode == 0, done.stderr
     assert not done.stdout.split(), f"importing {module} imports {done.stdout.strip()}"

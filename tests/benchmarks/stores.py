@@ -8,7 +8,7 @@ full speed; on asyncio also by the processor time that its thread spends in one 
 to.
 
     make bench ARGS="--only stores"
-    make bench ARGS="--only stores --quick"     64 and 256 MiB instead of 256 MiB and 2 GiB, 8 MiB at 1 MB/s: a first look
+    make bench ARGS="--only stores --quick"     64 and 256 MiB, 8 MiB at 1 MB/s: a first look
 
 Exit status 0 whether or not limits were kept: a benchmark on a busy machine is no test.
 """

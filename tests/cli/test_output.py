@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrec.cli._complaints import Warnings
 from asyncrec.cli._output import clean, human_bytes, pairs, print_json, table
 
 
@@ -31,6 +33,13 @@ def test_json_is_ascii_and_reads_back(capsys: pytest.CaptureFixture[str]) -> Non
     assert out.isascii()
     assert out.rstrip("\n").isprintable()
     assert json.loads(out) == value
+
+
+def test_what_other_packages_warn_of_is_clean_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with Warnings() as warnings:
+        logging.getLogger("somebody.else").warning("an address: %s", "http://a b\x1b]0;x\x07")
+    assert capsys.readouterr().err == "asyncrec: an address: http://a b\\x1b]0;x\\x07\n"
+    assert len(warnings.reported) == 1
 
 
 def test_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:

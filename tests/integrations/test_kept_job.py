@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -65,11 +66,13 @@ def test_a_job_ends_with_the_process_that_it_hangs_on(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as parent:
         job = keep(tmp_path / "d", parent.pid, job_id="job")
         entries = write(job)
+        folder = Path(job.address).parent
         with job.connected() as connection:
             parent.send_signal(signal.SIGKILL)
             # A reset, where the process ended before it had read the last message of its greeting.
             with pytest.raises((EOFError, ConnectionResetError)):
                 connection.recv()
+    assert not folder.exists()
     with pytest.raises(StorageError, match="run it again"):
         job.commit(entries, 10)
     again = keep(tmp_path / "d", job_id="job")  # the dead one is given up, and what it made is gone
@@ -78,6 +81,29 @@ def test_a_job_ends_with_the_process_that_it_hangs_on(tmp_path: Path) -> None:
     again.commit(write(again), 10)
     assert rows(tmp_path / "d") == 10
     assert blocking.recover(tmp_path / "d").shards == ()
+
+
+@pytest.mark.parametrize("temporary", ["short", "x" * 90])
+def test_no_other_user_can_connect_to_a_kept_job(tmp_path: Path, monkeypatch: Any, temporary: str) -> None:
+    (tmp_path / temporary).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / temporary))
+    job = keep(tmp_path / "d")
+    folder = Path(job.address).parent
+    assert (folder.stat().st_uid, stat.S_IMODE(folder.stat().st_mode)) == (os.geteuid(), 0o700)
+    assert stat.S_ISSOCK(os.stat(job.address).st_mode)
+    job.give_up()
+    assert not folder.exists()
+
+
+def test_a_kept_job_imports_nothing_from_the_current_folder(tmp_path: Path, monkeypatch: Any) -> None:
+    """The folder may be shared: a neighbour's `secrets.py` would run as this user."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for module in {*sys.stdlib_module_names, "asyncrec", "anyio", "numpy"} - set(sys.builtin_module_names):
+        (shared / f"{module}.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('{module} ')\n")
+    monkeypatch.chdir(shared)
+    keep(tmp_path / "d").give_up()
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.slow

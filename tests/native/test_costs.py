@@ -98,6 +98,35 @@ def test_what_python_makes_of_a_value_is_checked_before_it_is_read(raw: Any) -> 
             module.encode_example({"a": object()}, True, np.ndarray, lambda value, narrow: raw)
 
 
+class _Asked:
+    """A number that says whether it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __index__(self) -> int:
+        self.asked += 1
+        return 0
+
+
+@pytest.mark.parametrize("name", ["cut_frames", "encode_frames", "encode_index", "fitting", "measure_frames"])
+def test_an_argument_refused_ends_the_reading_of_arguments(name: str) -> None:
+    if module is None:
+        return
+    after = [_Asked() for _ in range(3)]
+    too_large = 2**70
+    arguments = {
+        "cut_frames": (b"", too_large, after[0], True, []),
+        "encode_frames": ([], too_large),
+        "encode_index": (too_large, b"", after[0]),
+        "fitting": ([], too_large, after[0], after[1]),
+        "measure_frames": (b"", too_large, after[0], True),
+    }[name]
+    with pytest.raises(OverflowError):
+        getattr(module, name)(*arguments)
+    assert not any(each.asked for each in after)
+
+
 def test_columns_of_a_batch_grow_where_the_first_record_was_short() -> None:
     schema = Schema({"a": VarLen("int64"), "b": VarLen("float32"), "c": FixedLen((), "int64")})
     lengths = [1, 0, 3000, 2, 50_000, 7, 100_000, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -49,11 +51,27 @@ def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member:
         b"0 16\n1: 16\n",
         b"0 16\n1/ 16\n",
         b"0 16\n1.5 16\n",
+        b"+0 16\n",
+        b"0 1_6\n",
+        b"10 " * 500_000 + b"\n",
+        b"1 16\n" + b"10 " * 500_000 + b"x\n",
+        b"1\t16\r\n" + b"10 " * 500_000 + b"\n",
     ],
 )
 def test_what_is_no_index_is_refused(text: bytes) -> None:
-    with pytest.raises(FormatError, match="not an index"):
-        parse_index(text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="not an index"):
+            parse_index(text)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(text) + 100_000
+
+
+def test_an_index_with_tabs_and_other_ends_of_lines_is_read() -> None:
+    index = parse_index(b"0\t16\r\n16\t17\r\n")
+    assert (index.offsets.tolist(), index.sizes.tolist()) == ([0, 16], [16, 17])
 
 
 def test_an_empty_index_is_an_empty_file() -> None:

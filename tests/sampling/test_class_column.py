@@ -41,9 +41,9 @@ def npy(array: np.ndarray[Any, Any]) -> bytes:
     return file.getvalue()
 
 
-def archive(**members: bytes | list[bytes]) -> bytes:
+def archive(compression: int = zipfile.ZIP_STORED, **members: bytes | list[bytes]) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(file, "w", compression) as made:
         for name, content in members.items():
             with made.open(f"{name}.npy", "w", force_zip64=True) as member:
                 for piece in [content] if isinstance(content, bytes) else content:
@@ -81,6 +81,11 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "a code beyond its labels": lambda: archive(codes=npy(np.full(RECORDS, 2**31 - 1, np.int32)), labels=LABELS),
     "a negative code": lambda: archive(codes=npy(np.full(RECORDS, -1, np.int32)), labels=LABELS),
     "a label of no record": lambda: labels(b'{"bytes":false,"labels":[0,1]}'),
+    "labels that deflate well": lambda: archive(
+        zipfile.ZIP_DEFLATED,
+        codes=CODES,
+        labels=npy(np.frombuffer(b'{"bytes":false,"labels":[%s0]}' % (b"0.5," * (2 << 20)), np.uint8)),
+    ),
     "labels that nothing is keyed by": lambda: labels(b'{"bytes":false,"labels":[[0]]}'),
     "labels that are nested": lambda: labels(b"[" * 100_000),
     "labels that are no list": lambda: labels(b'{"bytes":false,"labels":5}'),

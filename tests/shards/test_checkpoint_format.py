@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import struct
+import tracemalloc
+import zlib
 from dataclasses import astuple, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asyncrec._framing.crc import crc32c
 from asyncrec._shards.manifest.checkpoint import CheckpointDecoder, encode_checkpoint
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import History
@@ -166,6 +170,45 @@ def test_every_damage_is_an_error_and_none_takes_memory() -> None:
         decoded(b"x" * 100_000)
     with pytest.raises(ManifestError, match="newer asyncrec"):
         decoded(content.replace(b'"checkpoint": 1', b'"checkpoint": 2'))
+
+
+def block(kind: int, rows: int, content: bytes) -> bytes:
+    """A block with its right checksum, deflated as far as zlib does."""
+    stored = zlib.compress(content, 9)
+    header = kind, rows, len(content), len(stored)
+    checksum = crc32c(stored, crc32c(struct.pack("<5I", *header, 0)))
+    return struct.pack("<5I", *header, checksum) + stored
+
+
+@pytest.mark.parametrize("rows", [4096, 1 << 20])
+def test_a_block_of_json_takes_no_more_than_it_weighs(rows: int) -> None:
+    head = encoded(made(1)).partition(b"\n")[0] + b"\n"
+    noise = bytes(random.Random(1).choices(b"abcdefghijklmnop", k=3 * rows // 128))  # deflate makes at most 256 of one
+    small = head + block(2, rows, b'{"a":"%s"}\0' % noise + b"{}\0" * (rows - 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ManifestError, match="it is damaged"):
+            decoded(small)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * len(small)
+
+
+def test_a_block_of_more_rows_than_are_written_is_refused() -> None:
+    head = encoded(made(1)).partition(b"\n")[0] + b"\n"
+    rng = random.Random(1)
+    lines = [b'"%08x"\0' % rng.getrandbits(32) for _ in range(4097)]
+    with pytest.raises(ManifestError, match="cut off"):
+        decoded(head + block(1, 4096, b"".join(lines[:4096])))
+    with pytest.raises(ManifestError, match="4,097 rows"):
+        decoded(head + block(1, 4097, b"".join(lines)))
+
+
+def test_json_that_deflates_well_is_read_again() -> None:
+    metadata = {"notes": "of much the same " * 1000}
+    history = plus(History(), [Segment(writer="w", time=format_time(0), metadata=metadata)])
+    assert manifest_of("pages", decoded(encoded(history))).metadata == metadata
 
 
 @pytest.mark.parametrize(

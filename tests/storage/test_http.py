@@ -7,7 +7,9 @@ from email.utils import format_datetime
 
 import pytest
 
-from asyncrec.storage import parse_content_range, parse_retry_after
+from asyncrec.storage import parse_content_range, parse_http_date, parse_retry_after
+
+YEAR = f"Thu, 01 Jan {10**20} 00:00:00 GMT"
 
 
 def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
@@ -19,9 +21,19 @@ def test_retry_after_comes_in_seconds_or_as_a_date() -> None:
     assert parse_retry_after(format_datetime(datetime.now(UTC) - timedelta(seconds=100), usegmt=True)) == 0.0
 
 
-@pytest.mark.parametrize("value", [None, "", "soon", "-1", "1e9", "٣", "9" * 400, "Mon, 32 Foo 2026"])
+@pytest.mark.parametrize("value", [None, "", "soon", "-1", "1e9", "٣", "9" * 400, "Mon, 32 Foo 2026", YEAR])
 def test_what_says_nothing_about_when_to_come_back_is_nothing(value: str | None) -> None:
     assert parse_retry_after(value) is None
+
+
+def test_a_date_without_a_time_zone_is_in_utc() -> None:
+    assert parse_http_date("Sat, 21 Nov 2026 06:38:50") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
+    assert parse_http_date("Sat, 21 Nov 2026 07:38:50 +0100") == datetime(2026, 11, 21, 6, 38, 50, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("value", [None, "", "soon", "Mon, 32 Foo 2026", YEAR, f"Thu, 01 Jan 1970 00:00:00 +{10**17}"])
+def test_what_is_not_a_date_is_nothing(value: str | None) -> None:
+    assert parse_http_date(value) is None
 
 
 def test_a_content_range_says_which_bytes_of_how_many() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from asyncrec.plugins import BadMember, Converted, Format, SourceFile
 from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._base import Storage
 from asyncrec.tools._formats import Formats
+from asyncrec.tools._formats.jsonl import _Parser
 
 pytestmark = pytest.mark.anyio
 
@@ -153,3 +155,25 @@ async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monke
         await tools.convert("x.sink", "set", storage=storage, target_storage=storage)
     with pytest.raises(ValueError, match="source only"):
         await tools.convert("x.tfrecord", "x.well", storage=storage, target_storage=storage)
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", '{"a":[0,0,0,0]}', "0"])
+def test_values_of_a_line_are_counted_before_they_are_parsed(value: str) -> None:
+    """``[],`` is three bytes, and an object of 64."""
+    many = f'{{"a":[{",".join([value] * 200_000)}]}}\n'.encode()
+    parser = _Parser("x", max_record_bytes=1 << 20)
+    tracemalloc.start()
+    try:
+        found = parser.feed(b'{"a":1}\n' + many + b'{"a":2}\n')
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(found.records) == 2
+    assert [bad.where for bad in found.bad] == ["line 2"]
+    assert "$base64" in found.bad[0].reason
+    assert peak < 4 * len(many)
+
+
+def test_a_line_of_as_many_values_as_a_record_may_have_is_read() -> None:
+    numbers = ",".join(["0.5"] * 16_000)
+    assert len(_Parser("x", max_record_bytes=1 << 20).feed(f'{{"a":[{numbers}]}}\n'.encode()).records) == 1

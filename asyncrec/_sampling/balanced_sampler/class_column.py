@@ -267,6 +267,8 @@ def _directory_bytes(content: bytes) -> int:
 
 def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
     """An array of one dimension, of at most so many values; nothing else is unpacked."""
+    if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # a thousandth of what it inflates to
+        raise DatasetError(f"{name} is compressed, as no such file is written")
     limit = most * dtype.itemsize + _NPY_HEADER_BYTES
     with archive.open(name) as file:
         content = file.read(limit + 1)

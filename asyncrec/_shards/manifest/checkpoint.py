@@ -46,6 +46,7 @@ VERSION = 3
 _FORMAT = 1
 _MOST_HEAD = 1 << 16
 _KINDS = ("covered", "writers", "values", "commits", "removed", "names", "shards", "end")
+_JSON_KINDS = tuple(map(_KINDS.index, ("covered", "writers", "values", "end")))
 _REMOVED = {"commit": "uint32"}
 
 
@@ -94,7 +95,7 @@ def _lines(kind: str, objects: Iterable[Any]) -> Iterator[bytes]:
     lines = [json.dumps(each, separators=(",", ":")).encode() + b"\0" for each in objects]
     for at in range(0, len(lines), BLOCK_ROWS):
         some = lines[at : at + BLOCK_ROWS]
-        yield encode_block(_KINDS.index(kind), len(some), b"".join(some))
+        yield encode_block(_KINDS.index(kind), len(some), b"".join(some), json=True)
 
 
 def _columns(kind: str, texts: TextColumn, columns: list[NDArray[Any]], rows: int) -> Iterator[bytes]:
@@ -103,7 +104,7 @@ def _columns(kind: str, texts: TextColumn, columns: list[NDArray[Any]], rows: in
         content = encode_columns(
             texts.encode(start, stop) if len(texts) else b"", [column[start:stop] for column in columns]
         )
-        yield encode_block(_KINDS.index(kind), stop - start, content)
+        yield encode_block(_KINDS.index(kind), stop - start, content, json=False)
 
 
 class CheckpointDecoder:
@@ -150,7 +151,7 @@ class CheckpointDecoder:
             if self._block is None:
                 if len(self._waiting) < at + HEADER_BYTES:
                     break
-                self._block = parse_header(bytes(self._waiting[at : at + HEADER_BYTES]), self._name)
+                self._block = parse_header(bytes(self._waiting[at : at + HEADER_BYTES]), _JSON_KINDS, self._name)
                 at += HEADER_BYTES
             if len(self._waiting) < at + self._block.stored:
                 break

@@ -1,6 +1,7 @@
 """A file of JSON lines has one JSON object a line, each of which is a record; it is plain or GZIP.
 
-A line that is no JSON object, or holds what no feature can be, is bad and skipped.
+A line that is no JSON object, or holds what no feature can be, is bad and skipped. So is one of more values than memory
+has room for: three bytes of it (``[],``) become an object of 64, so values are counted before a line is parsed.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = ["JsonLinesEncoder", "asyncrec_formats", "open_lines"]
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
+# What a value takes in Python, about; those of a line may take together what a record may have.
+_VALUE_BYTES = 64
 
 
 @asynccontextmanager
@@ -71,6 +74,7 @@ class _Parser:
         self._begun = False
         self._first = b""  # until it is known how the file is compressed
         self._rest: list[bytes] = []  # of a line without an end
+        self._rest_bytes = 0
         self._line = 0
 
     def feed(self, block: bytes | None) -> Converted:
@@ -103,22 +107,34 @@ class _Parser:
 
     def _lines(self, block: bytes, at_end: bool, result: Converted) -> None:
         self._rest.append(block)
+        self._rest_bytes += len(block)
         lines: list[bytes] = []
         if at_end or b"\n" in block:
             lines = b"".join(self._rest).split(b"\n")
             self._rest = [] if at_end else [lines.pop()]
+            self._rest_bytes = sum(map(len, self._rest))
         for line in lines:
             self._line += 1
             if not line.strip():
                 continue
             try:
-                result.records.append(from_json(json.loads(line)))
+                result.records.append(from_json(self._parsed(line)))
             except (ValueError, RecursionError, ExampleError) as error:
                 result.bad.append(self._bad(str(error)))
-        if sum(map(len, self._rest)) > self._most:
+        if self._rest_bytes > self._most:
             self._line += 1
             self._rest, self.lost = [], True
             result.bad.append(self._bad(f"more than {self._most:,} bytes: no JSON lines, and the rest is not read"))
+
+    def _parsed(self, line: bytes) -> Any:
+        # A comma or bracket in a text counts, too: none is worth taking the line apart for.
+        values = sum(map(line.count, (b",", b"[", b"{")))
+        if values > self._most // _VALUE_BYTES:
+            raise ExampleError(
+                f"{values:,} commas and brackets in a line, and {self._most // _VALUE_BYTES:,} are read: give large arrays "
+                'as {"$base64": "..."}, or as Parquet'
+            )
+        return json.loads(line)
 
     def _bad(self, reason: str) -> BadMember:
         return BadMember(self._path, f"line {self._line}", reason)

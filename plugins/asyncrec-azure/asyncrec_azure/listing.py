@@ -7,13 +7,12 @@ the transport hands the page to us, and an empty one to the SDK.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree as Xml
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import ObjectInfo, in_thread
+from asyncrec.storage import ObjectInfo, in_thread, parse_http_date
 
 from .container import Container, info_of
 
@@ -106,4 +105,4 @@ def _info(blob: Any) -> ObjectInfo | None:
     if metadata.get("hdi_isfolder") == "true":
         return None
     size, modified = (blob.findtext(f"Properties/{each}", "") for each in ("Content-Length", "Last-Modified"))
-    return info_of(key, int(size), blob.findtext("Properties/Etag"), parsedate_to_datetime(modified), metadata)
+    return info_of(key, int(size), blob.findtext("Properties/Etag"), parse_http_date(modified), metadata)

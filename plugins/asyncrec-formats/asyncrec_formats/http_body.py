@@ -18,6 +18,8 @@ from asyncrec.errors import ExampleError
 __all__ = ["TooLargeError", "body_of"]
 
 _STEP = 256 << 10
+# zlib copies what it has not taken of its input, at each step.
+_SLICE = 64 << 10
 # What brotli makes of so few bytes is bounded by its format, to some hundred megabytes: it cannot be told to stop.
 _BROTLI_STEP = 64
 
@@ -72,9 +74,14 @@ def _decoded(raw: bytes, decoder: Callable[[bytes], Iterator[bytes]], most: int)
 
 def _inflated(raw: bytes, bits: int) -> Iterator[bytes]:
     inflater = zlib.decompressobj(bits)
-    while raw and not inflater.eof:
-        yield inflater.decompress(raw, _STEP)
-        raw = inflater.unconsumed_tail
+    with memoryview(raw) as view:
+        for start in range(0, len(raw), _SLICE):
+            data = bytes(view[start : start + _SLICE])
+            while data and not inflater.eof:
+                yield inflater.decompress(data, _STEP)
+                data = inflater.unconsumed_tail
+            if inflater.eof:
+                break
     yield inflater.flush(_STEP)
 
 

@@ -1,8 +1,9 @@
 """The rows of a Parquet file become records, as many at once as memory has room for, or each by itself. Blocks.
 
 A file of some hundred bytes may hold gigabytes: a value that stands in a dictionary once is the value of any number of
-rows. So text and bytes are left in their dictionaries where those are small, what is read at once is limited by what
-the file says of its row groups, and what is taken out of it at once by what the rows were found to hold.
+rows, and a page of zeros takes a ten thousandth of what it inflates to. So text and bytes are left in their
+dictionaries where those are small, what is read at once is limited by what the pages say of themselves, and what is
+taken out of it at once by what the rows were found to hold. Pages that inflate to more than there is room for are bad.
 
 A row that Python or a record cannot hold is bad, and no other is.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -22,15 +24,20 @@ from asyncrec import encode_example
 from asyncrec.errors import ExampleError
 from asyncrec.plugins import BadMember, Converted
 
+from .parquet_pages import pages_of
+
 __all__ = ["rows_of"]
 
 _ROWS = 1024
+# Of values as pyarrow has them, beside the page that each column has open.
+_READ_BYTES = 64 << 20
+# Beyond what a record may have, the pages that are open at once may inflate to so many times what the row group weighs.
+_EXPANSION = 16
 # Of values as Python has them, and of the records made of them.
 _TAKEN_BYTES = 16 << 20
 # Of a row group's column: what is read as a dictionary takes some four times that, since pyarrow gives the dictionary
 # all values that are in none.
 _DICTIONARY_BYTES = 16 << 20
-_DICTIONARY_PAGE = 2
 
 
 def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
@@ -44,14 +51,13 @@ def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
                 reason = f"two columns make the feature {twice!r}, of which a record has one: rename a column"
                 yield Converted(bad=[BadMember(path, "the schema", reason)])
                 return
-            groups = [_Group(file, opened, each) for each in range(opened.num_row_groups)]
+            groups = _groups(file, opened)
             small = {each for each in range(len(opened.schema)) if all(group.small[each] for group in groups)}
             names = [opened.schema.column(each).path for each in small]
         with parquet.ParquetFile(file, read_dictionary=names) as opened:
             for index, group in enumerate(groups):
-                if group.least > max_record_bytes:
+                if reason := group.too_large(max_record_bytes):
                     where = f"rows {number + 1} to {number + group.rows}"
-                    reason = f"a row has {group.least:,} bytes on average, more than {max_record_bytes:,}"
                     yield Converted(bad=[BadMember(path, where, reason)])
                     number += group.rows
                     continue
@@ -66,8 +72,18 @@ def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
 # -- what may be read at once -----------------------------------------------------------------------------------------
 
 
+def _groups(file: str, opened: Any) -> list[_Group]:
+    described = [opened.metadata.row_group(each) for each in range(opened.num_row_groups)]
+    stored = [[each.column(n).total_compressed_size for n in range(each.num_columns)] for each in described]
+    # Each may be looked through, since no two lie in one place.
+    if any(size < 0 for sizes in stored for size in sizes) or sum(map(sum, stored)) > os.path.getsize(file):
+        raise ValueError("its columns take more than the file has")
+    with open(file, "rb") as content:
+        return [_Group(content, opened, each) for each in described]
+
+
 class _Group:
-    """A row group, as the file describes it.
+    """A row group, as its pages describe it.
 
     Attributes:
         rows: how many it has.
@@ -75,55 +91,41 @@ class _Group:
         small: for each column, whether it may be read as a dictionary.
     """
 
-    def __init__(self, file: str, opened: Any, index: int) -> None:
-        described = opened.metadata.row_group(index)
+    def __init__(self, content: Any, opened: Any, described: Any) -> None:
         self.rows: int = described.num_rows
         rows = max(1, self.rows)
         self.small: list[bool] = []
-        self._plain: list[int] = []
-        self._repeated: list[int] = []  # the largest value that each row may hold, from the dictionary
-        with open(file, "rb") as content:
-            for column in range(described.num_columns):
-                chunk, leaf = described.column(column), opened.schema.column(column)
-                values = -(-chunk.num_values // rows)
-                size = chunk.total_uncompressed_size
-                text = leaf.physical_type == "BYTE_ARRAY"
-                width = {"BYTE_ARRAY": 4, "FIXED_LEN_BYTE_ARRAY": leaf.length}.get(leaf.physical_type, 8)
-                self._plain.append(values * width + (-(-size // rows) if text else 0))
-                self._repeated.append(values * _dictionary_bytes(content, chunk) if text else 0)
-                self.small.append(text and size <= _DICTIONARY_BYTES)
-        self.least = sum(self._plain)
+        self._stored = self._open = self.least = 0
+        self._plain = 0  # a row's values, as many bytes each as in the densest page
+        self._repeated: list[int] = []  # the largest value that each row may hold, from elsewhere
+        for column in range(described.num_columns):
+            chunk, leaf = described.column(column), opened.schema.column(column)
+            pages = pages_of(content, chunk)
+            values = -(-chunk.num_values // rows)
+            text = leaf.physical_type == "BYTE_ARRAY"
+            width = {"BYTE_ARRAY": 4, "FIXED_LEN_BYTE_ARRAY": leaf.length}.get(leaf.physical_type, 8)
+            self.least += values * width + (-(-pages.inflated // rows) if text else 0)
+            self._plain += values * (width + (pages.densest if text else 0))
+            self._repeated.append(values * (pages.largest if pages.prefixed else pages.dictionary) if text else 0)
+            self.small.append(text and pages.inflated <= _DICTIONARY_BYTES and not pages.prefixed)
+            self._open += pages.largest
+            self._stored += chunk.total_compressed_size
+
+    def too_large(self, most: int) -> str:
+        """Why its rows cannot be read where one may have so many bytes; ``""`` where they can."""
+        if self.least > most:
+            return f"a row has {self.least:,} bytes on average, more than {most:,}"
+        if self._open > max(most, _EXPANSION * self._stored):
+            return (
+                f"{self._stored:,} bytes inflate to pages of {self._open:,} that are open at once, more than {most:,} "
+                f"and than {_EXPANSION} times: write the file again with pages of 1 MiB (pyarrow: data_page_size)"
+            )
+        return ""
 
     def at_once(self, as_dictionaries: Collection[int], most: int) -> int:
-        """Rows whose values, even if all are the largest there are, take no more than ``most`` bytes."""
+        """Rows whose values, even if all are the largest there are, take little room."""
         repeated = sum(size for column, size in enumerate(self._repeated) if column not in as_dictionaries)
-        return max(1, min(_ROWS, most // max(1, self.least + repeated)))
-
-
-def _dictionary_bytes(content: Any, chunk: Any) -> int:
-    """The size of a column's dictionary, which no value in it exceeds; that of all pages where it does not say."""
-    if not any("DICTIONARY" in encoding for encoding in chunk.encodings):
-        return 0
-    content.seek(min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset))
-    head = content.read(16)
-    # A PageHeader in Thrift's compact form begins with its type and its size, two fields of 32 bits.
-    kind, at = _field(head, 0)
-    size, _ = _field(head, at)
-    return size if kind == _DICTIONARY_PAGE and size >= 0 else int(chunk.total_uncompressed_size)
-
-
-def _field(data: bytes, at: int) -> tuple[int, int]:
-    """A field that follows the one before it, and where the next begins; -1 where it is none."""
-    if data[at : at + 1] != b"\x15":
-        return -1, at
-    value = shift = 0
-    for each in data[at + 1 :]:
-        at += 1
-        value |= (each & 0x7F) << shift
-        shift += 7
-        if each < 0x80:
-            return (value >> 1) ^ -(value & 1), at + 1
-    return -1, at
+        return max(1, min(_ROWS, min(most, _READ_BYTES) // max(1, self._plain + repeated)))
 
 
 def _row_bytes(array: Any) -> Any:

@@ -7,34 +7,33 @@ headers to the page.
 A body may decode to a thousand times its size: as many records are made at once as have room, and one that becomes
 larger than a record may be is bad. A damaged GZIP member or record is bad and skipped: reading goes on with the next
 one that begins as one should. Records of other types (request, metadata, warcinfo) are passed over.
+
+Nothing is looked through again: the next record is looked for behind what was searched for a bad one's header.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from asyncrec.errors import ExampleError
 from asyncrec.plugins import BadMember, Converted, SourceFile
 from asyncrec.storage import in_thread
 
+from .warc_members import GZIP, Members
 from .warc_pages import Page, Request, encoded, parsed
 
 __all__ = ["open_warc"]
 
 _BLOCK = 256 << 10
-_STEP = 256 << 10
-_GZIP = b"\x1f\x8b\x08"
-# A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is told after it.
-_HELD_BYTES = 64 << 20
 _HEADER_BYTES = 1 << 20
 # Of records handed on at once; what is bad counts as so much.
 _AT_ONCE = 16 << 20
 _SMALL = 1 << 10
+_HEADER_END = b"\r\n\r\n"
 _NEXT = re.compile(rb"WARC/1\.[01]\r\n")
+_NEXT_BYTES = len(b"WARC/1.0\r\n")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
 
 
@@ -72,7 +71,7 @@ class _Parser:
     def __init__(self, path: str, max_record_bytes: int) -> None:
         self._path = path
         self._most = max_record_bytes
-        self._members: _Members | None = None
+        self._members: Members | None = None
         self._records = _Records(max_record_bytes)
         self._begun = False
         self._first = b""  # until it is known how the file is compressed
@@ -102,11 +101,11 @@ class _Parser:
         """A record, what is bad, or `None` for what is of a type that is not wanted."""
         if not self._begun:
             self._first += block
-            if block and len(self._first) < len(_GZIP):
+            if block and len(self._first) < len(GZIP):
                 return
             self._begun = True
-            if self._first.startswith(_GZIP[:2]):
-                self._members = _Members()
+            if self._first.startswith(GZIP[:2]):
+                self._members = Members()
             if not block:
                 yield from self._take(self._records.feed(self._first))
             else:
@@ -169,85 +168,6 @@ class _Parser:
             yield record
 
 
-class _Members:
-    """GZIP: blocks in; ``(offset, output)`` of members out, or ``(offset, reason)`` for one that is damaged."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()  # compressed, from the beginning of the member
-        self._base = 0  # the byte of the file at which it begins
-        self._inflater: Any = None
-        self._fed = 0  # of what is held
-        self._output: list[bytes] = []
-        self._size = 0
-        self._flowing = False
-        self._searching = False  # for the next member; that one is damaged was said
-
-    def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
-        """``b""`` is the end."""
-        self._held += block
-        while self._fed < len(self._held):
-            if self._inflater is None:
-                head = bytes(self._held[: len(_GZIP)])
-                if head == _GZIP:
-                    self._inflater = zlib.decompressobj(wbits=31)
-                    self._output, self._size, self._flowing, self._searching = [], 0, False, False
-                elif block and _GZIP.startswith(head):
-                    return  # the rest of it is to come
-                elif not any(self._held):  # padding
-                    self._drop(len(self._held))
-                    continue
-                else:
-                    if not self._searching:
-                        yield self._base, "no GZIP member begins here"
-                    self._look_for_next(1)
-                    continue
-            try:
-                yield from self._inflate()
-            except zlib.error as error:
-                yield self._base, f"a GZIP member is damaged: {error}"
-                self._look_for_next(1 if not self._flowing else self._fed)
-        if not block and self._inflater is not None:
-            yield self._base, "the file ends within a GZIP member"
-            self._inflater = None
-
-    def _inflate(self) -> Iterator[tuple[int, bytes | str]]:
-        data = bytes(memoryview(self._held)[self._fed :])
-        self._fed = len(self._held)
-        while True:
-            output = self._inflater.decompress(data, _STEP)
-            if output:
-                self._output.append(output)
-                self._size += len(output)
-            data = self._inflater.unconsumed_tail
-            if self._flowing or self._size > _HELD_BYTES or self._inflater.eof:
-                self._flowing = True
-                for each in self._output:
-                    yield self._base, each
-                self._output = []
-            if self._inflater.eof:
-                rest = len(self._inflater.unused_data)
-                self._inflater = None
-                self._drop(len(self._held) - rest)
-                return
-            if not data and not output:
-                break
-        if self._flowing:  # it is not looked through again
-            self._drop(len(self._held))
-
-    def _look_for_next(self, start: int) -> None:
-        self._inflater = None
-        self._searching = True
-        found = self._held.find(_GZIP, start)
-        # The last two bytes may be the beginning of it.
-        self._drop(found if found >= 0 else max(start, len(self._held) - len(_GZIP) + 1))
-
-    def _drop(self, count: int) -> None:
-        count = min(count, len(self._held))
-        del self._held[:count]
-        self._base += count
-        self._fed = 0
-
-
 class _Records:
     """Plain WARC: bytes in; ``(offset, record)`` out, with its header, or ``(offset, reason)`` for what is none."""
 
@@ -257,6 +177,8 @@ class _Records:
         self._base = 0
         self._skip = 0
         self._lost = False  # the next record is looked for; that one is damaged was said
+        self._searched = 0  # of what is held: no header ends, or none begins there
+        self._size = 0  # of the record that is held; 0 until its header is read
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
         self._held += block
@@ -266,40 +188,44 @@ class _Records:
                 self._drop(passed)
                 self._skip -= passed
                 continue
-            while self._held[:2] == b"\r\n":  # two of them end a record
-                self._drop(2)
-            if self._held == b"\r":
-                return
+            if self._size:
+                if len(self._held) < self._size:
+                    return
+                yield self._base, bytes(self._held[: self._size])
+                self._drop(self._size)
+                continue
             if self._lost:
                 if not self._to_next():
                     return
                 self._lost = False
                 continue
+            while self._held[:2] == b"\r\n":  # two of them end a record
+                self._drop(2)
+            if self._held == b"\r":
+                return
             if self._held[:5] != b"WARC/"[: len(self._held)]:
                 yield self._base, "no WARC record begins here"
-                self._lost = True
+                self._lose(1)
                 continue
-            end = self._held.find(b"\r\n\r\n", 0, _HEADER_BYTES)
+            end = self._held.find(_HEADER_END, self._searched, _HEADER_BYTES)
             if end < 0:
                 if len(self._held) < _HEADER_BYTES:
+                    self._searched = max(0, len(self._held) - len(_HEADER_END) + 1)
                     return
                 yield self._base, "a header without an end"
-                self._lost = True
+                self._lose(_HEADER_BYTES)
                 continue
             length = _LENGTH.search(self._held, 0, end + 2)
             if length is None:
                 yield self._base, "a header without a Content-Length"
-                self._lost = True
+                self._lose(end)
                 continue
-            size = end + 4 + int(length[1])
+            size = end + len(_HEADER_END) + int(length[1])
             if size > self._most:
                 yield self._base, f"a record of {size:,} bytes, more than {self._most:,}"
                 self._skip = size
-                continue
-            if len(self._held) < size:
-                return
-            yield self._base, bytes(self._held[:size])
-            self._drop(size)
+            else:
+                self._size = size
 
     def finish(self) -> Iterator[tuple[int, bytes | str]]:
         if self._held.strip(b"\r\n") and not self._lost:
@@ -312,16 +238,17 @@ class _Records:
         self._skip = 0
         self._lost = False
 
+    def _lose(self, searched: int) -> None:
+        self._lost = True
+        self._searched = searched
+
     def _to_next(self) -> bool:
-        match = _NEXT.search(self._held, 1)
-        if match is None:
-            # The beginning of one may have come.
-            if len(self._held) > 2 * _HEADER_BYTES:
-                self._drop(len(self._held) - _HEADER_BYTES)
-            return False
-        self._drop(match.start())
-        return True
+        match = _NEXT.search(self._held, self._searched)
+        # The beginning of one may have come.
+        self._drop(max(self._searched, len(self._held) - _NEXT_BYTES + 1) if match is None else match.start())
+        return match is not None
 
     def _drop(self, count: int) -> None:
         del self._held[:count]
         self._base += count
+        self._searched = self._size = 0

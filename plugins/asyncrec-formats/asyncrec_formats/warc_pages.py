@@ -7,6 +7,7 @@ names of its own (``X-Asyncrec-``), and found here.
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,9 @@ EXTRA = {
 # WARC-Protocol's spelling of what no status line says.
 PROTOCOLS = {"h2": "HTTP/2", "h3": "HTTP/3"}
 
+_HEAD_BYTES = 1 << 20
+_WITH_HEAD = re.compile(rb"\nwarc-type:[ \t]*(?:response|request|revisit)", re.IGNORECASE)
+_HEAD_END = re.compile(rb"\n\r?\n")
 _WANTED = ("response", "resource", "revisit")
 # Those for which a page has a feature, or that are made anew; in lower case. None of them is in ``warc_headers``.
 OWN_HEADERS = {
@@ -83,10 +87,12 @@ def parsed(data: bytes, most: int) -> Page | Request | None:
     """What one WARC record is, with a body of so many bytes at most; `None` where it is of a type that is not wanted.
 
     Raises:
-        TooLargeError: its body decodes to more.
+        TooLargeError: its body decodes to more, or its HTTP headers have more than a MiB.
         Exception: whatever warcio raises.
     """
     from warcio.archiveiterator import ArchiveIterator
+
+    _check_head(data)
 
     record = next(iter(ArchiveIterator(io.BytesIO(data))))
     headers = record.rec_headers
@@ -150,6 +156,17 @@ def encoded(page: Page, most: int) -> bytes:
     if len(record) > most:
         raise TooLargeError(f"a record of {len(record):,} bytes, more than {most:,}")
     return record
+
+
+def _check_head(data: bytes) -> None:
+    """Before warcio reads headers to their end, wherever that is: a line of five bytes takes two hundred."""
+    begin = data.find(b"\r\n\r\n") + 4
+    if (
+        len(data) - begin > _HEAD_BYTES
+        and _WITH_HEAD.search(data, 0, begin)
+        and not _HEAD_END.search(data, begin, begin + _HEAD_BYTES)
+    ):
+        raise TooLargeError(f"HTTP headers of more than {_HEAD_BYTES:,} bytes")
 
 
 def _text(value: Any) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import email.utils
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from asyncrec.storage import ObjectInfo
+from asyncrec.storage import ObjectInfo, parse_http_date
 
 __all__ = ["Version"]
 
@@ -17,8 +16,8 @@ class Version:
     """One version.
 
     Attributes:
-        etag: as the server sends it; ``""`` where it has none.
-        modified: the header, as it was sent; ``""`` where there is none.
+        etag: as the server sends it; ``""`` if it has none, or one that is not printable ASCII: no request can say it.
+        modified: the header, as it was sent; ``""`` if there is none, or it is not printable ASCII.
         size: bytes; `None` where it is not said.
     """
 
@@ -28,7 +27,7 @@ class Version:
 
     @classmethod
     def of(cls, headers: Mapping[str, str], size: int | None) -> Version:
-        return cls(headers.get("ETag", "").strip(), headers.get("Last-Modified", "").strip(), size)
+        return cls(_validator(headers, "ETag"), _validator(headers, "Last-Modified"), size)
 
     @property
     def condition(self) -> str:
@@ -50,12 +49,10 @@ class Version:
         """Make what asyncrec knows of an object. Where there is no tag, the date and the size have to do."""
         assert self.size is not None, "asked for before"
         etag = self.etag or f"{self.modified}/{self.size}"
-        return ObjectInfo(key, self.size, etag, None, _date(self.modified))
+        modified = parse_http_date(self.modified) or datetime.fromtimestamp(0, UTC)  # it says as much
+        return ObjectInfo(key, self.size, etag, None, modified)
 
 
-def _date(value: str) -> datetime:
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-    except (TypeError, ValueError):
-        return datetime.fromtimestamp(0, UTC)  # it says as much
-    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+def _validator(headers: Mapping[str, str], name: str) -> str:
+    value = headers.get(name, "").strip()
+    return value if value.isascii() and value.isprintable() else ""

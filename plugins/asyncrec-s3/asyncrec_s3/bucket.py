@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import email.utils
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
+from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, parse_http_date, retrying
 
 from .client import Connection
 from .download import Download
@@ -245,7 +244,5 @@ def is_encrypted(answer: dict[str, Any]) -> bool:
 
 def date_of(answer: dict[str, Any]) -> datetime:
     """Give the time of an answer by the store's clock, or by ours where it does not say."""
-    try:
-        return email.utils.parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    except (KeyError, TypeError, ValueError):
-        return datetime.now(UTC)
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    return parse_http_date(headers.get("date")) or datetime.now(UTC)

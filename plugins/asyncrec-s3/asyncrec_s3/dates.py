@@ -5,11 +5,12 @@ The SDK's own way guesses at any form: 0.15 ms for a date, and 1,000 of them in 
 
 from __future__ import annotations
 
-import email.utils
 from datetime import datetime
 from typing import Any
 
 from botocore.utils import parse_timestamp
+
+from asyncrec.storage import parse_http_date
 
 __all__ = ["parse_date"]
 
@@ -23,13 +24,18 @@ def parse_date(value: Any) -> datetime:
         ValueError: no date.
     """
     if isinstance(value, str):
-        read = email.utils.parsedate_to_datetime if value[-4:] == " GMT" else datetime.fromisoformat
-        try:
-            date = read(value)
-        except (TypeError, ValueError):
-            pass
-        else:
-            if date.tzinfo is not None:
-                return date
-    other: datetime = parse_timestamp(value)
+        date = parse_http_date(value) if value[-4:] == " GMT" else _rfc_3339(value)
+        if date is not None and date.tzinfo is not None:
+            return date
+    try:
+        other: datetime = parse_timestamp(value)
+    except (RuntimeError, OverflowError) as error:  # of a year with twenty digits, or seconds with four hundred
+        raise ValueError(f"{str(value)[:40]!r} is not a date") from error
     return other
+
+
+def _rfc_3339(value: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return None

@@ -1,0 +1,138 @@
+"""What the pages of a Parquet file say of themselves is read before pyarrow inflates one. Blocks.
+
+A page is inflated whole. The file's metadata says how large a column is, and may lie; pyarrow believes the header of
+each page, and so does this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Pages", "pages_of"]
+
+_DICTIONARY = 2
+# By the number of a kind of page: the fields of its own header, and of the encoding in that.
+_DATA = {0: (5, 2), 3: (8, 4)}
+_DELTA_BYTE_ARRAY = 7
+# A header, which may hold the smallest and the largest value of its page; pyarrow's limit.
+_FIRST_BYTES = 1 << 8
+_MOST_BYTES = 8 << 20
+_MOST_DEPTH = 8
+
+
+@dataclass
+class Pages:
+    """The pages of one column of a row group.
+
+    Attributes:
+        inflated: bytes of all of them.
+        largest: bytes of the largest one.
+        densest: bytes of a value, on average, in the page that has most of them for each.
+        dictionary: bytes of the dictionary, which no value in it exceeds.
+        prefixed: whether a value may begin as the one before it, and so take more than its bytes in the page.
+    """
+
+    inflated: int = 0
+    largest: int = 0
+    densest: int = 0
+    dictionary: int = 0
+    prefixed: bool = False
+
+
+def pages_of(content: Any, chunk: Any) -> Pages:
+    """Read the headers of a column's pages in an open file.
+
+    Raises:
+        ValueError: they are not what headers are.
+    """
+    found, values = Pages(), 0
+    at = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
+    end = at + chunk.total_compressed_size
+    if at < 0:
+        raise ValueError("a column that begins before the file")
+    while at < end and values < chunk.num_values:  # where pyarrow ends, too
+        header, length = _header(content, at, end)
+        kind, inflated, stored = (_size(header, field) for field in (1, 2, 3))
+        at += length + stored
+        found.inflated += inflated
+        found.largest = max(found.largest, inflated)
+        if kind == _DICTIONARY:
+            found.dictionary = max(found.dictionary, inflated)
+        elif kind in _DATA:
+            described, encoding = _DATA[kind]
+            count = _size(header.get(described), 1)
+            values += count
+            found.densest = max(found.densest, -(-inflated // max(1, count)))
+            found.prefixed |= _size(header.get(described), encoding) == _DELTA_BYTE_ARRAY
+    return found
+
+
+def _size(fields: Any, field: int) -> int:
+    value = fields.get(field) if isinstance(fields, dict) else None
+    if not isinstance(value, int) or value < 0:
+        raise ValueError("a page's header that lacks a number")
+    return value
+
+
+def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
+    """A page's header, and its length."""
+    size = _FIRST_BYTES
+    while size <= _MOST_BYTES:
+        content.seek(at)
+        data = content.read(min(size, end - at))
+        try:
+            return _struct(data, 0, _MOST_DEPTH)
+        except IndexError:
+            if len(data) < size:
+                break
+            size *= 8
+    raise ValueError("a page's header without an end")
+
+
+def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """A struct in Thrift's compact form: the whole numbers and structs in it by field, and where it ends."""
+    fields: dict[int, Any] = {}
+    field = 0
+    while head := data[at]:
+        at += 1
+        if head >> 4:
+            field += head >> 4
+        else:
+            field, at = _number(data, at)
+        fields[field], at = _value(data, at, head & 15, depth)
+    return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    """A value of a field, `None` where nobody asks for it; raises IndexError where it goes on behind the data."""
+    if kind in (1, 2):  # true and false
+        return None, at
+    if kind in (4, 5, 6):
+        return _number(data, at)
+    if kind == 8:
+        size, at = _varint(data, at)
+        if at + size > len(data):
+            raise IndexError
+        return None, at + size
+    if kind == 12 and depth:
+        return _struct(data, at, depth - 1)
+    if kind in (3, 7):
+        return None, at + (1 if kind == 3 else 8)
+    raise ValueError("a page's header that holds what none does")
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        each = data[at]
+        at += 1
+        value |= (each & 0x7F) << shift
+        if each < 0x80:
+            return value, at
+    raise ValueError("a number in a page's header that is too long")

@@ -1,0 +1,194 @@
+"""A WARC file that was made to take time or memory takes no more than it weighs, and what is sound in it is read."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asyncrec_formats import http_body, warc, warc_members
+from asyncrec_formats.http_body import body_of
+from asyncrec_formats.warc import _Parser
+
+PAGE = (
+    b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
+    b"WARC-Target-URI: http://x/\r\nContent-Type: application/http; msgtype=response\r\nContent-Length: %d\r\n\r\n%s"
+    b"\r\n\r\n"
+)
+_DECOMPRESSOBJ = zlib.decompressobj
+OK = b"HTTP/1.1 200 OK\r\n\r\nfound"
+
+
+def page(block: bytes = OK) -> bytes:
+    return PAGE % (len(block), block)
+
+
+def converted(content: bytes, step: int = 256 << 10) -> tuple[int, list[str]]:
+    """How many records there are, and what is bad."""
+    parser = _Parser("x", 256 << 20)
+    records, bad = 0, []
+    for at in range(0, len(content) + step, step):
+        for found in parser.feed(content[at : at + step]):
+            records += len(found.records)
+            bad += [each.reason for each in found.bad]
+    return records, bad
+
+
+class Inflating:
+    """Counts what zlib is given and gives, which is what it copies and what takes its time."""
+
+    def __init__(self) -> None:
+        self.taken = self.given = 0
+
+    def __call__(self, wbits: int = zlib.MAX_WBITS) -> Inflating:
+        counted = Inflating()
+        counted._all, counted._inner = self, _DECOMPRESSOBJ(wbits)
+        return counted
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        output = self._inner.decompress(data, most)
+        self._all.taken += len(data) + len(self._inner.unconsumed_tail) + len(self._inner.unused_data)
+        self._all.given += len(output)
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.fixture
+def inflating(monkeypatch: pytest.MonkeyPatch) -> Iterator[Inflating]:
+    counting = Inflating()
+    monkeypatch.setattr(warc_members.zlib, "decompressobj", counting)
+    return counting
+
+
+class Searching:
+    """Counts how much of a text a pattern was let loose on."""
+
+    def __init__(self, pattern: Any) -> None:
+        self._pattern = pattern
+        self.searched = 0
+
+    def search(self, text: Any, begin: int = 0, end: int = 1 << 60) -> Any:
+        found = self._pattern.search(text, begin, end)
+        self.searched += (min(end, len(text)) if found is None else found.end()) - begin
+        return found
+
+
+@pytest.fixture
+def searching(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Searching]]:
+    patterns = []
+    for name in ("_LENGTH", "_NEXT"):
+        patterns.append(Searching(getattr(warc, name)))
+        monkeypatch.setattr(warc, name, patterns[-1])
+    return patterns
+
+
+@pytest.mark.parametrize("end", [b"\r\n\r\n", b""])
+def test_false_heads_are_searched_once(searching: list[Searching], end: bytes) -> None:
+    content = b"WARC/1.0\r\n" * 200_000 + end
+    records, bad = converted(content + page())
+    assert records == 1
+    assert 1 <= len(bad) <= 3
+    assert sum(each.searched for each in searching) < 3 * len(content)
+    assert converted(content + b"\r\n\r\n" + page())[0] == 1
+
+
+@pytest.mark.parametrize("head", [b"X: y\r\n" * 50_000, b""], ids=["a long header", "none"])
+def test_what_comes_in_small_members_is_searched_once(searching: list[Searching], head: bytes) -> None:
+    content = b"no record" * 3000 + b"WARC/1.0\r\n" + head + b"Content-Length: 2000\r\n\r\n" + bytes(2000)
+    members = b"".join(gzip.compress(content[at : at + 3], mtime=0) for at in range(0, 15_000, 3))
+    members += gzip.compress(content[15_000:-3000], mtime=0)
+    members += b"".join(gzip.compress(content[-3000 + at :][:1], mtime=0) for at in range(3000))
+    converted(members)
+    assert sum(each.searched for each in searching) < 12 * len(content)
+
+
+def leaping(units: int) -> bytes:
+    """Members of 20 bytes, each of which leaps 65,535 bytes onto the next one's head, and damage at the end."""
+    unit = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + b"\0\xff\xff\0\0" + b"\0" * 5
+    return unit * units + b"\xff" * 65_600
+
+
+def test_members_within_damaged_ones_are_inflated_within_a_budget(inflating: Inflating) -> None:
+    content = leaping(100_000) + b"\xff" * 70_000
+    records, bad = converted(content + gzip.compress(page()))
+    assert bad
+    assert inflating.taken < 6 * len(content) + (20 << 20)
+    assert inflating.given < 6 * 16 * len(content) + (20 << 24)
+    assert records == 1
+
+
+def test_members_that_inflate_to_much_are_tried_within_a_budget(inflating: Inflating) -> None:
+    """All of them leap to the same ten kB, which inflate to ten MiB, and are damaged behind that."""
+    zeros = zlib.compressobj(9, zlib.DEFLATED, -15)
+    much = zeros.compress(bytes(10 << 20)) + zeros.flush(zlib.Z_FULL_FLUSH)
+    content = leaping(4000)[:-65_600] + b"\0\0\0\xff\xff" * 14_000 + much + b"\xff"
+    assert converted(content)[1]
+    assert 100 << 20 < inflating.given < 500 << 20
+
+
+def test_empty_members_cost_what_they_weigh(inflating: Inflating) -> None:
+    content = gzip.compress(b"", 9, mtime=0) * 20_000
+    assert converted(content + gzip.compress(page())) == (1, [])
+    assert inflating.taken < 120 * len(content)  # not 256 KiB for each, which is 13,000 times
+
+
+def test_every_member_that_stands_is_found_where_every_other_is_damaged() -> None:
+    rng = random.Random(1)
+    pages = [gzip.compress(page(b"HTTP/1.1 200 OK\r\n\r\n" + rng.randbytes(3000))) for _ in range(300)]
+    for number in range(0, 300, 2):
+        damaged = bytearray(pages[number])
+        damaged[rng.randrange(len(damaged) // 2, len(damaged) - 8)] ^= 0x10
+        pages[number] = bytes(damaged)
+    records, bad = converted(b"".join(pages))
+    assert records == 150
+    assert len(bad) >= 150
+
+
+def test_a_member_that_inflates_to_nothing_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warc_members, "_HELD_BYTES", 1 << 20)
+    empty_blocks = b"\0\0\0\xff\xff" * 2_000_000
+    content = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + empty_blocks
+    parser = _Parser("x", 256 << 20)
+    tracemalloc.start()
+    try:
+        for at in range(0, len(content), 256 << 10):
+            assert not list(parser.feed(content[at : at + (256 << 10)]))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_http_headers_without_an_end_take_no_more_than_they_weigh() -> None:
+    content = page(b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * 1_000_000)
+    tracemalloc.start()
+    try:
+        records, bad = converted(content)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (records, bad) == (0, ["HTTP headers of more than 1,048,576 bytes"])
+    assert peak < 6 * len(content)
+    assert converted(page(OK + bytes(2 << 20))) == (1, [])
+
+
+def test_a_body_is_inflated_in_slices(inflating: Inflating, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = random.Random(1).randbytes(8 << 20)
+    raw = gzip.compress(body, 0)
+
+    class Record:
+        class http_headers:  # noqa: N801  # as warcio's
+            get_header = {"content-encoding": "gzip"}.get
+
+        class raw_stream:  # noqa: N801
+            read = staticmethod(lambda: raw)
+
+    assert http_body.zlib is zlib
+    assert body_of(Record, 16 << 20) == body
+    assert inflating.taken < 3 * len(raw)

@@ -27,8 +27,8 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec.errors import ArgumentValueError, IntegrityError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
-from asyncrec.storage._local.disk import open_own
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import join
 

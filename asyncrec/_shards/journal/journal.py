@@ -24,11 +24,13 @@ from contextlib import suppress
 from typing import Any
 
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.leftovers import has_leftovers, leftovers_of, names_in
 from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at, write_at
+from asyncrec.storage._local.disk import is_partial, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import create_file, is_not_own, open_own, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = [
@@ -36,12 +38,9 @@ __all__ = [
     "dead_jobs",
     "find_job_headers",
     "has_header",
-    "has_leftovers",
-    "leftovers_of",
     "header_path",
     "remove_small_leftovers",
     "remove_unnamed_headers",
-    "sidecars_left_of",
     "sync_deletions",
 ]
 
@@ -87,9 +86,10 @@ class Journal:
             folder.disk.make_folder(folder.folder)
             # Locked before it has its name: nobody may take it for that of a job that has died.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
-            fd = system.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            lock = FileLock(fd, path)
+            fd = create_file(unnamed, system=system)
+            lock = None
             try:
+                lock = FileLock(fd, path)
                 _write(system, fd, content)
                 system.fsync(fd)
                 try:
@@ -105,7 +105,8 @@ class Journal:
                 for each in (unnamed, path) if linked else (unnamed,):
                     with suppress(OSError):
                         system.unlink(each)
-                lock.release()
+                if lock is not None:
+                    lock.release()
                 raise
             with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
                 system.unlink(unnamed)
@@ -169,7 +170,8 @@ class Journal:
         """Remove the status and the header; what was removed before stays removed, even after a power cut."""
         status = status_path(self.folder, self.header)
         with mapped_errors("deleting", status), suppress(FileNotFoundError):
-            self.folder.disk.system.unlink(status)
+            if own_file(status):
+                self.folder.disk.system.unlink(status)
         path = header_path(self.folder, self.header)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
             sync_deletions(self.folder, self.header.name)
@@ -195,7 +197,7 @@ def find_job_headers(folder: LocalStorage, name: str | None = None) -> list[tupl
         StorageError: one cannot be read: what it speaks for is not nobody's.
     """
     found = []
-    for file in sorted(_names(folder)):
+    for file in sorted(names_in(folder)):
         path = os.path.join(folder.folder, file)
         if not is_partial(file):
             continue
@@ -242,7 +244,7 @@ def dead_jobs(folder: LocalStorage, own: str, name: str | None) -> tuple[dict[st
 
 def remove_unnamed_headers(folder: LocalStorage) -> None:
     """Remove what jobs left that were killed while they wrote their headers."""
-    for name in _names(folder):
+    for name in names_in(folder):
         if not _UNNAMED.fullmatch(name):
             continue
         path = os.path.join(folder.folder, name)
@@ -263,56 +265,15 @@ def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
                 with suppress(OSError):  # somebody is writing it, or took it away
                     if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
                         lock = FileLock(open_own(unfinished, os.O_RDWR, linked=True), unfinished)
-                        folder.disk.system.unlink(unfinished)
-                        lock.release()
-
-
-def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
-    """List the shards that a job has begun in a folder and not finished, in order; in a spool, finished ones too."""
-    end = f".{header.writer}.partial"
-    found = set()
-    for name in _names(folder):
-        begun = name.startswith(".") and name.endswith(end)
-        shard = name[1 : -len(end)] if begun else name
-        if header.begins(shard) if begun else header.spool and header.makes(shard, plain=True):
-            found.add(shard)
-    return sorted(found)
-
-
-def sidecars_left_of(folder: LocalStorage, header: JobHeader) -> list[str]:
-    """List the paths of indexes and keys that a job has begun and not finished; in a spool, of finished ones too.
-
-    They may have no shard: one was not begun yet, or was removed by a disk that then failed to remove these.
-    """
-    ends = (f".{header.writer}.partial", f".{header.writer}~begun.partial")
-    found = []
-    for part, end in (("_index", ".index"), ("_keys", ".keys")):
-        for name in _names(folder, part):
-            begun = name.startswith(".") and name.endswith(ends)
-            if begun or (header.spool and name.endswith(end)):
-                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
-                if header.begins(shard) if begun else header.makes(shard, plain=True):
-                    found.append(os.path.join(folder.folder, part, name))
-    return found
-
-
-def has_leftovers(folder: LocalStorage, header: JobHeader) -> bool:
-    """Whether anything is left of what a job has begun. Its header then has to stay: by it alone the rest is found."""
-    return bool(leftovers_of(folder, header) or sidecars_left_of(folder, header))
+                        try:
+                            folder.disk.system.unlink(unfinished)
+                        finally:
+                            lock.release()
 
 
 def header_path(folder: LocalStorage, header: JobHeader) -> str:
     """Return where a job's header is."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}.partial")
-
-
-def _names(folder: LocalStorage, part: str = "") -> list[str]:
-    path = os.path.join(folder.folder, part)
-    with mapped_errors("listing", path):
-        try:
-            return os.listdir(path)
-        except FileNotFoundError:
-            return []
 
 
 def _parts(fd: int) -> tuple[bytes, bytes, bytes]:

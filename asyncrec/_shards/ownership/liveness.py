@@ -20,8 +20,9 @@ from functools import partial
 from asyncrec._concurrency.tasks import acquire_in_thread, surely_in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
-from asyncrec.storage._local.disk import mapped_errors, open_own
+from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import open_own
 
 __all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "is_alive", "take_life", "this_host"]
 
@@ -61,8 +62,10 @@ def _sweep(folder: str) -> None:
         with suppress(OSError):
             if name.endswith(".lock") and time.time() - os.lstat(path).st_mtime > _FORGOTTEN_SECONDS:
                 lock = FileLock(open_own(path, os.O_RDWR), path)
-                os.unlink(path)
-                lock.release()
+                try:
+                    os.unlink(path)
+                finally:
+                    lock.release()
 
 
 class Life:
@@ -89,7 +92,12 @@ class Life:
         _sweep(folder)
         token = secrets.token_hex(8)
         path = os.path.join(folder, f"{token}.lock")
-        return cls(token, path, FileLock(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path))
+        fd = open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            return cls(token, path, FileLock(fd, path))
+        except StorageError:
+            os.unlink(path)
+            raise
 
     @classmethod
     def take(cls, host: str, token: str) -> Life | None:

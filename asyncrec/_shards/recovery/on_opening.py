@@ -19,7 +19,8 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import dead_jobs, find_job_headers, has_leftovers
+from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
+from asyncrec._shards.journal.leftovers import has_leftovers
 from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, is_alive, this_host
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool

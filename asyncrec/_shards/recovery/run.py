@@ -12,7 +12,8 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, has_leftovers
+from asyncrec._shards.journal.journal import Journal
+from asyncrec._shards.journal.leftovers import has_leftovers
 from asyncrec._shards.ownership.abandonment import abandon as abandon_job
 from asyncrec._shards.ownership.claims import abandon_local, claim_journal
 from asyncrec._shards.ownership.clear_up import clear_up

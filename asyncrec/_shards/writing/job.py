@@ -29,7 +29,8 @@ from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, has_leftovers
+from asyncrec._shards.journal.journal import Journal
+from asyncrec._shards.journal.leftovers import has_leftovers
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import ShardEntry

@@ -261,7 +261,11 @@ def _begin_life() -> Life | None:
     try:
         return Life.begin()
     except StorageError as error:
-        _log.debug("nothing on this machine will prove the job alive or dead: %s", error)
+        _log.warning(
+            "should this job die, nothing on this machine will prove it, and a person has to say so; XDG_RUNTIME_DIR "
+            "may name a folder that is this user's alone: %s",
+            error,
+        )
         return None
 
 

@@ -43,7 +43,7 @@ async def make_target(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("recover")
 async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    await asyncrec.recover(spec["path"])
+    await asyncrec.recover(spec["path"], to=spec.get("to"))
     if not (gives_up := spec.get("gives_up")):
         return
     # A person says which are dead, and may be wrong; who is proven to live stays.
@@ -51,7 +51,7 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
         if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
             before, run.given_up = run.given_up, True
             try:
-                await asyncrec.recover(spec["path"], abandon=[run.writer])
+                await asyncrec.recover(spec["path"], to=spec.get("to"), abandon=[run.writer])
             except ObjectNotFoundError:
                 run.given_up = before
             except ConflictError as error:

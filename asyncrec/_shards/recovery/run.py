@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import anyio
@@ -55,18 +54,6 @@ class RecoveryRun:
         except (AsyncRecError, OSError, ValueError) as error:
             error.add_note(f"of the writer {header.writer}, on {header.url}; the others were seen to all the same")
             self._errors.append(error)
-
-    async def recover_spooled(
-        self,
-        spool: LocalStorage,
-        path: str,
-        header: JobHeader,
-        opened: AbstractAsyncContextManager[tuple[Storage, str]],
-    ) -> None:
-        async with opened as (folder, name):
-            if name != header.name:
-                raise StorageError(f"{path}: it says {header.url}, and names {header.name!r}")
-            await self.recover_local(spool, path, header, folder)
 
     async def recover_local(self, local: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
         for attempt in range(LOOKS):

@@ -83,7 +83,7 @@ def refuse_spool(folder: LocalStorage) -> None:
     if is_spool(folder.folder):
         raise StorageError(
             f"{folder.root} is a spool, where shards wait to be uploaded, and no data set is written there; "
-            f"asyncrec.recover({folder.root!r}) uploads what a dead writer left in it"
+            f"asyncrec.recover({folder.root!r}, to=...) uploads what a dead writer left in it"
         )
 
 

@@ -40,7 +40,7 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
 def of_the_dead_shortly(path: str, dead: Iterable[bool]) -> str:
     """The same in a few words, given of each whether it had a spool."""
     spools = set(dead)
-    said = ["'asyncrec recover SPOOL --to ...'"] if True in spools else []
+    said = ["'asyncrec recover SPOOL'"] if True in spools else []
     said += ["'asyncrec recover'"] if False in spools else []
     lost = "; without a spool, what was not uploaded is lost" if False in spools and not is_local(path) else ""
     return " and ".join(said) + lost

@@ -227,7 +227,7 @@ def _keep(path: str) -> str:
         try:
             os.link(path, kept)
         except FileExistsError:
-            if not os.path.samestat(os.lstat(path), os.lstat(kept)):  # else an earlier recovery has kept it
+            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # else an earlier recovery has kept it
                 kept = f"{kept}-{secrets.token_hex(4)}"
                 os.link(path, kept)
     return kept

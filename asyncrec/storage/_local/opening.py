@@ -139,7 +139,8 @@ def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
     found = 0
     for path in paths:
         with suppress(OSError):
-            found += os.path.samestat(os.lstat(path), file)
+            status = os.lstat(path)
+            found += (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino)
     return found
 
 

@@ -67,7 +67,7 @@ class ShardCache:
         self.downloads = 0
         self._folder = os.path.abspath(os.fspath(folder))
         self._max_bytes = max_bytes
-        self._trusted: set[tuple[str, int]] = set()  # files of a folder that others can write to, which were compared once
+        self._trusted: set[tuple[str, int]] = set()  # files, in a folder that others can write to
         self._looked_at: set[str] = set()  # files in which a record was damaged, and that are as they came
         self._dropped: set[str] = set()
 

@@ -16,6 +16,7 @@ Everything here blocks, and is for worker threads.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -89,7 +90,7 @@ class Journal:
             fd = create_file(unnamed, system=system)
             lock = None
             try:
-                lock = FileLock(fd, path)
+                lock = _locked(fd, path)
                 _write(system, fd, content)
                 system.fsync(fd)
                 try:
@@ -274,6 +275,15 @@ def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
 def header_path(folder: LocalStorage, header: JobHeader) -> str:
     """Return where a job's header is."""
     return os.path.join(folder.folder, f".{header.name}.{header.writer}.partial")
+
+
+def _locked(fd: int, path: str) -> FileLock:
+    try:
+        return FileLock(fd, path)
+    except StorageError as error:
+        if error.errno == errno.ENOLCK:
+            error.add_note("a writer reaches this folder through spool=, a folder on a disk that has locks")
+        raise
 
 
 def _parts(fd: int) -> tuple[bytes, bytes, bytes]:

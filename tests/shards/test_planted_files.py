@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -103,6 +104,7 @@ async def died(tmp_path: Path, spool: bool) -> tuple[Path, dict[str, Any], dict[
             await writer.write(record)
         await writer.flush()
         shutil.copytree(live, dead)  # nobody has locked the copies
+        shutil.copy(live / ".pages.w.partial", tmp_path / "dead.header")
         if spool:
             store = options["storage"]
             there = {info.key: await store.get(info.key) async for info in store.list_objects()}
@@ -170,6 +172,16 @@ async def test_a_hard_link_to_a_private_file_is_refused_and_nothing_lost(tmp_pat
     await asyncrec.recover(**recovering)
     assert await stored(opening) == OWN
     assert [path.name for path in home.glob(".pages*")] == []
+
+
+async def test_a_header_that_calls_the_data_set_a_spool_removes_no_shard(tmp_path: Path) -> None:
+    home, opening, recovering = await died(tmp_path, spool=False)
+    await asyncrec.recover(**recovering)
+    header = json.loads((tmp_path / "dead.header").read_bytes().splitlines()[1])
+    (home / ".pages.w.partial").write_bytes(b"1\n" + json.dumps({**header, "spool": True}).encode() + b"\n")
+    with pytest.raises(StorageError, match="says that its folder is a spool"):
+        await asyncrec.recover(**recovering)
+    assert await stored(opening) == OWN
 
 
 async def test_a_journal_that_is_one_huge_hole_takes_no_time(tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ async def test_without_an_address_nothing_is_sent_and_the_error_names_it(tmp_pat
 @pytest.mark.parametrize("abandon", [(), ("w",)])
 async def test_another_address_is_an_error_that_names_both(tmp_path: Path, abandon: tuple[str, ...]) -> None:
     spool = await dead_spool(tmp_path)
-    with pytest.raises(StorageError, match="far/pages.*other/pages"):
+    with pytest.raises(StorageError, match=r"far/pages.*other/pages"):
         await asyncrec.recover(spool, to=tmp_path / "other" / "pages", abandon=abandon)
-    with pytest.raises(StorageError, match="far/pages.*other/pages"):
+    with pytest.raises(StorageError, match=r"far/pages.*other/pages"):
         async with asyncrec.open_sharded_writer(tmp_path / "other" / "pages", spool=spool):
             pass
     assert made(tmp_path) == []

@@ -23,7 +23,7 @@ from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, Unfinish
 from asyncrec._shards.recovery.writer_recovery import RemoteWriterRecovery
 from asyncrec.errors import AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._local.storage import LocalStorage, local_folder
 
 __all__ = ["RecoveryRun"]
 
@@ -56,6 +56,10 @@ class RecoveryRun:
             self._errors.append(error)
 
     async def recover_local(self, local: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
+        home = local_folder(target)
+        if header.spool and home is not None and home.folder == local.folder:
+            # Whole shards there would be taken for what waits to be uploaded, and removed.
+            raise StorageError(f"{path}: it says that its folder is a spool, which is the data set's own; remove it")
         for attempt in range(LOOKS):
             try:
                 journal = await claim_journal(local, path)

@@ -110,9 +110,9 @@ def open_own(
             if not anyones and status.st_uid not in (os.geteuid(), 0):
                 who = f"it belongs to the user {status.st_uid}, and this process to {os.geteuid()}"
                 raise _not_own(StoragePermissionError, path, who, errno.EPERM)
-            if status.st_nlink > 1 and linked is not True and status.st_nlink > 1 + _names_of(status, linked or ()):
-                what = "another name leads to the same file (a copy put in its place, if it is yours, has but this one)"
-                raise _not_own(StorageError, path, what, errno.EMLINK)
+            if linked is not True and status.st_nlink > 1 + _names_of(status, linked or ()):
+                what = "another name leads to the same file"
+                raise _not_own(StorageError, path, what, errno.EMLINK, "if it did, put a copy in its place")
             if flags & os.O_TRUNC:
                 system.ftruncate(fd, 0)
         except BaseException:
@@ -152,7 +152,7 @@ def is_not_own(error: StorageError) -> bool:
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 
 
-def _not_own(kind: type[StorageError], path: str, what: str, code: int) -> StorageError:
-    error = kind(f"opening {path}: {what}; a file of this name is trusted only when this user made it: remove it")
+def _not_own(kind: type[StorageError], path: str, what: str, code: int, then: str = "remove it") -> StorageError:
+    error = kind(f"opening {path}: {what}; a file of this name is trusted only when this user made it: {then}")
     error.errno = code
     return error

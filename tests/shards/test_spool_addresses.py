@@ -72,9 +72,10 @@ async def test_a_writer_that_opens_names_the_address_itself(tmp_path: Path) -> N
 
 async def test_an_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert await asyncrec.recover(tmp_path / "empty", to="pages") == asyncrec.Recovery()
-    with pytest.raises(ArgumentValueError, match="no spool is there"):
-        await asyncrec.recover(tmp_path / "far" / "pages", to="pages")
+    for folder in ("empty", "not made yet"):
+        assert await asyncrec.recover(tmp_path / folder, to="pages") == asyncrec.Recovery()
+    with pytest.raises(ArgumentValueError, match="a spool is a local folder"):
+        await asyncrec.recover("s3://bucket/pages", to="pages")
 
 
 async def test_a_relative_address_is_the_one_that_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

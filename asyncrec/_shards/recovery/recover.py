@@ -38,7 +38,8 @@ from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
-from asyncrec.storage._url import join
+from asyncrec.storage._registry import is_local
+from asyncrec.storage._url import join, redact
 
 __all__ = ["recover"]
 
@@ -72,7 +73,7 @@ async def recover(
 
     Raises:
         ValueError: a spool holds something, and ``to`` does not say where that goes; the message says for which data
-            sets it was written. Or ``to`` was given with what is no spool.
+            sets it was written. Or ``to`` was given, and ``path`` is no local folder.
         StorageError: a writer uses the spool, and the message names its process; or it holds records for another data
             set than ``to``, and then none is sent; or ``path`` is that of a data set in a spool, where none is.
         ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` is alive.
@@ -95,8 +96,8 @@ async def recover(
             await in_thread(remove_unnamed_headers, spool)
         return run.outcome(str(path))
     if to is not None:
-        if not await in_thread(os.path.isdir, path):
-            raise ArgumentValueError(f"{os.fspath(path)}: no spool is there, and to= is for the records of one")
+        if not is_local(path):
+            raise ArgumentValueError(f"{redact(os.fspath(path))}: a spool is a local folder, and to= is for one")
         return run.outcome(str(path))  # nobody has written there yet
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
         local = local_folder(folder)

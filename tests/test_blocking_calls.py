@@ -121,7 +121,9 @@ async def test_recovering(tmp_path: Path, blocking_calls: list[str], options: di
     seen = list(blocking_calls)
     if not options.get("num_shards"):
         damage(tmp_path)
-    recovery = await asyncrec.recover(tmp_path if spooled else tmp_path / "pages", storage=storage)
+    recovery = await asyncrec.recover(
+        tmp_path if spooled else tmp_path / "pages", to="pages" if spooled else None, storage=storage
+    )
     assert recovery.records == 50
     assert bool(recovery.damaged) == (not options.get("num_shards"))
     seen += [call for call in blocking_calls[len(seen) :] if "test_blocking_calls" not in call]

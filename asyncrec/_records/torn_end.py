@@ -9,15 +9,22 @@ All of it is read, and every checksum checked, in a worker thread.
 
 from __future__ import annotations
 
+import errno
+import os
+
 from asyncrec._framing.compression import Decompressor
-from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES, FrameDecoder
+from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES, FrameDecoder
 from asyncrec._framing.salvage.torn_member import finish_member
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.storage._local.disk import read_at
 
-__all__ = ["is_torn", "whole_end", "zeros_from"]
+__all__ = ["is_torn", "most_record_bytes", "whole_end", "zeros_from"]
 
 _BLOCK = 1 << 20
+# Deflate makes 1,032 bytes of one at most, and a file system that compresses 128 KiB of a block of 4.
+_MOST_INFLATED = 1040
+_MOST_PACKED = 32
+_SECTOR = 512  # of st_blocks, whatever the disk's are
 
 
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
@@ -61,19 +68,43 @@ def is_torn(fd: int, size: int, offset: int, error: FormatError) -> bool:
 
 def zeros_from(fd: int, size: int) -> int:
     """Find the byte from which on the file holds nothing but zeros; ``size`` where it ends with something else."""
-    end = size
-    while end:
-        begin = max(end - _BLOCK, 0)
-        block = read_at(fd, end - begin, begin)
-        used = len(block.rstrip(b"\0"))
-        if used:
-            return begin + used
-        end = begin
+    for first, end in reversed(_written(fd, size)):
+        while end > first:
+            begin = max(end - _BLOCK, first)
+            block = read_at(fd, end - begin, begin)
+            used = len(block.rstrip(b"\0"))
+            if used:
+                return begin + used
+            end = begin
     return 0
 
 
+def _written(fd: int, size: int) -> list[tuple[int, int]]:
+    """The parts of a file that are no holes, ascending: a terabyte that is one hole is read in no time."""
+    parts = []
+    end = 0
+    try:
+        while end < size:
+            begin = os.lseek(fd, end, os.SEEK_DATA)
+            end = min(os.lseek(fd, begin, os.SEEK_HOLE), size)
+            parts.append((begin, end))
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # nothing but a hole follows
+            return [(0, size)]  # the file system cannot say
+    return parts
+
+
+def most_record_bytes(status: os.stat_result, *, compressed: bool) -> int:
+    """The longest record that a file can hold, by what it takes on the disk.
+
+    A record that was written may have any length. One that is longer than this is made of holes, and would take memory
+    for nothing.
+    """
+    return max(MAX_RECORD_BYTES, (_MOST_INFLATED if compressed else _MOST_PACKED) * _SECTOR * status.st_blocks)
+
+
 def _whole_frames(fd: int, size: int, start: int) -> int:
-    decoder = FrameDecoder(max_record_bytes=max(size, 1))  # a longer one is torn
+    decoder = FrameDecoder(max_record_bytes=most_record_bytes(os.fstat(fd), compressed=False))
     position = start
     while position < size and decoder.error is None:
         block = read_at(fd, _BLOCK, position)
@@ -88,7 +119,7 @@ def _whole_frames(fd: int, size: int, start: int) -> int:
 
 def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
     decompressor = Decompressor("GZIP")
-    decoder = FrameDecoder(max_record_bytes=1 << 40)
+    decoder = FrameDecoder(max_record_bytes=most_record_bytes(os.fstat(fd), compressed=True))
     position = 0
     try:
         while position < size:

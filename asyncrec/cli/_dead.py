@@ -10,7 +10,7 @@ __all__ = ["SPOOL", "of_the_dead", "of_the_dead_shortly"]
 
 SPOOL = (
     "this is a spool, where records wait to be uploaded: 'asyncrec watch {path}' shows who is at work, and "
-    "'asyncrec recover {path}' uploads what the dead left"
+    "'asyncrec recover {path} --to ...' uploads what the dead left"
 )
 
 
@@ -20,8 +20,8 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
     said = []
     if any(spool for _, spool in jobs):
         said.append(
-            "not counted is what the dead left in their spools: 'asyncrec recover SPOOL' commits it, with the spool's "
-            "folder, on the machine where that is; so does the next writer with that spool"
+            f"not counted is what the dead left in their spools: 'asyncrec recover SPOOL --to {path}' commits it, with "
+            "the spool's folder, on the machine where that is; so does the next writer with that spool"
         )
     bare = {kind for kind, spool in jobs if not spool}
     if bare and is_local(path):

@@ -20,7 +20,7 @@ def take_closed_descriptors() -> bool:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # noqa: TID251  # it gets the lowest number that is free
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # for as long as the process
     if sys.stdout is None:
         sys.stderr.write("asyncrec: standard output is closed\n")
@@ -31,4 +31,4 @@ def take_closed_descriptors() -> bool:
 def give_up_output() -> None:
     """Send what Python still holds of the output nowhere, where it would complain at its end."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # nobody else has that name

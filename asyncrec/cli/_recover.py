@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 def command(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A spool's folder, or a data set.")],
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="For a spool: the data set that its records were written for, and go to."),
+    ] = None,
     abandon: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,12 +49,15 @@ def command(
     \b
     Example:
       asyncrec recover demo-data/pages
+      asyncrec recover spool --to s3://crawl/pages
     """
     from asyncrec import tools
     from asyncrec.storage._url import redact
 
     options = parse_options(storage_option)
-    report = run_async(lambda: tools.recover(path, abandon=abandon or (), dead=dead or (), storage_options=options))
+    report = run_async(
+        lambda: tools.recover(path, to=to, abandon=abandon or (), dead=dead or (), storage_options=options)
+    )
     found = report.recovery
     if json:
         print_json(report.to_json())
@@ -80,7 +87,7 @@ def _explained(job: UnfinishedJob) -> str:
     what = f"job {job.id} ({job.kind}; {where}) has not ended, and cannot be asked from here: it was left alone"
     if job.spool:
         return (
-            f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL'; if that machine is "
-            f"gone, --dead {job.id} commits what it had published"
+            f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL --to ...'; if that machine "
+            f"is gone, --dead {job.id} commits what it had published"
         )
     return f"{what}; when it is dead, --dead {job.id} commits what it had published, --abandon {job.id} gives it up"

@@ -51,7 +51,10 @@ _ASSIGNED = re.compile(r"(?<![\w-])(\w{1,40})=(?=['\"\w])")
 _RATIOS = re.compile(r"\bratios=(?:\[([^\]]{0,200})\]|(?=[\w.-]))")
 _NAME = re.compile(r"(?<![\w-])(\w{1,40})\b=?")
 _BESIDE = re.compile(r" \((\w+)\)")
-_RECOVER = re.compile(r"\basyncrec\.recover(?:\('([^']{1,1000})'(?:, abandon=\['([^']{1,100})'\])?\)|(\(abandon=\)))?")
+_RECOVER = re.compile(
+    r"\basyncrec\.recover(?:\('([^']{1,1000})'(?:, to=(?:'([^']{1,1000})'|(\.\.\.)))?"
+    r"(?:, abandon=\['([^']{1,100})'\])?\)|(\(abandon=\)))?"
+)
 # What Python says of an option that a backend does not take.
 _UNEXPECTED = re.compile(r"\b\w{1,80}\(\) got an unexpected keyword argument '(\w{1,80})'")
 
@@ -69,9 +72,11 @@ def in_options(message: str) -> str:
 
 
 def _recover(match: re.Match[str]) -> str:
-    path, writer, gives_up = match.groups()
+    path, to, anywhere, writer, gives_up = match.groups()
     words = ["asyncrec", "recover", *(["--abandon", writer] if writer else []), *([shlex.quote(path)] if path else [])]
-    command, quote = " ".join(words), '"' if path and "'" in words[-1] else "'"
+    words += ["--to", shlex.quote(to) if to else anywhere] if to or anywhere else []
+    command = " ".join(words)
+    quote = '"' if "'" in command else "'"
     return f"{quote}{command}{quote}" + (" with --abandon" if gives_up else "")
 
 

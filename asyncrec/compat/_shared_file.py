@@ -28,15 +28,13 @@ from contextlib import contextmanager, suppress
 from asyncrec._records.torn_end import whole_end
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.disk import local_error
-from asyncrec.storage._local.lock import try_flock, unlock
+from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
+from asyncrec.storage._local.opening import open_in_place
 
 __all__ = ["SharedFile"]
 
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 # For a write of others, which takes milliseconds; whoever takes longer is stopped, or is no such writer.
 _PATIENCE = 5.0
-# Of filesystems that have no locks: there one writer is alone, as it ever was.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
@@ -107,7 +105,7 @@ class SharedFile:
             os.close(fd)
 
     def _open(self, path: str, *, join: bool = False) -> None:
-        fd = os.open(path, _FLAGS, 0o666)
+        fd = open_in_place(path, append=True)
         try:
             self._regular = stat.S_ISREG(os.fstat(fd).st_mode)
             if self._regular:
@@ -150,7 +148,7 @@ class SharedFile:
                 fcntl.fcntl(self._fd, _SET_LOCK, _lock_of(fcntl.F_WRLCK))
                 return True
             except OSError as error:
-                if error.errno in _NO_LOCKS:
+                if error.errno in NO_LOCKS:
                     return False
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
@@ -173,7 +171,7 @@ def _flocked(fd: int, *, shared: bool) -> bool:
     try:
         return try_flock(fd, shared=shared)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in NO_LOCKS:  # there one writer is alone, as it ever was
             raise
         return True
 

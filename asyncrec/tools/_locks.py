@@ -6,9 +6,10 @@ import os
 import secrets
 from contextlib import suppress
 
-from asyncrec.storage._local.disk import mapped_errors, open_own
+from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.lock import FileLock, try_flock
 from asyncrec.storage._local.mounts import is_one_machines, mount_of
+from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.tools._doctor_report import Check
 

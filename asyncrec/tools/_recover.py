@@ -44,6 +44,7 @@ class RecoverReport:
 async def recover(
     path: str | os.PathLike[str],
     *,
+    to: str | os.PathLike[str] | None = None,
     abandon: Collection[str] = (),
     dead: Collection[str] = (),
     storage: Storage | None = None,
@@ -55,7 +56,7 @@ async def recover(
         ObjectNotFoundError: there is nothing at all at the path.
     """
     options = None if storage_options is None else dict(storage_options)
-    found = await recovery_.recover(path, abandon=abandon, dead=dead, storage=storage, storage_options=options)
+    found = await recovery_.recover(path, to=to, abandon=abandon, dead=dead, storage=storage, storage_options=options)
     if found == Recovery():
         async with selected(path, storage=storage, storage_options=options):  # raises where nothing is there
             pass

@@ -23,6 +23,7 @@ from asyncrec._shards.manifest.names import JOBS
 from asyncrec._shards.ownership.census import LifeState, census
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
+from asyncrec.storage._local.opening import is_not_own
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
@@ -44,8 +45,8 @@ class UploadsReport:
         found: all of them.
         sized: whether the store says how large each is.
         removed: those that were removed.
-        kept: those that are old enough, and belong to somebody: to a job, for `asyncrec.recover`, or to a process that
-            is writing them.
+        kept: those that are old enough, and belong to somebody: to a job, for `asyncrec.recover`, to a process that is
+            writing them, or to another user of the folder.
         reasons: why, by the key and the etag of each that was kept.
     """
 
@@ -91,8 +92,9 @@ async def uploads(
 
     What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
     that a job's header speaks for, whether the job lives or died (`asyncrec.recover` sees to that), nor what a process
-    holds open. In a store, nothing is removed that may be a job's whose mark is there, unless a lock on this machine
-    proves the job dead; those of other machines are given up by `asyncrec.recover`.
+    holds open (where the file system has no locks, this cannot be known, and the age alone decides). In a store,
+    nothing is removed that may be a job's whose mark is there, unless a lock on this machine proves the job dead; those
+    of other machines are given up by `asyncrec.recover`.
 
     Raises:
         StorageError: the store failed.
@@ -127,9 +129,12 @@ async def uploads(
                 try:
                     await store.remove_unfinished(info)
                 except StorageError as error:
-                    if error.errno != errno.EWOULDBLOCK:
+                    if error.errno == errno.EWOULDBLOCK:
+                        keep(info, "a process is writing it")
+                    elif local is not None and is_not_own(error):
+                        keep(info, "it is no regular file of this user's")
+                    else:
                         raise
-                    keep(info, "a process is writing it")
                 else:
                     report.removed.append(info)
     return report

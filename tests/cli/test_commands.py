@@ -433,9 +433,9 @@ anyio.run(main)
 def test_recover_says_where_the_shards_of_a_spool_went(run: Run, data: Path) -> None:
     killed("spool='spool'")
     target = str(Path("data/killed").absolute())
-    assert f"published in {target}\n" in run("recover", "spool").ok()
+    assert f"published in {target}\n" in run("recover", "spool", "--to", "data/killed").ok()
     killed("spool='spool'", writer_id="another")
-    assert json.loads(run("recover", "spool", "--json").ok())["targets"] == [target]
+    assert json.loads(run("recover", "spool", "--to", target, "--json").ok())["targets"] == [target]
     assert run("count", "data/killed").ok() == "2\n"
 
 
@@ -454,13 +454,13 @@ def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run
 def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: Path) -> None:
     killed("spool='spool'")
     shown = run("info", "data/killed").ok()
-    assert "'asyncrec recover SPOOL' commits it" in shown
+    assert "'asyncrec recover SPOOL --to data/killed' commits it" in shown
     assert "the next writer that opens there" not in shown
     assert "'asyncrec recover SPOOL'" in run("watch", "--once", "data/killed").ok()
     verified = run("verify", "spool").ok()
     assert "ok:" not in verified
     assert "nothing was checked: this is a spool" in verified
-    assert "'asyncrec recover spool' uploads what the dead left" in verified
+    assert "'asyncrec recover spool --to ...' uploads what the dead left" in verified
     assert "'asyncrec watch spool' shows who is at work" in run("info", "spool").ok()
     assert json.loads(run("verify", "spool", "--json").ok())["spool"] is True
     assert json.loads(run("info", "data", "--json").ok())["spool"] is False

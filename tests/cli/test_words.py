@@ -11,6 +11,9 @@ from asyncrec.cli._words import in_options
     ("said", "told"),
     [
         ("asyncrec.recover('spool') uploads it", "'asyncrec recover spool' uploads it"),
+        ("asyncrec.recover('a', to='s3://b/p') sends", "'asyncrec recover a --to s3://b/p' sends"),
+        ("asyncrec.recover('a', to='s3://b/p', abandon=['w'])", "'asyncrec recover --abandon w a --to s3://b/p'"),
+        ("asyncrec.recover('spool', to=...) uploads", "'asyncrec recover spool --to ...' uploads"),
         ("asyncrec.recover('a spool') uploads it", "\"asyncrec recover 'a spool'\" uploads it"),
         ("asyncrec.recover('d/pages', abandon=['w']) discards", "'asyncrec recover --abandon w d/pages' discards"),
         ("asyncrec.recover(abandon=) discards", "'asyncrec recover' with --abandon discards"),

@@ -206,6 +206,51 @@ async def test_a_lock_that_is_none_is_an_error_and_nothing_is_made_elsewhere(tmp
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.parametrize("mode", [0o770, 0o702])
+async def test_what_others_may_have_put_there_is_compared_before_it_is_read(tmp_path: Path, mode: int) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+    tmp_path.chmod(mode)
+    first, second, *_ = files(tmp_path)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())  # as long, and each record whole
+    second.write_bytes(content)
+    reads(storage)
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+        assert reads(storage) == 2
+        assert await dataset.get_many(range(400)) == RECORDS
+        assert reads(storage) == 0
+
+
+async def test_what_is_no_file_of_the_cache_is_passed_over(tmp_path: Path) -> None:
+    for name in ("old.partial", "other.tfrecord"):
+        (tmp_path / name).mkdir()
+        os.mkfifo(tmp_path / f"pipe-{name}")
+        for each in (name, f"pipe-{name}"):
+            os.utime(tmp_path / each, (1, 1))
+    async with asyncrec.open_dataset("pages", storage=await stored(), cache=tmp_path, cache_bytes=5000) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+    assert len(list(tmp_path.glob("*old.partial"))) == len(list(tmp_path.glob("*other.tfrecord"))) == 2
+
+
+async def test_a_pipe_in_place_of_a_damaged_copy_is_not_waited_for(tmp_path: Path) -> None:
+    storage = await stored()
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+        damage_all(tmp_path)
+        for path in files(tmp_path):
+            os.utime(path, (1, 1))
+    cache = ShardCache(tmp_path, 1 << 30)
+    key = (await asyncrec.list_shards("pages", storage=storage))[0]
+    info = await storage.head(key)
+    for path in files(tmp_path):
+        path.unlink()
+        os.mkfifo(path)
+    assert await cache.drop_damaged(storage, key, info, crc32c=1)
+
+
 def damage_all(folder: Path, at: int = 250) -> None:
     for path in files(folder):
         data = bytearray(path.read_bytes())

@@ -292,7 +292,7 @@ class TestAnIdInUse:
             refused = {"storage": Unheard() if cancelled else store, "spool": tmp_path / "b", **options}
             with anyio.CancelScope() as cancelling, suppress(ObjectExistsError):
                 await write(**refused, name="b", writer_id="w")
-            assert (await asyncrec.recover(tmp_path / "b", storage=store)).records == 0
+            assert (await asyncrec.recover(tmp_path / "b", to="pages", storage=store)).records == 0
             async with asyncrec.open_sharded_writer("others", storage=MemoryStorage(), spool=tmp_path / "b") as other:
                 await other.write(b"nothing of the first one is left there")
             await first.write_many(records("c", 5))
@@ -376,7 +376,7 @@ class TestDead:
         for number in gone:
             for folder in (tmp_path / "target", spool):
                 (folder / f"pages-0000{number}-of-00002.tfrecord").unlink(missing_ok=True)
-        await asyncrec.recover(spool if spooled else "pages", storage=storage)
+        await asyncrec.recover(spool if spooled else "pages", to="pages" if spooled else None, storage=storage)
         if gone:
             with pytest.raises(ObjectNotFoundError):
                 await asyncrec.read_manifest("pages", storage=storage)
@@ -930,7 +930,7 @@ async def test_the_lock_of_a_dead_writer_goes_when_its_spool_is_recovered(
             await writer.write(record, key=record)
         await writer.flush()
     assert len([*(tmp_path / "run/asyncrec").iterdir()]) == 1
-    assert (await asyncrec.recover(tmp_path / "spool", storage=storage)).records == 10
+    assert (await asyncrec.recover(tmp_path / "spool", to="pages", storage=storage)).records == 10
     assert [*(tmp_path / "run/asyncrec").iterdir()] == []
     assert await stored(storage) == sorted(records("a"))
 
@@ -950,7 +950,7 @@ async def test_a_spooled_shard_that_was_published_and_not_committed_is_committed
                 await writer.write(record, key=record)
     there = await inner.get("pages-w-000000.tfrecord")
     assert list(tmp_path.glob("*.tfrecord"))
-    assert (await asyncrec.recover(tmp_path, storage=inner)).records == 10
+    assert (await asyncrec.recover(tmp_path, to="pages", storage=inner)).records == 10
     assert await inner.get("pages-w-000000.tfrecord") == there
     assert await stored(inner) == sorted(records("a"))
     assert list(tmp_path.glob("*.tfrecord")) == []

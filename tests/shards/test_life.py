@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+import asyncrec
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.ownership import liveness as life
 from asyncrec._shards.ownership.liveness import Life, claim_life
 from asyncrec.errors import StorageError, StoragePermissionError
 from asyncrec.storage._local import mounts
+from asyncrec.storage._memory import MemoryStorage
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +80,18 @@ def test_a_link_under_the_name_of_a_lock_proves_nothing(folder: Path, tmp_path: 
     (tmp_path / "file").write_bytes(b"")
     (folder / "abc.lock").symlink_to(tmp_path / "file")
     assert Life.take("abc") is None
+
+
+@pytest.mark.anyio
+async def test_a_writer_to_a_store_warns_when_its_death_could_not_be_proven(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.mkdir(mode=0o777)
+    folder.chmod(0o777)
+    async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()) as writer:
+        await writer.write(b"record")
+    (record,) = [each for each in caplog.records if "XDG_RUNTIME_DIR" in each.getMessage()]
+    assert (record.levelname, str(folder) in record.getMessage()) == ("WARNING", True)
 
 
 @pytest.mark.parametrize("mode", [0o720, 0o702, 0o777])

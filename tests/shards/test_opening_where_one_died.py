@@ -130,7 +130,7 @@ async def test_told_otherwise_or_with_a_spool_who_skips_is_told_of_keys_that_are
     async with asyncrec.open_sharded_writer("pages", **options):
         assert "the writer two died, and what it left is in a spool on this machine" in caplog.text
     assert await stored("pages", storage) == RECORDS[:50]
-    await asyncrec.recover(tmp_path / "spool", storage=storage)
+    await asyncrec.recover(tmp_path / "spool", to="pages", storage=storage)
     caplog.clear()
     async with asyncrec.open_sharded_writer("pages", **options) as writer:
         async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip"):  # beside one that lives
@@ -151,7 +151,9 @@ async def test_told_otherwise_it_says_so_and_touches_nothing(
         assert "abandon=['one']" in caplog.text
         await writer.write(b"more")
     assert await stored(path, storage) == [b"more"]
-    assert (await asyncrec.recover(tmp_path / "spool" if spool else path, storage=storage)).records == 100
+    assert (
+        await asyncrec.recover(tmp_path / "spool" if spool else path, to="pages" if spool else None, storage=storage)
+    ).records == 100
 
 
 @pytest.mark.parametrize("options", [{"mode": "new"}, {"mode": "replace"}, {"num_shards": 2}])
@@ -194,10 +196,10 @@ class TestAllOrNothing:
         caplog.clear()
         async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool) as writer:
             assert caplog.text.count("the writer one of fixed shards died") == 1
-            assert f"asyncrec.recover('{spool}', abandon=['one']) discards them" in caplog.text
+            assert f"recover('{spool}', to='memory://pages', abandon=['one']) discards them" in caplog.text
             await writer.write(b"mine")
         assert await stored("pages", storage) == [b"mine"]
-        assert (await asyncrec.recover(spool, storage=storage)).records == 100
+        assert (await asyncrec.recover(spool, to="pages", storage=storage)).records == 100
         assert sorted(await stored("pages", storage)) == [b"mine", *RECORDS]
 
     async def test_in_a_spool_what_promised_nothing_is_given_up(self, tmp_path: Path) -> None:

@@ -166,10 +166,11 @@ class TestStoreDown:
             async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:
                 await writer.write_many(numbered(5))
                 storage.down = True
-        said = f"those that are in the spool stay there, and asyncrec.recover({str(tmp_path)!r}) commits them"
+        call = f"asyncrec.recover({str(tmp_path)!r}, to='memory://pages')"
+        said = f"those that are in the spool stay there, and {call} commits them"
         assert any(f"5 that were taken are not; {said}" in note for note in caught.value.__notes__)
         storage.down = False
-        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 5
+        assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 5
 
     @pytest.mark.slow
     async def test_an_hour_without_a_store_stops_nobody(self, tmp_path: Path) -> None:
@@ -262,11 +263,11 @@ class TestStoreDown:
                     await writer.write(record, key=record)
         assert any("asyncrec.recover" in note for note in caught.value.__notes__)
         storage.down = False
-        recovery = await asyncrec.recover(tmp_path, storage=storage)
+        recovery = await asyncrec.recover(tmp_path, to="pages", storage=storage)
         assert (recovery.records, recovery.cut_bytes) == (55, 0)
         assert sorted(await stored(storage)) == numbered(55)
         assert files(tmp_path) == []
-        assert await asyncrec.recover(tmp_path, storage=storage) == asyncrec.Recovery()
+        assert await asyncrec.recover(tmp_path, to="pages", storage=storage) == asyncrec.Recovery()
 
     async def test_what_is_no_outage_is_told_at_once(self, tmp_path: Path) -> None:
         storage = Outage(MemoryStorage(), error=StoragePermissionError)
@@ -281,7 +282,7 @@ class TestStoreDown:
                 await writer.write(b"more")
                 await writer.flush()
         storage.down = False
-        assert (await asyncrec.recover(tmp_path, storage=storage)).records >= 15
+        assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records >= 15
         assert (await stored(storage))[:15] == numbered(15)
 
 
@@ -306,7 +307,7 @@ class TestModes:
             assert {stat.S_IMODE(path.stat().st_mode) for path in left} == {0o600}
             assert stat.S_IMODE(spool.stat().st_mode) == 0o700
             down.down = False
-            await asyncrec.recover(spool, storage=down)
+            await asyncrec.recover(spool, to="pages", storage=down)
             found = [path for path in (tmp_path / "store").rglob("*") if path.is_file()]
             assert len(found) > 3
             assert {stat.S_IMODE(path.stat().st_mode) for path in found} == {0o644}
@@ -354,7 +355,7 @@ class TestLeftovers:
     async def test_what_fixed_shards_acknowledged_is_recovered_as_a_whole_set(self, tmp_path: Path) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(2), num_shards=4)
-        recovery = await asyncrec.recover(tmp_path, storage=storage)
+        recovery = await asyncrec.recover(tmp_path, to="pages", storage=storage)
         assert [shard.path for shard in recovery.shards] == [f"pages-0000{i}-of-00004.tfrecord" for i in range(4)]
         assert sorted(await stored(storage)) == numbered(2)
         assert files(tmp_path) == []
@@ -365,7 +366,7 @@ class TestLeftovers:
         with pytest.raises(ConflictError, match="recover that spool"):
             async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2):
                 pass
-        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 2
+        assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 2
         assert sorted(await stored(storage)) == numbered(2)
 
     async def test_what_was_acknowledged_stays_in_the_spool_of_a_writer_that_was_taken_over(
@@ -377,13 +378,15 @@ class TestLeftovers:
             await writer.write(b"another")
         before = files(tmp_path)
         with pytest.raises(ConflictError, match="abandoned") as caught:
-            await asyncrec.recover(tmp_path, storage=storage)
+            await asyncrec.recover(tmp_path, to="pages", storage=storage)
         assert any("recover(abandon=)" in note for note in caught.value.__notes__)
         assert files(tmp_path) == before
         assert await stored(storage) == [b"another"]
         (note,) = [path for path in before if path.startswith(".pages.")]
         writer_id = note.split(".")[2]
-        assert (await asyncrec.recover(tmp_path, storage=storage, abandon=[writer_id])).abandoned == (writer_id,)
+        assert (await asyncrec.recover(tmp_path, to="pages", storage=storage, abandon=[writer_id])).abandoned == (
+            writer_id,
+        )
         assert files(tmp_path) == []
         assert await stored(storage) == [b"another"]
 
@@ -393,7 +396,7 @@ class TestLeftovers:
         with pytest.raises(StorageError, match="recover them first"):
             async with asyncrec.open_sharded_writer("others", storage=storage, spool=tmp_path):
                 pass
-        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 3
+        assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 3
 
     @pytest.mark.parametrize("local", [True, False])
     async def test_a_spool_is_not_taken_for_the_folder_of_a_data_set(self, tmp_path: Path, local: bool) -> None:
@@ -401,7 +404,7 @@ class TestLeftovers:
         spool, storage = tmp_path / "spool", LocalStorage(tmp_path / "crawl") if local else MemoryStorage()
         await self.fail(storage, spool, numbered(3))
         left = files(spool)
-        with pytest.raises(StorageError, match=r"is a spool.*asyncrec.recover\('.*/spool'\) uploads"):
+        with pytest.raises(StorageError, match=r"is a spool.*asyncrec.recover\('.*/spool', to=\.\.\.\) uploads"):
             await asyncrec.recover(spool / "pages")
         for name in ("pages", "others"):
             with pytest.raises(StorageError, match="is a spool"):
@@ -411,7 +414,7 @@ class TestLeftovers:
                 async with asyncrec.open_sharded_writer(spool / name, num_shards=2):
                     pass
         assert files(spool) == left
-        assert (await asyncrec.recover(spool, storage=storage)).records == 3
+        assert (await asyncrec.recover(spool, to="pages", storage=storage)).records == 3
         assert await stored(storage) == numbered(3)
 
     async def test_what_lies_there_under_the_id_of_another_job_is_left_until_that_has_ended(
@@ -423,10 +426,10 @@ class TestLeftovers:
         await storage.put("_jobs/pages/w.json", own.replace(b'"pid":', b'"pid":1'))
         left = files(tmp_path)
         with pytest.raises(ConflictError, match=r"another job, begun .* has the id w"):
-            await asyncrec.recover(tmp_path, storage=storage)
+            await asyncrec.recover(tmp_path, to="pages", storage=storage)
         assert files(tmp_path) == left
         await storage.put("_jobs/pages/w.json", own)
-        assert (await asyncrec.recover(tmp_path, storage=storage)).records == 3
+        assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 3
 
     async def test_a_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:
         with pytest.raises(StorageError, match="a spool has one of its own"):
@@ -453,7 +456,7 @@ class TestLeftovers:
             compression="GZIP",
             validate="none",
         )
-        await asyncrec.recover(tmp_path, storage=storage)
+        await asyncrec.recover(tmp_path, to="pages", storage=storage)
         manifest = await asyncrec.read_manifest("pages", storage=storage)
         assert (manifest.schema, manifest.metadata) == (schema, {"crawl": 7})
         assert [(shard.compression, shard.index) for shard in manifest.shards] == [("GZIP", None)]
@@ -488,8 +491,8 @@ class TestOwner:
                 async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path):
                     pass
             with pytest.raises(StorageError, match=f"process {os.getpid()} is using it"):
-                await asyncrec.recover(tmp_path, storage=storage)
-        assert await asyncrec.recover(tmp_path, storage=storage) == asyncrec.Recovery()
+                await asyncrec.recover(tmp_path, to="pages", storage=storage)
+        assert await asyncrec.recover(tmp_path, to="pages", storage=storage) == asyncrec.Recovery()
 
     async def test_that_it_is_a_spool_is_durable_before_the_first_note(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -531,7 +534,7 @@ class TestCancelled:
                         acknowledged.add(record)
 
         await cancel_at_every_checkpoint(crawl)
-        await asyncrec.recover(tmp_path, storage=storage)
+        await asyncrec.recover(tmp_path, to="pages", storage=storage)
         found = await stored(storage)
         assert acknowledged <= set(found)
         assert len(found) == len(set(found))

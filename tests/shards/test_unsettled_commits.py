@@ -77,7 +77,7 @@ async def test_what_on_commit_raises_is_the_writers_and_no_outage_of_its_store(t
     with pytest.raises(TransientStorageError, match="of another store"):
         await write(storage, tmp_path, on_commit=told)
     assert len(calls) == len(set(calls)) == 1
-    await asyncrec.recover(tmp_path, storage=storage)
+    await asyncrec.recover(tmp_path, to="pages", storage=storage)
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     assert (manifest.records, manifest.conflicts) == (6, ())
     assert [path.name for path in tmp_path.rglob("*") if "pages" in path.name] == []

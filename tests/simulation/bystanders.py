@@ -15,7 +15,9 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
     machine = path.split("/")[1] if path.startswith("/") else "m0"
     for _ in range(rng.choice((0, 0, 1, 2, 3))):
         start = rng.choice((rng.random() * 10, drawing.later()))
-        what: dict[str, Any] = {"kind": "recover", "path": spool if spool is not None and rng.random() < 0.5 else path}
+        what: dict[str, Any] = {"kind": "recover", "path": path}
+        if spool is not None and rng.random() < 0.5:
+            what.update(path=spool, to=path)
         if rng.random() < 0.2:
             what.update(gives_up=rng.choice(("dead", "any")), target=path, says_dead=rng.random() < 0.5)
         if rng.random() < 0.3:

@@ -98,14 +98,15 @@ def _machines(world: Any, path: str) -> list[str]:
 
 
 async def _recover(world: Any, path: str) -> None:
+    to = _spools(world).get(path)
     try:
-        await asyncrec.recover(path)
+        await asyncrec.recover(path, to=to)
     except ConflictError:
         # What others gave up elsewhere, while it lay here: whoever said so says it again.
         given_up = _given_up_here(world, path)
         if not given_up:
             raise
-        await asyncrec.recover(path, abandon=given_up)
+        await asyncrec.recover(path, to=to, abandon=given_up)
 
 
 def _given_up_here(world: Any, path: str) -> list[str]:

@@ -174,7 +174,9 @@ class System:
 
     def lseek(self, fd: int, position: int, how: int = os.SEEK_SET) -> int:
         _, file = self._file(fd, "lseek")
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: file.position, os.SEEK_END: len(file.node.data)}[how]
+        bases = {os.SEEK_SET: 0, os.SEEK_CUR: file.position, os.SEEK_END: len(file.node.data)}
+        if (base := bases.get(how)) is None:  # it says nothing of holes
+            raise failure(errno.EINVAL)
         file.position = base + position
         return file.position
 

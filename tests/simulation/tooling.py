@@ -43,7 +43,7 @@ async def make_target(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("recover")
 async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    await asyncrec.recover(spec["path"])
+    await asyncrec.recover(spec["path"], to=spec.get("to"))
     if not (gives_up := spec.get("gives_up")):
         return
     # A person says which are dead, and may be wrong; who is proven to live stays.
@@ -52,7 +52,7 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
             before, run.given_up = run.given_up, True
             how = {"dead": [run.writer]} if spec.get("says_dead") else {"abandon": [run.writer]}
             try:
-                await asyncrec.recover(spec["path"], **how)
+                await asyncrec.recover(spec["path"], to=spec.get("to"), **how)
             except ObjectNotFoundError:
                 run.given_up = before
             except ConflictError as error:

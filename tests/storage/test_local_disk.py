@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
-from asyncrec.storage._local.disk import open_own
+from asyncrec.storage._local.opening import open_own
 
 LOCK = os.O_RDWR | os.O_CREAT
 

@@ -177,7 +177,7 @@ async def _chaos(seed: int, rounds: int, folder: Path) -> list[str]:
             first = first or now
             if now[0] > first[0] + 2 or now[1] > first[1] + 4:
                 return [f"descriptors and threads grew from {first} to {now} in {number} rounds"]
-    await asyncrec.recover(folder / "spool", storage=store)
+    await asyncrec.recover(folder / "spool", to="pages", storage=store)
     found = set()
     for path in await asyncrec.list_shards("pages", storage=store):
         found.update(await asyncrec.read_records(path, storage=store))

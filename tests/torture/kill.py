@@ -208,7 +208,7 @@ async def look(plan: Plan, promised: dict[str, set[int]], problems: list[str]) -
     before = await listed(plan, "before", problems)
     if lost := promised["c"] - set(before):
         problems.append(f"{len(lost)} of {len(promised['c'])} committed records are lost: {sorted(lost)[:5]}")
-    recovery = await asyncrec.recover(plan.spool or plan.target)
+    recovery = await asyncrec.recover(plan.spool or plan.target, to=plan.target if plan.spool else None)
     if recovery.damaged or recovery.in_use:
         problems.append(f"recovery: {recovery}")
     after = await listed(plan, "after", problems)
@@ -216,7 +216,7 @@ async def look(plan: Plan, promised: dict[str, set[int]], problems: list[str]) -
         problems.append(f"{len(lost)} of {len(promised['s'])} spooled records are lost: {sorted(lost)[:5]}")
     if recovery.records != sum(after.values()) - sum(before.values()):
         problems.append(f"recovery says {recovery.records} records, {sum(after.values()) - sum(before.values())} came")
-    again = await asyncrec.recover(plan.spool or plan.target)
+    again = await asyncrec.recover(plan.spool or plan.target, to=plan.target if plan.spool else None)
     if again != asyncrec.Recovery():
         problems.append(f"recovering once more did something: {again}")
     folder = Path(plan.spool or plan.target.rpartition("/")[0])

@@ -138,9 +138,9 @@ async def _recover(store: Storage, spool: Path, seed: int) -> None:
     rng = random.Random(seed)
     script = {rng.randrange(30): Fault(when=rng.choice(("before", "after")), for_good=rng.random() < 0.5)}
     with contextlib.suppress(StorageError):
-        await asyncrec.recover(spool, storage=FlakyStorage(store, script))
-    await asyncrec.recover(spool, storage=store)
-    if (again := await asyncrec.recover(spool, storage=store)) != asyncrec.Recovery():
+        await asyncrec.recover(spool, to="pages", storage=FlakyStorage(store, script))
+    await asyncrec.recover(spool, to="pages", storage=store)
+    if (again := await asyncrec.recover(spool, to="pages", storage=store)) != asyncrec.Recovery():
         raise AssertionError(f"recovering once more did something: {again}")
 
 

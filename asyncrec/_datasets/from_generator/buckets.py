@@ -19,8 +19,9 @@ from typing import Any
 
 from asyncrec._framing.frames import FrameDecoder, encode_frames
 from asyncrec.errors import FormatError
-from asyncrec.storage._local.disk import mapped_errors, open_own
+from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import open_own
 
 __all__ = ["BucketFiles", "Item", "pack", "unpack"]
 

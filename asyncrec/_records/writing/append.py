@@ -10,6 +10,7 @@ One writer at a time: the file is locked, and the lock dies with its process (`a
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageErro
 from asyncrec.storage._base import Buffer, ByteSink, Storage
 from asyncrec.storage._local.disk import Disk, leads_to, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = ["open_append_sink"]
@@ -109,10 +111,12 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
     """Open and lock the file; return the lock, and where the next byte goes."""
     with mapped_errors("open", path):
         disk.make_folder(os.path.dirname(path))
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_in_place(path)
     try:
         lock = FileLock(fd, path)
     except StorageError as error:
+        if error.errno != errno.EWOULDBLOCK:
+            raise
         raise StorageError(f"{path}: another writer is appending to it; one at a time can") from error
     try:
         with mapped_errors("open", path):

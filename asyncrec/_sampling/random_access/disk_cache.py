@@ -24,12 +24,12 @@ import anyio
 from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
-from asyncrec.errors import ArgumentValueError, IntegrityError
+from asyncrec.errors import ArgumentValueError, IntegrityError, StorageError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
-from asyncrec.storage._local.disk import open_own
 from asyncrec.storage._local.lock import FileLock
-from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._local.opening import is_not_own, open_own
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._url import join
 
 __all__ = ["ShardCache"]
@@ -67,6 +67,7 @@ class ShardCache:
         self.downloads = 0
         self._folder = os.path.abspath(os.fspath(folder))
         self._max_bytes = max_bytes
+        self._trusted: set[tuple[str, int]] = set()  # files, in a folder that others can write to
         self._looked_at: set[str] = set()  # files in which a record was damaged, and that are as they came
         self._dropped: set[str] = set()
 
@@ -91,12 +92,14 @@ class ShardCache:
         """
         digest = _digest(storage, key, info)
         name = digest + _SUFFIX
-        if await in_thread(self._use, name, info.size):
+        expected = info.crc32c if crc32c is None else crc32c
+        if await in_thread(self._use, name, info.size, expected):
             return name
         async with self._sole_download(int(digest, 16) % _LOCKS):
-            if not await in_thread(self._use, name, info.size):  # another process may have brought it meanwhile
+            # Another process may have brought it meanwhile.
+            if not await in_thread(self._use, name, info.size, expected):
                 await in_thread(self._make_room, info.size)
-                await self._download(storage, key, info, name, info.crc32c if crc32c is None else crc32c)
+                await self._download(storage, key, info, name, expected)
                 await in_thread(self._make_room, 0)
         return name
 
@@ -155,25 +158,41 @@ class ShardCache:
         finally:
             held.release()
 
-    def _use(self, name: str, size: int) -> bool:
-        """Whether the file is here, whole; and say that it was used now."""
+    def _use(self, name: str, size: int, crc32c: int | None) -> bool:
+        """Whether the file is here, whole; and say that it was used now.
+
+        In a folder that others can write to, its checksum is compared once.
+        """
         path = os.path.join(self._folder, name)
-        try:
-            status = os.stat(path, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+        with mapped_errors("finding", path):
+            try:
+                status = os.lstat(path)
+                if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+                    return False
+                if (name, status.st_ino) not in self._trusted and self._is_shared():
+                    own = status.st_uid == os.geteuid()
+                    if not (own if crc32c is None else _checksum(path) == crc32c):
+                        return False
+                    self._trusted.add((name, status.st_ino))
+                with suppress(PermissionError):  # another user's, who may see it go earlier than its use deserves
+                    os.utime(path, follow_symlinks=False)
+            except FileNotFoundError:
                 return False
-            os.utime(path, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
         return True
+
+    def _is_shared(self) -> bool:
+        status = os.stat(self._folder)
+        return bool(status.st_mode & 0o022) or status.st_uid not in (os.geteuid(), 0)
 
     def _make_room(self, size: int) -> None:
         """Evict until ``size`` more bytes have room."""
         with self._evicting():
             files: list[tuple[float, int, str]] = []
             for entry in os.scandir(self._folder):
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, who removes it
                     status = entry.stat(follow_symlinks=False)
+                    if not stat.S_ISREG(status.st_mode):
+                        continue
                     if entry.name.endswith(".partial"):
                         if status.st_mtime < time.time() - _ABANDONED_SECONDS:
                             os.unlink(entry.path)
@@ -183,7 +202,7 @@ class ShardCache:
             for _, gone, path in sorted(files):
                 if there + size <= self._max_bytes:
                     break
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, PermissionError):
                     os.unlink(path)
                 there -= gone
 
@@ -213,17 +232,22 @@ def _digest(storage: Storage, key: str, info: ObjectInfo) -> str:
 
 
 def _checksum(path: str) -> int | None:
-    """Of a file; `None` when it is not there."""
+    """Of a file; `None` when it is not there, or is no regular one."""
+    try:
+        fd = open_own(path, os.O_RDONLY, linked=True, anyones=True)
+    except StorageError as error:
+        if is_not_own(error):
+            return None
+        raise
     checksum = 0
-    with suppress(FileNotFoundError), open(path, "rb") as file:
+    with os.fdopen(fd, "rb", buffering=0) as file, mapped_errors("reading", path):
         while block := file.read(_READ_BYTES):
             checksum = crc32c(block, checksum)
-        return checksum
-    return None
+    return checksum
 
 
 def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError), mapped_errors("deleting", path):
         os.unlink(path)
 
 

@@ -1,5 +1,7 @@
 """What a job has on a disk, by its header: its journals, its sidecars, and when anything of them last changed.
 
+The names can be read from the header's, so that others may lay something there: a file of theirs, a link, a pipe. Only
+this user's own files are taken for the job's. What is not is neither read nor removed, and keeps no job from ending.
 Everything here blocks, and is for worker threads.
 """
 
@@ -7,10 +9,13 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.status import status_path
+from asyncrec.storage._local.disk import partial_name
+from asyncrec.storage._local.opening import create_file, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = [
@@ -18,9 +23,12 @@ __all__ = [
     "has_leftovers",
     "header_path",
     "is_silent",
+    "kept_path",
     "leftovers_of",
     "names_in",
+    "other_names",
     "sidecars_left_of",
+    "strangers_among",
     "take_journals",
 ]
 
@@ -33,15 +41,7 @@ _SILENT_SECONDS = 120.0
 
 def leftovers_of(folder: LocalStorage, header: JobHeader) -> list[str]:
     """List the shards that a job has begun in a folder and not finished, in order; in a spool, finished ones too."""
-    ends = (f".{header.writer}.partial", f".{header.writer}{TAKEN}.partial")
-    found = set()
-    for name in names_in(folder):
-        end = next((end for end in ends if name.startswith(".") and name.endswith(end)), None)
-        begun = end is not None
-        shard = name[1 : -len(end)] if end is not None else name
-        if header.begins(shard) if begun else header.spool and header.makes(shard, plain=True):
-            found.add(shard)
-    return sorted(found)
+    return sorted({shard for shard, path in _shards(folder, header) if _is_own(folder, path)})
 
 
 def sidecars_left_of(folder: LocalStorage, header: JobHeader) -> list[str]:
@@ -49,21 +49,35 @@ def sidecars_left_of(folder: LocalStorage, header: JobHeader) -> list[str]:
 
     They may have no shard: one was not begun yet, or was removed by a disk that then failed to remove these.
     """
-    ends = tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", TAKEN))
-    found = []
-    for part, end in (("_index", ".index"), ("_keys", ".keys")):
-        for name in names_in(folder, part):
-            begun = name.startswith(".") and name.endswith(ends)
-            if begun or (header.spool and name.endswith(end)):
-                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
-                if header.begins(shard) if begun else header.makes(shard, plain=True):
-                    found.append(os.path.join(folder.folder, part, name))
-    return found
+    return [path for path in _sidecars(folder, header) if _is_own(folder, path)]
 
 
 def has_leftovers(folder: LocalStorage, header: JobHeader) -> bool:
     """Whether anything is left of what a job has begun. Its header then has to stay: by it alone the rest is found."""
     return bool(leftovers_of(folder, header) or sidecars_left_of(folder, header))
+
+
+def strangers_among(folder: LocalStorage, header: JobHeader) -> list[str]:
+    """List the paths of what has the name of a job's leftover, and is not this user's own file."""
+    paths = [path for _, path in _shards(folder, header)]
+    return [path for path in (*paths, *_sidecars(folder, header)) if not _is_own(folder, path)]
+
+
+def other_names(path: str, writer: str) -> list[str]:
+    """List the other paths of a file of the job ``writer``: unfinished, taken, published and kept."""
+    folder, name = os.path.split(path)
+    whole = name
+    for end in _ends(writer):
+        if name.startswith(".") and name.endswith(end):
+            whole = name[1 : -len(end)]
+    names = [whole, *(partial_name(whole, maker) for maker in (writer, f"{writer}{TAKEN}"))]
+    paths = [os.path.join(folder, each) for each in names]
+    return [each for each in dict.fromkeys([*paths, *map(kept_path, paths)]) if each != path]
+
+
+def kept_path(path: str) -> str:
+    """Return where a damaged journal is kept, for `asyncrec.tools.repair`."""
+    return path.removesuffix(".partial").removesuffix(TAKEN) + ".damaged"
 
 
 def header_path(folder: LocalStorage, header: JobHeader) -> str:
@@ -72,11 +86,12 @@ def header_path(folder: LocalStorage, header: JobHeader) -> str:
 
 
 def names_in(folder: LocalStorage, part: str = "") -> list[str]:
+    """List a folder, or the folder ``part`` in it; what is not there, or is not a folder, is empty."""
     path = os.path.join(folder.folder, part)
     with mapped_errors("listing", path):
         try:
             return os.listdir(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
 
@@ -89,7 +104,7 @@ def is_silent(folder: LocalStorage, header: JobHeader) -> bool:
     # As a header before it has its name, which is taken away if this process dies meanwhile.
     probe = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
     try:
-        fd = system.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fd = create_file(probe, system=system)
         try:
             system.write(fd, b"\n")
             system.fsync(fd)
@@ -126,3 +141,32 @@ def take_journals(folder: LocalStorage, header: JobHeader) -> None:
         with mapped_errors("renaming", path), suppress(FileNotFoundError):
             if not os.path.lexists(to):
                 folder.disk.system.replace(path, to)
+
+
+def _ends(writer: str) -> tuple[str, str]:
+    return f".{writer}.partial", f".{writer}{TAKEN}.partial"
+
+
+def _shards(folder: LocalStorage, header: JobHeader) -> Iterator[tuple[str, str]]:
+    ends = _ends(header.writer)
+    for name in names_in(folder):
+        end = next((end for end in ends if name.startswith(".") and name.endswith(end)), None)
+        shard = name if end is None else name[1 : -len(end)]
+        if header.spool and header.makes(shard, plain=True) if end is None else header.begins(shard):
+            yield shard, os.path.join(folder.folder, name)
+
+
+def _sidecars(folder: LocalStorage, header: JobHeader) -> Iterator[str]:
+    ends = (*_ends(header.writer), f".{header.writer}~begun.partial")
+    for part, end in (("_index", ".index"), ("_keys", ".keys")):
+        for name in names_in(folder, part):
+            begun = name.startswith(".") and name.endswith(ends)
+            if begun or (header.spool and name.endswith(end)):
+                shard = name.removeprefix(".").partition(".tfrecord.")[0] + ".tfrecord"
+                if header.begins(shard) if begun else header.makes(shard, plain=True):
+                    yield os.path.join(folder.folder, part, name)
+
+
+def _is_own(folder: LocalStorage, path: str) -> bool:
+    with mapped_errors("finding", path):
+        return own_file(path, system=folder.disk.system)

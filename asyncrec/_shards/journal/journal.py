@@ -21,6 +21,7 @@ Everything here blocks, and is for worker threads.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -34,9 +35,10 @@ from asyncrec._shards.journal.job_files import has_leftovers, header_path, is_si
 from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
-from asyncrec.storage._local.disk import is_not_own, is_partial, open_own, read_at, write_at
+from asyncrec.storage._local.disk import is_partial, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import lock_proves, this_machine
+from asyncrec.storage._local.opening import create_file, is_not_own, open_own, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = [
@@ -94,10 +96,11 @@ class Journal:
             folder.disk.make_folder(folder.folder)
             # Locked before it has its name: nobody may take it for that of a job that has died.
             unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
-            fd = system.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            lock = FileLock(fd, path)
+            fd = create_file(unnamed, system=system)
+            lock = None
             try:
                 content = b"%d\n%s%s\n" % (os.getpid(), header.encode(), this_machine(fd).encode())
+                lock = _locked(fd, path)
                 _write(system, fd, content)
                 system.fsync(fd)
                 try:
@@ -113,7 +116,8 @@ class Journal:
                 for each in (unnamed, path) if linked else (unnamed,):
                     with suppress(OSError):
                         system.unlink(each)
-                lock.release()
+                if lock is not None:
+                    lock.release()
                 raise
             with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
                 system.unlink(unnamed)
@@ -223,7 +227,8 @@ class Journal:
         """Remove the status and the header; what was removed before stays removed, even after a power cut."""
         status = status_path(self.folder, self.header)
         with mapped_errors("deleting", status), suppress(FileNotFoundError):
-            self.folder.disk.system.unlink(status)
+            if own_file(status):
+                self.folder.disk.system.unlink(status)
         path = header_path(self.folder, self.header)
         with mapped_errors("deleting", path), suppress(FileNotFoundError):
             sync_deletions(self.folder, self.header.name)
@@ -320,8 +325,19 @@ def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
                 with suppress(OSError):  # somebody is writing it, or took it away
                     if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
                         lock = FileLock(open_own(unfinished, os.O_RDWR, linked=True), unfinished)
-                        folder.disk.system.unlink(unfinished)
-                        lock.release()
+                        try:
+                            folder.disk.system.unlink(unfinished)
+                        finally:
+                            lock.release()
+
+
+def _locked(fd: int, path: str) -> FileLock:
+    try:
+        return FileLock(fd, path)
+    except StorageError as error:
+        if error.errno == errno.ENOLCK:
+            error.add_note("a writer reaches this folder through spool=, a folder on a disk that has locks")
+        raise
 
 
 def _parts(fd: int) -> tuple[bytes, bytes, bytes, bytes]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
-from asyncrec._records.torn_end import is_torn, zeros_from
+from asyncrec._records.torn_end import is_torn, most_record_bytes, zeros_from
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec.errors import CorruptRecordError, FormatError
+from asyncrec.errors import CorruptRecordError, FormatError, ObjectNotFoundError
 from asyncrec.storage._local.disk import read_at
+from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import mapped_errors
 
 __all__ = ["JournalReader"]
@@ -35,32 +36,43 @@ class JournalReader:
 
     Args:
         path: of the shard's journal.
-        keys: of its keys; need not be there.
+        keys: of its keys; `None`, or a path where nothing is, without.
+        other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
 
     Attributes:
         records: given out so far.
         cut: bytes behind the last whole record, decompressed, as far as was read; known at the end.
         damage: what they are, if not a torn tail; known at the end.
+        modified: when the journal was last written to; known when it is open.
     """
 
-    def __init__(self, path: str, keys: str, *, compressed: bool) -> None:
+    def __init__(self, path: str, keys: str | None, *, compressed: bool, other_names: Collection[str] = ()) -> None:
         self.path = path
         self.records = 0
         self.cut = 0
         self.damage: FormatError | None = None
+        self.modified = 0.0
         self._keys = keys
+        self._other_names = other_names
         self._compressed = compressed
         self._fd = self._keys_fd = -1
-        self._size = 0
+        self._size = self._most_record = 0
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. Making the reader does not: whoever is cancelled meanwhile can still close it."""
+        """Open the files. Making the reader does not: whoever is cancelled meanwhile can still close it.
+
+        Raises:
+            StorageError: one is not this user's own regular file, or has a name that nobody knows of; or the disk.
+        """
+        self._fd = open_own(self.path, os.O_RDONLY, linked=self._other_names)
         with mapped_errors("reading", self.path):
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            self._size = os.fstat(self._fd).st_size
-            with suppress(FileNotFoundError):
-                self._keys_fd = os.open(self._keys, os.O_RDONLY | os.O_CLOEXEC)
+            status = os.fstat(self._fd)
+        self._size, self.modified = status.st_size, status.st_mtime
+        self._most_record = most_record_bytes(status, compressed=self._compressed)
+        if self._keys is not None:
+            with suppress(ObjectNotFoundError):
+                self._keys_fd = open_own(self._keys, os.O_RDONLY, linked=self._other_names)
 
     def close(self) -> None:
         """Close the files. Idempotent."""
@@ -75,7 +87,7 @@ class JournalReader:
             return next(self._batches, None)
 
     def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
-        decoder = FrameDecoder(max_record_bytes=1 << 40)
+        decoder = FrameDecoder(max_record_bytes=self._most_record)
         fed = 0
         whole = 0  # decompressed bytes up to the end of the last record given out
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):

@@ -19,7 +19,8 @@ from typing import Any, Literal, get_args
 from asyncrec._framing.crc import crc32c
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec.errors import StorageError
-from asyncrec.storage._local.disk import open_own, read_at
+from asyncrec.storage._local.disk import read_at
+from asyncrec.storage._local.opening import create_file, open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = ["MOST_STATUS_BYTES", "JobStatus", "StatusFile", "WaitingFor", "read_status", "status_path"]
@@ -129,8 +130,7 @@ class StatusFile:
         with mapped_errors("writing", self._path):
             if self._fd < 0:
                 # Exclusively: nothing that others put there is written to.
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                self._fd = self._system.open(self._path, flags, 0o600)
+                self._fd = create_file(self._path, system=self._system)
             self._system.pwrite(self._fd, status.encode(), 0)
 
     def close(self) -> None:

@@ -23,12 +23,14 @@ from asyncrec._shards.manifest.names import (
 )
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
 __all__ = [
+    "address_of",
     "dataset_at",
     "dataset_names",
     "load_checkpoint",
@@ -87,6 +89,14 @@ async def dataset_at(
         if not allow_pattern:
             _check_name(name, redact(str(path)))
         yield (PrefixedStorage(store, folder + "/") if folder else store), name
+
+
+def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage: Storage | None = None) -> str:
+    """The address of a data set that `dataset_at` opened at ``path``, as its jobs note it: without credentials."""
+    local = local_folder(folder)
+    if local is not None:
+        return join(local.folder, name)
+    return redact(str(path)) if storage is None else join(folder.root, name)
 
 
 def _check_name(name: str, path: str) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from asyncrec._shards.journal.job_files import TAKEN, leftovers_of, sidecars_left_of
 from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
+from asyncrec.storage._local.opening import own_file
 from asyncrec.storage._local.storage import mapped_errors
 
 __all__ = ["remove_leftovers", "remove_leftovers_of"]
@@ -42,4 +43,5 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
             paths.append(folder.path_of(key))
         for path in paths:
             with mapped_errors("deleting", str(path)), suppress(FileNotFoundError):
-                folder.disk.system.unlink(path)
+                if own_file(str(path)):
+                    folder.disk.system.unlink(path)

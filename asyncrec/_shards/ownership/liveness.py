@@ -24,9 +24,10 @@ from asyncrec._concurrency.tasks import acquire_in_thread, surely_in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import Journal
 from asyncrec.errors import StorageError, StoragePermissionError
-from asyncrec.storage._local.disk import mapped_errors, open_own, read_at, write_at
+from asyncrec.storage._local.disk import mapped_errors, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import lock_proves, this_machine
+from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage
 
 __all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "LifeState", "claim_journal", "claim_life", "state_of", "this_host"]
@@ -72,8 +73,10 @@ def _sweep(folder: str) -> None:
         with suppress(OSError):
             if name.endswith(".lock") and time.time() - os.lstat(path).st_mtime > _FORGOTTEN_SECONDS:
                 lock = FileLock(open_own(path, os.O_RDWR), path)
-                os.unlink(path)
-                lock.release()
+                try:
+                    os.unlink(path)
+                finally:
+                    lock.release()
 
 
 class Life:
@@ -105,11 +108,15 @@ class Life:
         _sweep(folder)
         token = secrets.token_hex(8)
         path = os.path.join(folder, f"{token}.lock")
-        lock = FileLock(open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), path)
-        life = cls(token, path, lock)
+        fd = open_own(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            life = cls(token, path, FileLock(fd, path))
+        except StorageError:
+            os.unlink(path)
+            raise
         try:
             with mapped_errors("writing", path):
-                write_at(lock.fd, this_machine(lock.fd).encode(), 0)
+                write_at(fd, this_machine(fd).encode(), 0)
         except BaseException:
             life.end()
             raise

@@ -5,16 +5,24 @@ The rules are in `_shards.recovery.recover`.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import secrets
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.commit.closing import abandoned_error
-from asyncrec._shards.journal.job_files import TAKEN, leftovers_of, take_journals
+from asyncrec._shards.journal.job_files import (
+    TAKEN,
+    kept_path,
+    leftovers_of,
+    other_names,
+    strangers_among,
+    take_journals,
+)
 from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.manifest.names import keys_key, with_maker
@@ -24,8 +32,9 @@ from asyncrec._shards.ownership.clear_up import clear_up
 from asyncrec._shards.ownership.leftovers import remove_leftovers, remove_leftovers_of
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there
 from asyncrec._shards.recovery.writer_recovery import WriterRecovery
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.opening import own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = ["LocalWriterRecovery"]
@@ -57,15 +66,19 @@ class LocalWriterRecovery(WriterRecovery):
         header = self._header
         closing = await self._begin()
         found = await in_thread(leftovers_of, self._folder, header)
+        for path in await in_thread(strangers_among, self._folder, header):
+            message = "%s: it is no regular file of this user's, and no leftover of the writer %s: it is left as it is"
+            _log.warning(message, path, header.writer, extra={"path": path, "writer": header.writer})
         if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
             error = abandoned_error(self._target, header.name, closing)
             error.add_note(f"what it left in {self._folder.root} stays there; asyncrec.recover(abandon=) removes it")
             raise error
         await in_thread(take_journals, self._journal.folder, header)
         if closing is None and header.kind == "rolling":
-            for shard in found:
-                await self._finish_rolling(shard)
+            refused = [problem for shard in found if (problem := await self._finish_rolling(shard)) is not None]
             await self._commit_published()
+            if refused:
+                raise refused[0]
             await self._close()
         elif closing is None and header.kind == "fixed" and await self._is_promised(found):
             if not completes:
@@ -79,14 +92,21 @@ class LocalWriterRecovery(WriterRecovery):
         await clear_up(self._target, header, plain=self._plain)
         return True
 
-    async def _finish_rolling(self, shard: str) -> None:
+    async def _finish_rolling(self, shard: str) -> StorageError | None:
+        """Commit a shard; returns why it was not, where its file has another name that nobody knows of."""
         if self._is_listed(shard) and shard not in self._own:
             raise _taken(self._target, shard)
         if not self._is_listed(shard):
-            entry = await self._finished(shard, empty=False)
+            try:
+                entry = await self._finished(shard, empty=False)
+            except StorageError as error:
+                if error.errno != errno.EMLINK:
+                    raise
+                return error
             if entry is not None:
                 await self._commit(entry)
         await in_thread(remove_leftovers_of, self._journal, shard)
+        return None
 
     def _fixed_names(self) -> list[str]:
         return [self._header.shard_name(shard, plain=self._plain) for shard in range(self._header.num_shards or 0)]
@@ -107,7 +127,7 @@ class LocalWriterRecovery(WriterRecovery):
         if self._journal.acknowledged:
             return True
         for name in names:
-            here = self._spool and name in found and await in_thread(self._folder.path_of(name).exists)
+            here = self._spool and name in found and await in_thread(own_file, str(self._folder.path_of(name)))
             if not here and not await is_there(self._target, name):
                 return False
         return True
@@ -130,13 +150,12 @@ class LocalWriterRecovery(WriterRecovery):
 
     async def _finished(self, shard: str, *, empty: bool) -> ShardEntry | None:
         """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
-        path, keys = await in_thread(self._source, shard)
-        reader = JournalReader(str(path), str(keys), compressed=bool(self._header.compression.type))
+        reader = await in_thread(self._reader, shard)
         try:
             await in_thread(reader.open)
             batch = await in_thread(reader.next)
             if batch is None and not empty:
-                await in_thread(self._report, reader, path)
+                await in_thread(self._report, reader)
                 return None
             try:
                 async with self._publisher.open_shard(shard) as out:
@@ -146,34 +165,31 @@ class LocalWriterRecovery(WriterRecovery):
                     await out.output.finish()
             except ObjectExistsError:
                 # Published before, and not committed: by the writer itself, or by an earlier recovery.
-                if self._header.num_shards is not None and not await self._begins_like(shard, path, keys):
+                if self._header.num_shards is not None and not await self._begins_like(shard):
                     raise _taken(self._target, shard) from None
                 return await entry_of_unlisted(self._target, shard, self._header, self._manifest.clock.now())
-            ended = await in_thread(self._report, reader, path)
-            return replace(self._publisher.entry_of(out, 0, 0), first=None, last=format_time(ended))
+            await in_thread(self._report, reader)
+            return replace(self._publisher.entry_of(out, 0, 0), first=None, last=format_time(reader.modified))
         finally:
             reader.close()
 
-    def _report(self, reader: JournalReader, path: Path) -> float:
-        """Record what was not whole, and keep it if it is damage. Returns when the file was last written. Blocks."""
+    def _report(self, reader: JournalReader) -> None:
+        """Record what was not whole, and keep it if it is damage. Blocks."""
         self.done.cut_bytes += reader.cut
         if reader.damage is not None:
-            kept = path.with_name(path.name.removesuffix(f"{TAKEN}.partial") + ".damaged")
-            with suppress(FileExistsError), mapped_errors("keeping", str(kept)):
-                os.link(path, kept)
-            self.done.damaged.append(str(kept))
+            kept = _keep(reader.path)
+            self.done.damaged.append(kept)
             _log.warning(
                 "%s: damaged behind record %d; kept as %s",
-                path,
+                reader.path,
                 reader.records,
                 kept,
-                extra={"path": str(path), "writer": self._header.writer, "record": reader.records},
+                extra={"path": reader.path, "writer": self._header.writer, "record": reader.records},
             )
-        return path.stat().st_mtime
 
-    async def _begins_like(self, shard: str, path: Path, keys: Path) -> bool:
+    async def _begins_like(self, shard: str) -> bool:
         """Whether a shard of that name begins with the records of our journal."""
-        ours = JournalReader(str(path), str(keys), compressed=bool(self._header.compression.type))
+        ours = await in_thread(self._reader, shard)
         try:
             await in_thread(ours.open)
             async with open_reader(shard, storage=self._target, max_record_bytes=_MOST_RECORD) as reader:
@@ -195,18 +211,34 @@ class LocalWriterRecovery(WriterRecovery):
 
     # -- in a thread --------------------------------------------------------------------------------------------------
 
-    def _source(self, shard: str) -> tuple[Path, Path]:
-        """The file of a shard and that of its keys: whole ones in a spool, else the journal's."""
-        folder = self._folder
-        path = folder.path_of(shard)
-        if not (self._spool and path.exists()):
-            path = folder.partial_of(shard)
+    def _reader(self, shard: str) -> JournalReader:
+        """Make a reader of a shard's file and that of its keys: whole ones in a spool, else the journal's."""
+        folder, writer = self._folder, self._header.writer
+        path = str(folder.path_of(shard))
+        if not (self._spool and own_file(path)):
+            path = str(folder.partial_of(shard))
         # Keys are published before the shard. Releases before 0.2 named them by the shard alone.
-        keys_of = keys_key(with_maker(self._header.name, shard, self._header.writer))
-        candidates: list[Path] = []
+        keys_of = keys_key(with_maker(self._header.name, shard, writer))
+        candidates: list[str] = []
         for key in dict.fromkeys((keys_of, keys_key(shard))):
-            candidates += [folder.path_of(key), folder.partial_of(key)]
-        return path, next((each for each in candidates if each.exists()), candidates[1])
+            candidates += [str(folder.path_of(key)), str(folder.partial_of(key))]
+        keys = next(filter(own_file, candidates), None)
+        names = [*other_names(path, writer), *(other_names(keys, writer) if keys is not None else ())]
+        compressed = bool(self._header.compression.type)
+        return JournalReader(path, keys, compressed=compressed, other_names=names)
+
+
+def _keep(path: str) -> str:
+    """Give a damaged journal a second name, which nobody removes; returns it."""
+    kept = kept_path(path)
+    with mapped_errors("keeping", kept):
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # else an earlier recovery has kept it
+                kept = f"{kept}-{secrets.token_hex(4)}"
+                os.link(path, kept)
+    return kept
 
 
 def _taken(target: Storage, shard: str) -> ConflictError:

@@ -131,39 +131,42 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
     )
 
 
-async def refuse_other_spool(spool: LocalStorage, url: str) -> None:
-    """See that a spool holds no record of another data set than the one at ``url``.
+async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
+    """See that a spool holds no record of another data set than the one at ``url``, of this name.
 
-    The note of a writer that had written nothing stays, for `asyncrec.recover`, and hinders nobody.
+    What lies in a folder does not say where its records go: its caller does. The note of a writer that had written
+    nothing stays, for `asyncrec.recover`, and hinders nobody.
 
     Raises:
         StorageError: it does.
     """
     for _, header in await in_thread(find_job_headers, spool):
-        if header.url != url and await in_thread(has_leftovers, spool, header):
+        if (header.url, header.name) != (url, name) and await in_thread(has_leftovers, spool, header):
             raise StorageError(
-                f"{spool.root}: holds records for {header.url}, written by {header.writer}; recover them first "
-                f"(asyncrec.recover({spool.root!r})), or give {url} another spool"
+                f"{spool.root}: holds records for {header.url}, written by {header.writer}, and none of them goes to "
+                f"{url}; recover them first, if that is where they belong "
+                f"(asyncrec.recover({spool.root!r}, to={header.url!r})), or give {url} another spool"
             )
 
 
 def told_dead(header: JobHeader, where: str) -> str:
     """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
-    discard = f"asyncrec.recover({where!r}, abandon=[{header.writer!r}]) discards them"
+    to = f", to={header.url!r}" if header.spool else ""
+    discard = f"asyncrec.recover({where!r}{to}, abandon=[{header.writer!r}]) discards them"
     if header.kind == "rolling":
         return (
             f"the writer {header.writer} died, and left records that are in no commit; "
-            f"asyncrec.recover({where!r}) adds them to the data set, {discard}"
+            f"asyncrec.recover({where!r}{to}) adds them to the data set, {discard}"
         )
     if header.kind == "fixed":
         return (
             f"the writer {header.writer} of fixed shards died before it had committed them; "
-            f"asyncrec.recover({where!r}) keeps them, all of them, if it had been told that they are safe or they are "
-            f"whole; {discard}"
+            f"asyncrec.recover({where!r}{to}) keeps them, all of them, if it had been told that they are safe or they "
+            f"are whole; {discard}"
         )
     return (
         f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
-        f"them is in the data set, and asyncrec.recover({where!r}) removes what is left of them"
+        f"them is in the data set, and asyncrec.recover({where!r}{to}) removes what is left of them"
     )
 
 
@@ -183,4 +186,5 @@ async def _dead(home: LocalStorage, own: JobHeader) -> list[tuple[str, JobHeader
         if not living:
             break
     # Whoever left a note of another data set in this spool left nothing else there (`refuse_other_spool`).
-    return sorted((path, header) for path, header in dead.items() if not own.spool or header.url == own.url)
+    here = [each for each in dead.items() if not own.spool or (each[1].url, each[1].name) == (own.url, own.name)]
+    return sorted(here, key=lambda each: each[0])

@@ -21,28 +21,37 @@ name of its closing segment, so that it can commit nothing more, and then what i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from functools import partial
 from os import PathLike
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers, remove_small_leftovers, remove_unnamed_headers
-from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
+from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
 from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
+from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
-from asyncrec.storage._url import join
+from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._registry import is_local
+from asyncrec.storage._url import join, redact
 
 __all__ = ["recover"]
+
+# Addresses that an error lists.
+_MOST_LISTED = 5
 
 
 async def recover(
     path: str | PathLike[str],
     *,
+    to: str | PathLike[str] | None = None,
     abandon: Collection[str] = (),
     dead: Collection[str] = (),
     storage: Storage | None = None,
@@ -56,36 +65,49 @@ async def recover(
 
     Args:
         path: a spool; or a data set, as for `open_sharded_writer`.
+        to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It has to be the one that
+            they were written for. What lies in the folder does not decide where they are sent: the folder may have come
+            from somebody else.
         abandon: ids of jobs to give up, whatever they had promised. What they wrote and did not commit is deleted. A
             job that is proven to be alive is not given up.
         dead: ids of jobs whose machines are gone, with their disks, or that a person knows to be dead. What a rolling
             writer of these had published is committed, what it had in a folder that is here as well, and then the job
             is ended: if it lives after all, it is told at its end. What was all or nothing is given up. A job that is
             proven to be alive is not touched.
-        storage: an open `Storage`; the ``path`` of a data set is then a key in it. For a spool, pass the storage that
-            its writer had, opened in the same way, or opened at the root of its path (``s3://bucket``).
+        storage: an open `Storage`; the path of the data set, ``to`` where ``path`` is a spool, is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 
     Raises:
-        StorageError: a writer uses the spool, and the message names its process; or ``path`` is that of a data set in a
-            spool, where none is.
+        ValueError: a spool holds something, and ``to`` does not say where that goes; the message says for which data
+            sets it was written. Or ``to`` was given, and ``path`` is not a local folder. Or an id is in both ``dead``
+            and ``abandon``. Nothing was done.
+        StorageError: a writer uses the spool, and the message names its process; or it holds records for another data
+            set than ``to``, and then none is sent; or ``path`` is that of a data set in a spool, where none is.
         ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` or ``dead`` is alive.
         ObjectNotFoundError: no job has an id that is in ``abandon`` or ``dead``; nothing was done.
-        ArgumentValueError: an id is in both; nothing was done.
         ManifestError: the manifest of the data set cannot be read.
     """
     run = RecoveryRun(abandon, dead)
     if await in_thread(is_spool, path):
         async with lock_spool(path) as spool:
             headers = await in_thread(find_job_headers, spool)
+            if to is None and headers:
+                raise _without_address(spool, [header for _, header in headers])
             run.refuse_unknown(str(path), [header for _, header in headers])
-            for header_path, header in headers:
-                target = header.url if storage is None else header.key
-
-                opened = dataset_at(target, storage=storage, storage_options=storage_options)
-                await run.guarded(header, partial(run.recover_spooled, spool, header_path, header, opened))
+            if to is not None:
+                async with dataset_at(to, storage=storage, storage_options=storage_options) as (folder, name):
+                    address = address_of(to, folder, name, storage=storage)
+                    await refuse_other_spool(spool, address, name)
+                    for header_path, header in headers:
+                        if (header.url, header.name) == (address, name):
+                            await run.guarded(header, partial(run.recover_local, spool, header_path, header, folder))
             await in_thread(remove_unnamed_headers, spool)
         return run.outcome()
+    if to is not None:
+        if not is_local(path):
+            raise ArgumentValueError(f"{redact(os.fspath(path))}: a spool is a local folder, and to= is for one")
+        run.refuse_unknown(str(path), [])
+        return run.outcome()  # no writer has written there yet
     async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
         local = local_folder(folder)
         if local is not None:
@@ -103,3 +125,12 @@ async def recover(
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
         await remove_stray_statuses(folder, name)
         return run.outcome()
+
+
+def _without_address(spool: LocalStorage, headers: list[JobHeader]) -> ArgumentValueError:
+    addresses = sorted({header.url for header in headers})
+    listed = ", ".join(addresses[:_MOST_LISTED]) + (" and others" if len(addresses) > _MOST_LISTED else "")
+    return ArgumentValueError(
+        f"{spool.root} is a spool, and what is in it was written for {listed}; nothing was sent: "
+        f"asyncrec.recover({spool.root!r}, to={addresses[0]!r}) sends it there, if that is where it belongs"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import anyio
@@ -23,7 +22,7 @@ from asyncrec._shards.recovery.report import RecoveredWriter, Recovery, Unfinish
 from asyncrec._shards.recovery.writer_recovery import RemoteWriterRecovery
 from asyncrec.errors import ArgumentValueError, AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._local.storage import LocalStorage, local_folder
 
 __all__ = ["RecoveryRun"]
 
@@ -72,19 +71,11 @@ class RecoveryRun:
             error.add_note(f"of the writer {header.writer}, on {header.url}; the others were seen to all the same")
             self._errors.append(error)
 
-    async def recover_spooled(
-        self,
-        spool: LocalStorage,
-        path: str,
-        header: JobHeader,
-        opened: AbstractAsyncContextManager[tuple[Storage, str]],
-    ) -> None:
-        async with opened as (folder, name):
-            if name != header.name:
-                raise StorageError(f"{path}: it says {header.url}, and names {header.name!r}")
-            await self.recover_local(spool, path, header, folder)
-
     async def recover_local(self, local: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
+        home = local_folder(target)
+        if header.spool and home is not None and home.folder == local.folder:
+            # Whole shards there would be taken for what waits to be uploaded, and removed.
+            raise StorageError(f"{path}: it says that its folder is a spool, which is the data set's own; remove it")
         for look in range(LOOKS):
             if look:
                 await anyio.sleep(BETWEEN_LOOKS)

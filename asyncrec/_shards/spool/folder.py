@@ -12,6 +12,7 @@ before anything is written.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator
@@ -23,8 +24,9 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import SpoolBacklog
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ByteSink
-from asyncrec.storage._local.disk import open_own, write_at
+from asyncrec.storage._local.disk import write_at
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
 __all__ = ["LOCK_NAME", "SpoolFolder", "is_spool", "lock_spool", "refuse_spool"]
@@ -81,7 +83,7 @@ def refuse_spool(folder: LocalStorage) -> None:
     if is_spool(folder.folder):
         raise StorageError(
             f"{folder.root} is a spool, where shards wait to be uploaded, and no data set is written there; "
-            f"asyncrec.recover({folder.root!r}) uploads what a dead writer left in it"
+            f"asyncrec.recover({folder.root!r}, to=...) uploads what a dead writer left in it"
         )
 
 
@@ -112,8 +114,14 @@ def _lock(folder: LocalStorage, target: LocalStorage | None) -> FileLock:
             raise StorageError(f"{folder.root}: data sets are in this folder; a spool has one of its own")
         folder.disk.make_folder(folder.folder, 0o700)
         path = os.path.join(folder.folder, LOCK_NAME)
+        new = not os.path.lexists(path)
         fd = open_own(path, os.O_RDWR | os.O_CREAT)
-        lock = FileLock(fd, path)
+        try:
+            lock = FileLock(fd, path)
+        except StorageError as error:
+            if new and error.errno == errno.ENOLCK:  # nobody's, and it would have the folder pass for a spool
+                os.unlink(path)
+            raise
         try:
             os.ftruncate(fd, 0)
             write_at(fd, b"%d\n" % os.getpid(), 0)

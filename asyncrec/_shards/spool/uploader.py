@@ -6,8 +6,8 @@ import logging
 import math
 import os
 from collections import deque
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -19,8 +19,9 @@ from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.folder import SpoolFolder
 from asyncrec._shards.spool.upload import Upload
-from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
+from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
+from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import mapped_errors
 from asyncrec.storage._retry import telling_faults
 from asyncrec.storage._sent import check_sent
@@ -252,13 +253,9 @@ class Uploader:
 
     def _open(self, key: str) -> int:
         """Open the file of a shard, under the name it has by now."""
-        with mapped_errors("reading", str(self._spool.path_of(key))):
-            for path in (self._spool.partial_of(key), self._spool.path_of(key)):
-                try:
-                    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                except FileNotFoundError:
-                    continue
-            raise FileNotFoundError(2, os.strerror(2), str(Path(self._spool.root, key)))
+        with suppress(ObjectNotFoundError):
+            return open_own(str(self._spool.partial_of(key)), os.O_RDONLY, linked=True)
+        return open_own(str(self._spool.path_of(key)), os.O_RDONLY, linked=True)
 
 
 def _read(fd: int, block: memoryview, position: int, checksum: int, name: str) -> int:

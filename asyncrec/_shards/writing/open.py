@@ -23,7 +23,7 @@ from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
-from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import (
     commit_published_of_the_dead,
     recover_on_opening,
@@ -42,7 +42,7 @@ from asyncrec._shards.writing.writer import Partition, ShardedWriter
 from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
-from asyncrec.storage._url import join, redact
+from asyncrec.storage._url import redact
 
 __all__ = ["open_sharded_writer"]
 
@@ -201,9 +201,7 @@ async def open_sharded_writer(
             dataset_at(path, storage=storage, storage_options=storage_options)
         )
         local = local_folder(folder)
-        url = display_path if storage is None else join(folder.root, name)
-        if local is not None:
-            url = join(local.folder, name)
+        url = address_of(path, folder, name, storage=storage)
         header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
             name=name,
@@ -220,7 +218,7 @@ async def open_sharded_writer(
         home = local if header.kind == "rolling" and mode == "append" else None
         if spool is not None:
             home = await stack.enter_async_context(lock_spool(spool, target=local))
-            await refuse_other_spool(home, url)
+            await refuse_other_spool(home, url, name)
         if home is not None:
             await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
         if on_duplicate == "skip" and mode == "append":

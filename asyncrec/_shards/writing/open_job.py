@@ -92,7 +92,7 @@ async def open_job(
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
-        life = await acquire_in_thread(_begin_life, _end) if marked else None
+        life = await acquire_in_thread(partial(_begin_life, path, header.writer), _end) if marked else None
         left = taken = False
         if life is not None:
             stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left or taken, briefly=not left)))
@@ -258,11 +258,15 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
     return next((key for key in await for_each(find, names) if key is not None), None)
 
 
-def _begin_life() -> Life | None:
+def _begin_life(path: str, writer: str) -> Life | None:
     try:
         return Life.begin()
     except StorageError as error:
-        _log.debug("nothing on this machine will prove the job alive or dead: %s", error)
+        message = (
+            "%s: should the writer die, nothing on this machine will prove it; "
+            "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s"
+        )
+        _log.warning(message, path, error, extra={"path": path, "writer": writer})
         return None
 
 

@@ -100,7 +100,8 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
         job = shards.job
         if job.spool is not None and (job.header.kind == "rolling" or (job.journal and job.journal.acknowledged)):
             spool = job.spool.root
-            message += f"; those that are in the spool stay there, and asyncrec.recover({spool!r}) commits them"
+            call = f"asyncrec.recover({spool!r}, to={job.header.url!r})"
+            message += f"; those that are in the spool stay there, and {call} commits them"
         error.add_note(f"{shards.path}: {message}")
         _log.warning(
             "%s: %s",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import stat
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple
@@ -16,22 +15,21 @@ from typing import Any, TypeVar, TypeVarTuple
 import anyio
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import is_in_memory
+from asyncrec.storage._local.opening import open_folder
+from asyncrec.storage._local.system_errors import local_error, mapped_errors
 
 __all__ = [
     "NOWAIT",
     "Disk",
     "Place",
-    "is_not_own",
     "is_partial",
     "leads_to",
     "local_error",
     "mapped_errors",
     "object_info",
-    "open_own",
     "partial_name",
     "read_at",
     "tells_what_is_cached",
@@ -112,7 +110,7 @@ class Disk:
             return True
         # Without hard links: exclusive among the processes of this machine, by a lock on the folder.
         folder = os.path.dirname(path)
-        lock = FileLock(self.system.open(folder, os.O_RDONLY | os.O_CLOEXEC), folder, wait=True)
+        lock = FileLock(open_folder(folder, system=self.system), folder, wait=True)
         try:
             try:
                 self.system.lstat(path)
@@ -166,7 +164,7 @@ class Disk:
 
     def sync_folder(self, path: str) -> None:
         """Make the names in a folder durable. Blocks."""
-        fd = self.system.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_folder(path, system=self.system)
         try:
             self.system.fsync(fd)
         except OSError as error:
@@ -190,64 +188,6 @@ def partial_name(name: str, owner: str | None = None) -> str:
 def is_partial(name: str) -> bool:
     """Tell whether a file of that name is unfinished."""
     return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
-
-
-def open_own(
-    path: str, flags: int, mode: int = 0o600, *, linked: bool = False, anyones: bool = False, system: Any = None
-) -> int:
-    """Open a regular file of this user's (or root's), whatever others have put into the folder. Blocks.
-
-    For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write
-    to, or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
-    device, on which opening would wait, not another user's file. Only the last name of the path is held to that; the
-    folder is the caller's choice.
-
-    Args:
-        flags: as for `os.open`. With ``O_TRUNC`` the file is cut only after it was found to be one's own.
-        mode: of a file that is made; the umask takes from it as ever.
-        linked: another name may lead to the file, as while it is published under its own.
-        anyones: it may be another user's: a lock, in a folder that users share, whose content nobody believes.
-
-    Raises:
-        ObjectNotFoundError: there is no such file, or it was removed meanwhile.
-        StoragePermissionError: it is another user's.
-        StorageError: it is a link, has another name, is no regular file, or what the system says.
-    """
-    system = os if system is None else system
-    with mapped_errors("opening", path):
-        try:
-            fd: int = system.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
-        except OSError as error:
-            if error.errno == errno.ELOOP and os.path.islink(path):
-                raise _not_own(StorageError, path, "it is a symbolic link", errno.ELOOP) from error
-            if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
-                raise _not_own(StorageError, path, "it is no regular file", errno.ENXIO) from error
-            raise
-        try:
-            status = system.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise _not_own(StorageError, path, "it is no regular file", errno.EINVAL)
-            if not status.st_nlink:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if not anyones and status.st_uid not in (os.geteuid(), 0):
-                who = f"it belongs to the user {status.st_uid}, and this process to {os.geteuid()}"
-                raise _not_own(StoragePermissionError, path, who, errno.EPERM)
-            if status.st_nlink > 1 and not linked:
-                raise _not_own(StorageError, path, "another name leads to the same file", errno.EMLINK)
-            if flags & os.O_TRUNC:
-                system.ftruncate(fd, 0)
-        except BaseException:
-            os.close(fd)
-            raise
-    return fd
-
-
-def is_not_own(error: StorageError) -> bool:
-    """Whether `open_own` found a file that is not to be believed, or none; the system's other errors say nothing.
-
-    A disk that fails, or too many open files, make nobody's header another user's.
-    """
-    return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 
 
 def leads_to(path: str, fd: int, system: Any = None) -> bool:
@@ -295,15 +235,6 @@ def tells_what_is_cached(fd: int, system: Any = None) -> bool:
     return True
 
 
-_NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)
-
-
-def _not_own(kind: type[StorageError], path: str, what: str, code: int) -> StorageError:
-    error = kind(f"opening {path}: {what}; a file of this name is trusted only when this user made it: remove it")
-    error.errno = code
-    return error
-
-
 def object_info(key: str, status: os.stat_result) -> ObjectInfo:
     """Describe the object that a file holds, by its status."""
     return ObjectInfo(
@@ -313,48 +244,3 @@ def object_info(key: str, status: os.stat_result) -> ObjectInfo:
         crc32c=None,
         modified=datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC),
     )
-
-
-# To these, a file that stands where a folder should be means only that there is nothing below it.
-_LOOKING = ("finding", "opening", "deleting", "listing")
-
-_ADVICE = {
-    errno.ENOSPC: "free some space, or write elsewhere",
-    errno.EDQUOT: "the user's quota is used up: free some space, or write elsewhere",
-    errno.EIO: "the disk failed; see the system's log, and do not trust it with more",
-    errno.EMFILE: "raise the limit (ulimit -n), or open fewer shards and readers at once",
-    errno.ENFILE: "the system's limit is reached: close what is not needed",
-    errno.ENAMETOOLONG: "a name has at most 255 bytes, 18 of which an unfinished file needs",
-    errno.ELOOP: "symbolic links lead round in a circle",
-    errno.EISDIR: "a folder has that name: choose another key",
-    errno.ENOTDIR: "a file has the name of one of its folders: choose another key",
-    errno.EFBIG: "the filesystem takes no larger file: write smaller shards",
-    errno.EROFS: "the filesystem is mounted read-only",
-}
-
-
-def local_error(error: OSError, doing: str, path: str) -> StorageError:
-    """Make the error of our tree for what the system said while ``doing`` (a gerund) ``path``; to be raised from it."""
-    code = error.errno or 0
-    kind: type[StorageError] = StorageError
-    if isinstance(error, FileNotFoundError) or (code == errno.ENOTDIR and doing in _LOOKING):
-        kind = ObjectNotFoundError
-    elif isinstance(error, FileExistsError):
-        kind = ObjectExistsError
-    elif isinstance(error, PermissionError) or code == errno.EROFS:
-        kind = StoragePermissionError
-    advice = f"; {_ADVICE[code]}" if code in _ADVICE and kind is not ObjectNotFoundError else ""
-    mapped = kind(f"{doing} {path}: {error.strerror or error}{advice}")
-    mapped.errno = error.errno
-    return mapped
-
-
-@contextmanager
-def mapped_errors(doing: str, path: str) -> Iterator[None]:
-    """Raise errors of the system in the block as `local_error`; those of our tree pass through."""
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise local_error(error, doing, path) from error

@@ -14,8 +14,12 @@ from contextlib import suppress
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.errors import StorageError
+from asyncrec.storage._local.system_errors import local_error
 
-__all__ = ["FileLock", "try_flock", "unlock"]
+__all__ = ["NO_LOCKS", "FileLock", "try_flock", "unlock"]
+
+NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
+"""What file systems without locks say."""
 
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
@@ -38,8 +42,8 @@ class FileLock:
             needed: without it the descriptor is kept even if the lock cannot be had, as on a filesystem without locks.
 
         Raises:
-            StorageError: somebody has it; its text says which process.
-            OSError: the filesystem has no locks.
+            StorageError: somebody has it (its ``errno`` is EWOULDBLOCK, and its text says which process), or nobody can
+                have it (ENOLCK where the file system has no locks).
         """
         self.fd = fd
         self.path = path
@@ -53,17 +57,28 @@ class FileLock:
                 fcntl.flock(fd, fcntl.LOCK_EX)
             elif not try_flock(fd) and needed:
                 raise _in_use(fd, path)
-        except OSError:
+        except StorageError:
+            self.release()
+            raise
+        except OSError as error:
             if needed:
                 self.release()
-                raise
+                if error.errno in NO_LOCKS:
+                    error = OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+                raise local_error(error, "locking", path) from error
 
     @classmethod
     def attempt(cls, fd: int, path: str) -> FileLock | None:
-        """Take the lock, or give `None` where somebody else has it; then the descriptor is closed."""
+        """Take the lock, or give `None` where somebody else has it; then the descriptor is closed.
+
+        Raises:
+            StorageError: nobody can have it.
+        """
         try:
             return cls(fd, path)
-        except StorageError:
+        except StorageError as error:
+            if error.errno != errno.EWOULDBLOCK:
+                raise
             return None
 
     def release(self) -> None:

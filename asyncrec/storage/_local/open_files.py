@@ -16,6 +16,7 @@ from contextlib import suppress
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
+from asyncrec.storage._local.opening import open_object
 from asyncrec.storage._local.source import check_regular
 
 __all__ = ["OpenFile", "OpenFiles", "Range"]
@@ -49,8 +50,7 @@ class OpenFile:
         self._path = place.path
         self.shown = place.shown
         with mapped_errors("opening", place.shown):
-            # Without O_NONBLOCK opening a named pipe would wait for a writer.
-            self._fd = self._system.open(place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._fd = open_object(place.path, system=self._system)
             status = self._system.fstat(self._fd)
         check_regular(status, place.shown)
         self.info: ObjectInfo = object_info(place.key, status)

@@ -16,6 +16,7 @@ import anyio
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import ByteSource
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
+from asyncrec.storage._local.opening import open_object
 
 __all__ = ["LocalSource", "check_regular"]
 
@@ -147,8 +148,7 @@ class LocalSource(ByteSource):
             return bytes(view[:size]) or None
 
     def _open(self) -> os.stat_result:
-        # Without O_NONBLOCK opening a named pipe would wait for a writer.
-        self._fd = self._disk.system.open(self._place.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._fd = open_object(self._place.path, system=self._disk.system)
         status: os.stat_result = self._disk.system.fstat(self._fd)
         self._in_memory = self._disk.lives_in_memory(status.st_dev)
         if not (_NOWAIT and tells_what_is_cached(self._fd, self._disk.system)):

@@ -11,6 +11,7 @@ Objects are written by `sink` and `unfinished`, read by `source`, here and there
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -18,22 +19,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 from asyncrec.plugins import hookimpl
 from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._factory import StorageFactory
-from asyncrec.storage._local.disk import (
-    Disk,
-    Place,
-    is_partial,
-    local_error,
-    mapped_errors,
-    object_info,
-    open_own,
-    partial_name,
-)
+from asyncrec.storage._local.disk import Disk, Place, is_partial, local_error, mapped_errors, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.open_files import OpenFile
+from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.sink import LocalSink
 from asyncrec.storage._local.source import LocalSource, check_regular
 from asyncrec.storage._local.unfinished import Target
@@ -214,14 +207,21 @@ def _file_of(folder: str, key: str) -> str:
 
 def _remove_unfinished(disk: Disk, path: str) -> None:
     try:
-        lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
+        fd = open_own(path, os.O_RDWR, linked=True)
     except ObjectNotFoundError:
         return
+    lock = None
     try:
-        with mapped_errors("deleting", path):
+        lock = FileLock(fd, path)
+    except StorageError as error:
+        if error.errno != errno.ENOLCK:  # where there are no locks, its age alone says whether somebody writes it
+            raise
+    try:
+        with mapped_errors("deleting", path), suppress(FileNotFoundError):
             disk.system.unlink(path)
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()
 
 
 def _unlink(disk: Disk, path: Path) -> None:

@@ -19,6 +19,7 @@ from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundErr
 from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._local.disk import Disk, Place, leads_to, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import create_file
 
 __all__ = ["Target", "UnfinishedFile", "nbytes"]
 
@@ -259,8 +260,7 @@ class UnfinishedFile:
         return -1 if self._lock is None else self._lock.fd
 
     def _open(self, partial: str, mode: int) -> os.stat_result:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        fd = self._disk.system.open(partial, flags, mode)
+        fd = create_file(partial, mode, system=self._disk.system)
         self._partial = partial
         # On a filesystem without locks its age alone says whether somebody writes it.
         self._lock = FileLock(fd, partial, needed=False)

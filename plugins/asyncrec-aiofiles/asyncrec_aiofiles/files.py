@@ -131,7 +131,7 @@ def make_folder(path: str) -> None:
 
 
 def sync_folder(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)  # noqa: TID251  # a folder, and nothing else
     try:
         os.fsync(fd)
     finally:

@@ -1,0 +1,158 @@
+"""The one module that calls open(2): its functions are named for what may stand under a name. All block.
+
+An object is what a caller named. What this library keeps beside objects has names that it makes up itself, under which
+others may have laid something in a folder that they can write to. `make lint` and `tests/test_structure.py` refuse
+``os.open`` elsewhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any
+
+from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
+from asyncrec.storage._local.system_errors import mapped_errors
+
+__all__ = ["create_file", "is_not_own", "open_folder", "open_in_place", "open_object", "open_own", "own_file"]
+
+_NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)
+
+
+def open_folder(path: str, *, system: Any = None) -> int:
+    """Open a folder, to sync or to lock it.
+
+    Raises:
+        OSError: what the system says.
+    """
+    fd: int = (os if system is None else system).open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return fd
+
+
+def create_file(path: str, mode: int = 0o600, *, system: Any = None) -> int:
+    """Make a file that nothing had the name of, and open it for writing.
+
+    Raises:
+        OSError: what the system says: `FileExistsError` if anything has the name, be it a link that leads nowhere.
+    """
+    fd: int = (os if system is None else system).open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    return fd
+
+
+def open_object(path: str, *, system: Any = None) -> int:
+    """Open what a caller named for reading; a link is followed. The caller sees that it is a regular file.
+
+    Raises:
+        OSError: what the system says.
+    """
+    # Without O_NONBLOCK opening a named pipe would wait for a writer.
+    fd: int = (os if system is None else system).open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return fd
+
+
+def open_in_place(path: str, *, append: bool = False) -> int:
+    """Open what a caller named for reading and writing, and make it if need be; a link is followed.
+
+    ``append``: the system puts each write at the end.
+
+    Raises:
+        OSError: what the system says.
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if append else 0), 0o666)
+
+
+def open_own(
+    path: str,
+    flags: int,
+    mode: int = 0o600,
+    *,
+    linked: bool | Collection[str] = False,
+    anyones: bool = False,
+    system: Any = None,
+) -> int:
+    """Open a regular file of this user's (or root's), whatever others have put into the folder.
+
+    For the files that this library keeps beside objects (locks, headers, journals) in a folder that others may write
+    to, or that came from an archive. Nothing else is opened for good: not what a symbolic link names, not a pipe or a
+    device, on which opening would wait, not another user's file. Only the last name of the path is held to that; the
+    folder is the caller's choice.
+
+    Args:
+        flags: as for `os.open`. With ``O_TRUNC`` the file is cut only after it was found to be one's own.
+        mode: of a file that is made; the umask takes from it as ever.
+        linked: another name may lead to the file, as while it is published under its own: any, or one of these paths.
+        anyones: it may be another user's: a lock, in a folder that users share, whose content nobody believes.
+
+    Raises:
+        ObjectNotFoundError: there is no such file, or it was removed meanwhile.
+        StoragePermissionError: it is another user's.
+        StorageError: it is a link, has another name, is no regular file, or what the system says.
+    """
+    system = os if system is None else system
+    with mapped_errors("opening", path):
+        try:
+            fd: int = system.open(path, flags & ~os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        except OSError as error:
+            if error.errno == errno.ELOOP and os.path.islink(path):
+                raise _not_own(StorageError, path, "it is a symbolic link", errno.ELOOP) from error
+            if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+                raise _not_own(StorageError, path, "it is no regular file", errno.ENXIO) from error
+            raise
+        try:
+            status = system.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise _not_own(StorageError, path, "it is no regular file", errno.EINVAL)
+            if not status.st_nlink:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if not anyones and status.st_uid not in (os.geteuid(), 0):
+                who = f"it belongs to the user {status.st_uid}, and this process to {os.geteuid()}"
+                raise _not_own(StoragePermissionError, path, who, errno.EPERM)
+            if linked is not True and status.st_nlink > 1 + _names_of(status, linked or ()):
+                what = "another name leads to the same file"
+                raise _not_own(StorageError, path, what, errno.EMLINK, "if it did, put a copy in its place")
+            if flags & os.O_TRUNC:
+                system.ftruncate(fd, 0)
+        except BaseException:
+            os.close(fd)
+            raise
+    return fd
+
+
+def own_file(path: str, *, system: Any = None) -> bool:
+    """Whether `open_own` would find a file there, as far as its name and owner tell; nothing is opened.
+
+    Raises:
+        OSError: what the system says, but that nothing is there.
+    """
+    try:
+        status = (os if system is None else system).lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid in (os.geteuid(), 0)
+
+
+def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
+    """Count those paths that are names of the file."""
+    found = 0
+    for path in paths:
+        with suppress(OSError):
+            status = os.lstat(path)
+            found += (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino)
+    return found
+
+
+def is_not_own(error: StorageError) -> bool:
+    """Whether `open_own` found a file that is not to be believed, or none; the system's other errors say nothing.
+
+    A disk that fails, or too many open files, make nobody's header another user's.
+    """
+    return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
+
+
+def _not_own(kind: type[StorageError], path: str, what: str, code: int, then: str = "remove it") -> StorageError:
+    error = kind(f"opening {path}: {what}; a file of this name is trusted only when this user made it: {then}")
+    error.errno = code
+    return error

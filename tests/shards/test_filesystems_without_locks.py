@@ -1,0 +1,86 @@
+"""Where flock(2) is refused (NFS without its locks, many of FUSE): nothing is kept there that nobody removes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import StorageError
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=[errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def without_locks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, below which nothing can be locked."""
+    folder = tmp_path / "far"
+    folder.mkdir()
+    lock = fcntl.flock
+
+    def flock(fd: int, operation: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(str(folder)):
+            raise OSError(request.param, os.strerror(request.param))
+        lock(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    return folder
+
+
+def left(folder: Path) -> list[str]:
+    return [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_opening_says_what_to_do_and_leaves_nothing(without_locks: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"locking .*has no locks.*use a folder on a disk") as caught:
+            async with asyncrec.open_sharded_writer(without_locks / "pages"):
+                pass
+        assert caught.value.errno == errno.ENOLCK
+        assert any("spool=" in note for note in caught.value.__notes__)
+    assert left(without_locks) == []
+
+
+async def test_a_spool_on_another_disk_does(without_locks: Path, tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(without_locks / "pages", spool=tmp_path / "spool") as writer:
+        await writer.write(b"record")
+    (shard,) = await asyncrec.list_shards(without_locks / "pages")
+    assert await asyncrec.read_records(shard) == [b"record"]
+
+
+async def test_a_spool_there_is_refused_and_the_folder_is_none_afterwards(without_locks: Path) -> None:
+    with pytest.raises(StorageError, match="has no locks"):
+        async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=without_locks):
+            pass
+    assert left(without_locks) == []
+
+
+async def test_what_lies_there_is_recovered_as_an_error_and_removed_by_its_age(without_locks: Path) -> None:
+    unnamed, unfinished = without_locks / ".0123456789abcdef.partial", without_locks / ".pages.0123.partial"
+    unnamed.write_bytes(b"1\n")
+    unfinished.write_bytes(b"1\n")
+    await asyncrec.recover(without_locks / "pages")
+    assert len((await tools.uploads(f"{without_locks}/", remove=True)).removed) == 0
+    assert len((await tools.uploads(f"{without_locks}/", remove=True, older_than=0)).removed) == 2
+    assert left(without_locks) == []
+
+
+async def test_a_cache_there_is_an_error_and_not_waited_for(without_locks: Path) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        await writer.write(b"record")
+    with pytest.raises(StorageError, match="has no locks"):
+        async with asyncrec.open_dataset("pages", storage=storage, cache=without_locks) as dataset:
+            await dataset.get_many([0])
+
+
+async def test_appending_to_a_file_there_says_why_not(without_locks: Path) -> None:
+    with pytest.raises(StorageError, match="has no locks"):
+        async with asyncrec.open_writer(without_locks / "a.tfrecord", mode="a"):
+            pass

@@ -1,0 +1,205 @@
+"""What others lay under the names of a dead writer's files is not read, not removed, and keeps nothing back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec._framing.crc import masked_crc32c
+from asyncrec._framing.frames import encode_frames
+from asyncrec.errors import StorageError
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+PRIVATE = b"".join(encode_frames([b"private"]))
+OWN = [b"own %d" % number for number in range(5)]
+ANOTHERS: set[int] = set()  # inodes of another user's files
+
+
+def pipe(path: Path, private: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path, private: Path) -> None:
+    path.symlink_to(private)
+
+
+def link_to_nothing(path: Path, private: Path) -> None:
+    path.symlink_to(private.with_name("not there"))
+
+
+def link_to_folder(path: Path, private: Path) -> None:
+    path.symlink_to(private.parent)
+
+
+def folder(path: Path, private: Path) -> None:
+    path.mkdir()
+
+
+def listener(path: Path, private: Path) -> None:
+    before = os.getcwd()
+    os.chdir(path.parent)  # an address is limited in length
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def of_another_user(path: Path, private: Path) -> None:
+    path.write_bytes(PRIVATE)
+    ANOTHERS.add(path.stat().st_ino)
+
+
+KINDS = (pipe, link, link_to_nothing, link_to_folder, folder, listener, of_another_user)
+NAMES = (
+    ".pages-w-000007.tfrecord.w.partial",
+    ".pages-w-000007.tfrecord.w~begun.partial",
+    "_keys/.pages-w-000000.tfrecord.keys.w.partial",
+    "_keys/.pages-w-000007.tfrecord.keys.w~begun.partial",
+    "_index/.pages-w-000000.tfrecord.index.w.partial",
+    ".pages.w~status.partial",
+    ".pages.x.partial",
+    ".0123456789abcdef.partial",
+)
+# In a spool, those of whole shards, too.
+WHOLE = ("pages-w-000008.tfrecord", "_keys/pages-w-000000.tfrecord.keys")
+
+
+@pytest.fixture(autouse=True)
+def another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files in `ANOTHERS` are another user's."""
+    ANOTHERS.clear()
+    for name in ("lstat", "fstat"):
+        ask: Callable[..., os.stat_result] = getattr(os, name)
+
+        def answered(*args: Any, ask: Callable[..., os.stat_result] = ask, **kwargs: Any) -> os.stat_result:
+            status = ask(*args, **kwargs)
+            if status.st_ino not in ANOTHERS:
+                return status
+            return os.stat_result([*status[:4], status.st_uid + 1, *status[5:10]])
+
+        monkeypatch.setattr(os, name, answered)
+
+
+async def died(tmp_path: Path, spool: bool) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """The folder of a writer that died, what opens another one there, and what recovers it."""
+    live, dead = tmp_path / "live", tmp_path / "dead"
+    options: dict[str, Any] = {"path": live / "pages"}
+    if spool:
+        options = {"path": "pages", "storage": MemoryStorage(), "spool": live}
+    there = {}
+    async with asyncrec.open_sharded_writer(**options, writer_id="w", status_seconds=None) as writer:
+        for record in OWN:
+            await writer.write(record)
+        await writer.flush()
+        shutil.copytree(live, dead)  # nobody has locked the copies
+        shutil.copy(live / ".pages.w.partial", tmp_path / "dead.header")
+        if spool:
+            store = options["storage"]
+            there = {info.key: await store.get(info.key) async for info in store.list_objects()}
+    if not spool:
+        return dead, {"path": dead / "pages"}, {"path": dead / "pages"}
+    store = MemoryStorage()
+    for key, content in there.items():
+        await store.put(key, content)
+    return dead, {"path": "pages", "storage": store, "spool": dead}, {"path": dead, "to": "pages", "storage": store}
+
+
+async def stored(opening: dict[str, Any]) -> list[bytes]:
+    storage = opening.get("storage")
+    found = []
+    for shard in await asyncrec.list_shards(opening["path"], storage=storage):
+        found += await asyncrec.read_records(shard, storage=storage)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("opens", [False, True])
+@pytest.mark.parametrize("spool", [False, True])
+@pytest.mark.parametrize("plant", KINDS)
+async def test_what_is_planted_everywhere_is_left_and_the_rest_recovered(
+    tmp_path: Path, plant: Callable[[Path, Path], None], spool: bool, opens: bool
+) -> None:
+    home, opening, recovering = await died(tmp_path, spool)
+    private = tmp_path / "home" / "private"
+    private.parent.mkdir()
+    private.write_bytes(PRIVATE)
+    names = [*NAMES, *(WHOLE if spool else ())]
+    for name in names:
+        (home / name).parent.mkdir(exist_ok=True)
+        if os.path.lexists(home / name):
+            (home / name).unlink()
+        plant(home / name, private)
+    if opens:
+        async with asyncrec.open_sharded_writer(**opening, status_seconds=None):
+            pass
+    else:
+        assert (await asyncrec.recover(**recovering)).records == 5
+    assert await stored(opening) == OWN
+    assert [name for name in names if not os.path.lexists(home / name)] == []
+    await tools.uploads(f"{home}/", remove=True, older_than=0)
+    assert private.read_bytes() == PRIVATE
+    again = await asyncrec.recover(**recovering)
+    assert (again.records, again.in_use) == (0, ())
+    assert [name for name in names if not os.path.lexists(home / name)] == []
+    if not spool:
+        await tools.watch(opening["path"])
+        assert (await tools.verify(opening["path"])).ok
+
+
+@pytest.mark.parametrize("spool", [False, True])
+async def test_a_hard_link_to_a_private_file_is_refused_and_nothing_lost(tmp_path: Path, spool: bool) -> None:
+    home, opening, recovering = await died(tmp_path, spool)
+    private = tmp_path / "private"
+    private.write_bytes(PRIVATE)
+    planted = home / ".pages-w-000007.tfrecord.w.partial"
+    os.link(private, planted)
+    with pytest.raises(StorageError, match="another name leads to the same file"):
+        await asyncrec.recover(**recovering)
+    assert await stored(opening) == OWN
+    assert private.read_bytes() == PRIVATE
+    planted.unlink()
+    await asyncrec.recover(**recovering)
+    assert await stored(opening) == OWN
+    assert [path.name for path in home.glob(".pages*")] == []
+
+
+async def test_a_header_that_calls_the_data_set_a_spool_removes_no_shard(tmp_path: Path) -> None:
+    home, opening, recovering = await died(tmp_path, spool=False)
+    await asyncrec.recover(**recovering)
+    header = json.loads((tmp_path / "dead.header").read_bytes().splitlines()[1])
+    (home / ".pages.w.partial").write_bytes(b"1\n" + json.dumps({**header, "spool": True}).encode() + b"\n")
+    with pytest.raises(StorageError, match="says that its folder is a spool"):
+        await asyncrec.recover(**recovering)
+    assert await stored(opening) == OWN
+
+
+async def test_a_journal_that_is_one_huge_hole_takes_no_time(tmp_path: Path) -> None:
+    home, opening, recovering = await died(tmp_path, spool=False)
+    length = (1 << 39).to_bytes(8, "little")
+    for number, begin in ((7, b""), (8, length + masked_crc32c(length).to_bytes(4, "little"))):
+        (home / f".pages-w-{number:06d}.tfrecord.w.partial").write_bytes(begin)
+        os.truncate(home / f".pages-w-{number:06d}.tfrecord.w.partial", 1 << 40)
+    assert (await asyncrec.recover(**recovering)).records == 5
+    assert await stored(opening) == OWN
+
+
+async def test_a_damaged_journal_is_kept_although_its_name_is_taken(tmp_path: Path) -> None:
+    home, _, recovering = await died(tmp_path, spool=False)
+    journal = home / ".pages-w-000000.tfrecord.w.partial"
+    content = bytearray(journal.read_bytes())
+    content[20] ^= 1
+    journal.write_bytes(content)
+    os.mkfifo(journal.with_suffix(".damaged"))
+    (kept,) = (await asyncrec.recover(**recovering)).damaged
+    assert Path(kept).read_bytes() == content

@@ -1,0 +1,84 @@
+"""A spool's records go to the data set that the caller names, whatever the folder says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import ArgumentValueError, StorageError
+
+pytestmark = pytest.mark.anyio
+
+
+async def dead_spool(tmp_path: Path, **changes: Any) -> Path:
+    """The spool of a writer to ``far/pages`` that died; its header says something else for ``changes``."""
+    live, dead = tmp_path / "live", tmp_path / "spool"
+    async with asyncrec.open_sharded_writer(tmp_path / "before" / "pages", spool=live, writer_id="w") as writer:
+        await writer.write(b"record")
+        await writer.flush()
+        shutil.copytree(live, dead)
+    header = dead / ".pages.w.partial"
+    process, line = header.read_bytes().splitlines()[:2]
+    said = {**json.loads(line), "url": str(tmp_path / "far" / "pages"), **changes}
+    header.write_bytes(process + b"\n" + json.dumps(said).encode() + b"\n")
+    return dead
+
+
+def made(tmp_path: Path) -> list[str]:
+    """What is there besides the spool and what it was made from."""
+    return sorted(path.name for path in tmp_path.iterdir() if path.name not in ("live", "before", "spool"))
+
+
+async def test_without_an_address_nothing_is_sent_and_the_error_names_it(tmp_path: Path) -> None:
+    spool = await dead_spool(tmp_path)
+    address = tmp_path / "far" / "pages"
+    with pytest.raises(ArgumentValueError, match=f"written for {address}; nothing was sent.*to='{address}'"):
+        await asyncrec.recover(spool)
+    assert made(tmp_path) == []
+    assert (await asyncrec.recover(spool, to=address)).records == 1
+    assert await asyncrec.recover(spool) == asyncrec.Recovery(), "where nothing is left, no address is asked for"
+
+
+@pytest.mark.parametrize("abandon", [(), ("w",)])
+async def test_another_address_is_an_error_that_names_both(tmp_path: Path, abandon: tuple[str, ...]) -> None:
+    spool = await dead_spool(tmp_path)
+    with pytest.raises(StorageError, match=r"far/pages.*other/pages"):
+        await asyncrec.recover(spool, to=tmp_path / "other" / "pages", abandon=abandon)
+    with pytest.raises(StorageError, match=r"far/pages.*other/pages"):
+        async with asyncrec.open_sharded_writer(tmp_path / "other" / "pages", spool=spool):
+            pass
+    assert made(tmp_path) == []
+
+
+async def test_a_header_of_another_name_than_its_address_is_refused(tmp_path: Path) -> None:
+    spool = await dead_spool(tmp_path, url=str(tmp_path / "far" / "others"))
+    with pytest.raises(StorageError, match="far/others"):
+        await asyncrec.recover(spool, to=tmp_path / "far" / "others")
+    assert made(tmp_path) == []
+
+
+async def test_a_writer_that_opens_names_the_address_itself(tmp_path: Path) -> None:
+    spool = await dead_spool(tmp_path)
+    async with asyncrec.open_sharded_writer(tmp_path / "far" / "pages", spool=spool):
+        pass
+    (shard,) = await asyncrec.list_shards(tmp_path / "far" / "pages")
+    assert await asyncrec.read_records(shard) == [b"record"]
+
+
+async def test_an_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in ("empty", "not made yet"):
+        assert await asyncrec.recover(tmp_path / folder, to="pages") == asyncrec.Recovery()
+    with pytest.raises(ArgumentValueError, match="a spool is a local folder"):
+        await asyncrec.recover("s3://bucket/pages", to="pages")
+
+
+async def test_a_relative_address_is_the_one_that_it_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = await dead_spool(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert (await asyncrec.recover(spool, to="far/pages")).records == 1

@@ -143,8 +143,8 @@ def redact(text: str) -> str:
     """Replace the secrets of every URL in ``text``: user-info, and each value of a query or fragment but harmless ones.
 
     What follows ``Bearer``, ``Basic`` or a header's name that says that it is secret is replaced, too. Where it is not
-    clear how far a secret reaches, more is replaced rather than less: a password may hold ``/`` (AWS keys do), ``@`` and
-    spaces.
+    clear how far a secret reaches, more is replaced rather than less: a password may hold ``/`` (AWS keys do), ``@``
+    and spaces.
     """
     shown: list[str] = []
     done = 0  # up to here it is shown

@@ -129,9 +129,10 @@ class _Parser:
     def _parsed(self, line: bytes) -> Any:
         # A comma or bracket in a text counts, too: none is worth taking the line apart for.
         values = sum(map(line.count, (b",", b"[", b"{")))
-        if values > self._most // _VALUE_BYTES:
+        most = self._most // _VALUE_BYTES
+        if values > most:
             raise ExampleError(
-                f"{values:,} commas and brackets in a line, and {self._most // _VALUE_BYTES:,} are read: give large arrays "
+                f"{values:,} commas and brackets in a line, and {most:,} are read: give large arrays "
                 'as {"$base64": "..."}, or as Parquet'
             )
         return json.loads(line)

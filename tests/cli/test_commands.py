@@ -469,7 +469,7 @@ def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: P
 def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
     killed()
     assert run("recover", "data/killed", "--abandon", "another").code == 3
-    assert run("count", "data/killed").ok() == "1\n", "the other job was recovered all the same"
+    assert list(data.glob("killed-*.tfrecord")) == [], "nothing was done"
     shutil.rmtree(data)
     killed()
     report = json.loads(run("recover", "data/killed", "--abandon", "dead", "--json").ok())
@@ -477,8 +477,11 @@ def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
     assert list(data.glob("*.tfrecord")) == list(data.glob(".*")) == []
 
 
+@pytest.mark.parametrize("told", ["--abandon", "--dead"])
 @pytest.mark.parametrize("spool", [False, True])
-def test_recover_names_a_job_that_cannot_be_asked_and_gives_it_up_when_told(run: Run, data: Path, spool: bool) -> None:
+def test_recover_names_a_job_that_cannot_be_asked_and_ends_it_when_told(
+    run: Run, data: Path, spool: bool, told: str
+) -> None:
     note = JobHeader(
         kind="rolling", name="pages", writer="far", url="s3://x/pages", key="pages", spool=spool, metadata={},
         host="elsewhere", pid=17, since="2026-01-01T00:00:00+00:00", life="none",
@@ -490,12 +493,14 @@ def test_recover_names_a_job_that_cannot_be_asked_and_gives_it_up_when_told(run:
     assert "job far (rolling; process 17 on elsewhere, begun " in said
     assert ("its records lie in a spool there" in said) == spool
     assert ("--abandon far" in said) == (not spool)
+    assert "--dead far" in said
     (job,) = json.loads(run("recover", "data/pages", "--json").ok())["unfinished"]
     assert job.pop("age") > 0
     assert job == {
         "id": "far", "kind": "rolling", "host": "elsewhere", "pid": 17, "since": note.since, "spool": spool
     }  # fmt: skip
-    assert "job far was given up" in run("recover", "data/pages", "--abandon", "far").ok()
+    assert run("recover", "data/pages", told, "near").code == 3
+    assert "job far was given up" in run("recover", "data/pages", told, "far").ok()
     assert not mark.exists()
     assert run("count", "data/pages").ok() == "30\n"
 

@@ -20,6 +20,7 @@ import pytest
 from asyncrec.stats import writer_totals
 
 from . import book, contents, judgement, mutants, plan, playing, run, seams, sources, world
+from .fixes import FIXES
 from .shrink import promise_of, shrink
 
 # One minute of a processor in all, shared out over the workers that run tests at a time.
@@ -115,10 +116,13 @@ def test_another_seed_is_another_world(worlds: None) -> None:
         ("the note is not kept", "crawl", 100),
         ("nothing is flushed unasked", "crawl", 300),
         ("room is not given back", "crawl", 20),
+        ("a promise is written down behind what it promises", "fixed", 400),
+        ("a flush looks whether its job is still its own", "shared folder", 150),
+        ("a lock proves death only where it was taken", "shared folder", 100),
     ],
 )
 def test_a_broken_build_is_found(worlds: None, name: str, theme: str, most: int) -> None:
-    with mutants.MUTANTS[name]():
+    with {**FIXES, **mutants.MUTANTS}[name]():
         for seed in range(most):
             if playing.run_plan(plan.draw(seed, themes=(theme,))).complaints:
                 return

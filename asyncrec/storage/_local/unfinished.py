@@ -169,8 +169,11 @@ class UnfinishedFile:
         Raises:
             ObjectExistsError: it had to be new, and is there.
             IntegrityError: the file is not as long as what was written.
+            StorageError: as `Target.check`: its name may be that of what another process has made of the job.
         """
         self.create()
+        if self._target.check is not None:
+            self._target.check()
         assert self._partial is not None, "made with the descriptor"
         system, path = self._disk.system, self._target.path
         if self._mode != _UNPUBLISHED:

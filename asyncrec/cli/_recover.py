@@ -87,7 +87,7 @@ def _explained(job: UnfinishedJob) -> str:
     what = f"job {job.id} ({job.kind}; {where}) has not ended, and cannot be asked from here: it was left alone"
     if job.spool:
         return (
-            f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL --to ...'; if that machine "
-            f"is gone, --dead {job.id} commits what it had published"
+            f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL --to ...'; if that "
+            f"machine is gone, --dead {job.id} commits what it had published"
         )
     return f"{what}; when it is dead, --dead {job.id} commits what it had published, --abandon {job.id} gives it up"

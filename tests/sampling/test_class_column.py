@@ -60,6 +60,7 @@ def header(shape: tuple[int, ...]) -> bytes:
 CODES = npy(np.zeros(RECORDS, np.int32))
 LABELS = npy(np.frombuffer(b'{"bytes":false,"labels":[0]}', np.uint8))
 ZEROS = [bytes(1 << 20)] * 100
+EACH_ITS_OWN = npy(np.arange(RECORDS, dtype=np.int32))
 
 
 def labels(text: bytes) -> bytes:

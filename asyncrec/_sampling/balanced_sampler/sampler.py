@@ -73,7 +73,7 @@ class ClassBalancedSampler:
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
         ValueError: ``class_fn`` tells other classes than when the state was taken that was loaded before.
-        SchemaError: a record has no class, or several.
+        SchemaError: a record has no class, or several, or one that does not equal itself (not a number).
         DecodeError: ``class_fn`` raised; the message says for which record.
     """
 

@@ -122,13 +122,19 @@ class ShardInputs:
         return self._damage.listed()
 
     async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
-        """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard."""
+        """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard.
+
+        Raises:
+            ObjectChangedError: the shard is another one than when it was first listed, looked at or opened.
+        """
         path, storage, key = self._inputs[shard]
+        known = self._known.get(shard)
         reader = await open_reader_at(
             storage,
             key,
             position,
             path=path,
+            etag=None if known is None else known.etag,
             compression=self._compression,
             on_corrupt=self._on_corrupt,
             chunk_size=chunk_size,
@@ -136,7 +142,8 @@ class ShardInputs:
             read_ahead=0,
         )
         self._open.add(reader)
-        self.know(shard, reader.info)
+        if known is None:
+            self.know(shard, reader.info)
         return reader
 
     async def close(self, reader: RecordReader) -> None:

@@ -16,7 +16,7 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec._sampling.interleave_sampler.passes import Passes
-from asyncrec.errors import DatasetError, DecodeError
+from asyncrec.errors import DatasetError, DecodeError, SchemaError
 
 __all__ = ["BatchPlan", "OnExhausted", "BatchBuilder"]
 
@@ -258,6 +258,8 @@ class BatchBuilder:
         try:
             cls = self._batch_plan.class_fn(example)
             hash(cls)
+            if cls != cls:  # not a number: each would be a class of its own
+                raise SchemaError(f"it gave {cls!r}, which does not equal itself: give these examples another class")
         except Exception as error:
             raise self._deserializer.error(taken, index, "class_fn", error) from error
         return cls

@@ -116,7 +116,8 @@ class InterleaveSampler:
     Raises:
         ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
-        DecodeError: ``deserialization_fn`` or ``class_fn`` raised; the message says for which record.
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class does not equal itself (not a number);
+            the message says for which record.
         DatasetError: no shard has a record; with ``class_fn``, a pass had too few classes, and no batch came before, or
             ``"repeat"`` found too few.
         FormatError, StorageError: while iterating, as for `open_reader`, after the batches before.

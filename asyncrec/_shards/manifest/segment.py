@@ -32,12 +32,23 @@ from typing import Any
 from asyncrec._shards.manifest.names import check_relative
 from asyncrec.errors import ManifestError
 
-__all__ = ["MAX_SEGMENT_BYTES", "Segment", "ShardEntry", "Sidecar", "format_time", "parse_segment", "parse_time"]
+__all__ = [
+    "MAX_SEGMENT_BYTES",
+    "Segment",
+    "ShardEntry",
+    "Sidecar",
+    "format_time",
+    "is_too_many",
+    "parse_segment",
+    "parse_time",
+]
 
 # A closing segment of a million shards has about 500 MB; what is larger than this is not ours.
 MAX_SEGMENT_BYTES = 512 << 20
 
 _VERSION = 2
+_LEAST_FRAME = 16
+_MOST_INFLATION = 1032
 # What `format_time` writes.
 _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 _CRC = re.compile(r"[0-9a-f]{8}")
@@ -240,7 +251,20 @@ def _parse_entry(data: Any, name: str) -> ShardEntry:
     )
     if entry.compression not in ("", "GZIP", "ZLIB"):
         raise ManifestError(f"{name}: {entry.path}: unknown compression {entry.compression[:40]!r}")
+    if is_too_many(entry.records, entry.bytes, compressed=bool(entry.compression)):
+        raise ManifestError(
+            f"{name}: {entry.path}: {entry.records:,} records cannot be in {entry.bytes:,} bytes; it is damaged"
+        )
     return entry
+
+
+def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
+    """Whether so many records cannot be in so many stored bytes; of numbers, or of arrays of them.
+
+    A count sizes what is made in memory, before the shard is read: it must cost what it says. A frame has 16 bytes at
+    least, and two bits of Deflate stand for at most 258.
+    """
+    return records // (_MOST_INFLATION if compressed else 1) > size // _LEAST_FRAME
 
 
 def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:

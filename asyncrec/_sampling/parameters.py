@@ -14,6 +14,8 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["check_function", "check_seed", "new_seed", "public_type", "state_place", "whole_number", "worker_of"]
 
+# Beyond any data set, and within int64 with something added.
+_MOST = 1 << 62
 _WORKER = "give (i, n) for worker i of n, counted from 0"
 
 
@@ -82,15 +84,15 @@ def check_function(function: Any, name: str, what: str) -> None:
         raise ArgumentTypeError(f"{name}={function!r:.80}: {what}")
 
 
-def state_place(state: Mapping[str, Any], name: str) -> int:
-    """A number, at least 0, that says where a state stands.
+def state_place(state: Mapping[str, Any], name: str, *, least: int = 0) -> int:
+    """A number, at least ``least`` and within 63 bits, that says where a state stands.
 
     Raises:
         ValueError: there is none.
     """
     place = state.get(name)
-    if type(place) is not int or place < 0:
-        raise ArgumentValueError(f"the state has {name}={place!r:.80}; state_dict gives a number of at least 0")
+    if type(place) is not int or not least <= place < _MOST:
+        raise ArgumentValueError(f"the state has {name}={place!r:.80}; state_dict gives a number of at least {least}")
     return place
 
 

@@ -212,7 +212,7 @@ class Dataset:
         self,
         *,
         seed: int | None = 0,
-        epoch: int = 0,
+        epoch: int | None = None,
         num_repeat: int = 1,
         mode: Mode = "block",
         buffer_size: int = BUFFER_SIZE,
@@ -234,7 +234,7 @@ class Dataset:
 
         Args:
             seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
-            epoch: the first epoch; each has an order of its own.
+            epoch: the first epoch; each has an order of its own. `None` is 0, or what a state says that is loaded.
             num_repeat: how many epochs; -1 for ever.
             mode: ``"block"`` permutes runs of neighbouring records (in GZIP shards, whole members) over the whole data
                 set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves

@@ -95,7 +95,8 @@ class WorkerBatches:
         elif end != here or epoch < self.first_epoch:
             raise ArgumentValueError(
                 f"the state stands in epoch {epoch}, {_epochs(first_epoch, num_repeat)}, and this stream has "
-                f"{_epochs(self.first_epoch, self.num_repeat)}: leave out epoch=, and the state says it, or give the same"
+                f"{_epochs(self.first_epoch, self.num_repeat)}: give that of the state (in PyTorch: "
+                f"set_epoch({first_epoch})), or no epoch, and the state says it"
             )
         self._epoch, self._start = epoch, position
 

@@ -6,10 +6,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec._sampling.state_values import StateValues
+from asyncrec.errors import DatasetError
 from asyncrec.storage._base import ObjectInfo
 
-__all__ = ["check_versions", "is_version", "packed_version", "same_version"]
+__all__ = ["ShardVersion", "check_versions", "is_version", "packed_version", "same_version", "versions_in"]
+
+# ``[shard, *packed_version]``
+ShardVersion = Sequence[Any]
 
 
 def packed_version(info: ObjectInfo) -> list[Any]:
@@ -36,15 +40,23 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
     return modified == now[3] and bool(datetime.fromisoformat(now[3]).microsecond)
 
 
-def check_versions(versions: Any, now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]) -> None:
-    """Refuse the versions in a state, ``[shard, *packed]`` each, where one is another now, as far as it is known.
+def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
+    """The versions in a state, ``[shard, *packed]`` each, of so many shards; none where it says nothing of them.
+
+    Raises:
+        ValueError: they are no versions.
+    """
+    return values.each("versions", lambda each: _is_one(each, shards)) if "versions" in values else []
+
+
+def check_versions(
+    versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
+) -> None:
+    """Refuse versions, as `versions_in` gave them, where one is another now, as far as it is known.
 
     Raises:
         DatasetError: a shard was replaced; it says which.
-        ValueError: they are no versions.
     """
-    if not isinstance(versions, Sequence) or not all(map(_is_one, versions)):
-        raise ArgumentValueError("the state names versions that no shard has")
     for shard, *version in versions:
         found = now(shard)
         if found is not None and not same_version(version, found):
@@ -55,8 +67,13 @@ def check_versions(versions: Any, now: Callable[[int], Sequence[Any] | None], pa
             )
 
 
-def _is_one(version: Any) -> bool:
-    if not isinstance(version, Sequence) or len(version) != 5:
+def _is_one(version: Any, shards: int | None) -> bool:
+    if not isinstance(version, list | tuple) or len(version) != 5:
         return False
-    shard, size = version[:2]
-    return isinstance(shard, int) and isinstance(size, int) and shard >= 0
+    shard, size, crc32c, etag, modified = version
+    return (
+        all(type(number) is int and number >= 0 for number in (shard, size, crc32c or 0))
+        and (shards is None or shard < shards)
+        and isinstance(etag, str)
+        and isinstance(modified, str)
+    )

@@ -57,8 +57,8 @@ def worker_shard() -> tuple[int, int]:
     """Return ``(i, n)``: this is worker i of n, counted over all ranks and, in each, over the loader's workers.
 
     Outside a worker process a rank counts as one worker. Batches or shards that are dealt by it, every n-th beginning
-    with the i-th, are dealt to the ranks first: no two ranks get the same, however many workers each has. With different
-    numbers of workers one rank may get more batches than another.
+    with the i-th, are dealt to the ranks first: no two ranks get the same, however many workers each has. With
+    different numbers of workers one rank may get more batches than another.
 
     Raises:
         RuntimeError: in a worker that was spawned and not forked, for a dataset that is not of this module: whether
@@ -69,7 +69,7 @@ def worker_shard() -> tuple[int, int]:
 
 
 def _share(ranks: tuple[int, int] | None) -> tuple[int, int]:
-    """As `worker_shard`, where the process that sent the dataset to this worker said its rank and how many there are."""
+    """As `worker_shard`; ``ranks`` is the rank of the process that sent the dataset to this worker, and of how many."""
     info = get_worker_info()
     if info is None or _is_distributed() or get_start_method(allow_none=True) == "fork":
         ranks = _ranks_here()

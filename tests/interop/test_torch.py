@@ -165,7 +165,8 @@ def of_two_ranks(folder: Path, path: str, kind: str, method: str, workers: tuple
 
 @pytest.mark.parametrize("kind", ["shuffled", "interleaved"])
 @pytest.mark.parametrize(
-    ("method", "workers"), [("fork", (0, 0)), ("fork", (2, 2)), ("spawn", (2, 2)), ("forkserver", (2, 2)), ("fork", (2, 1))]
+    ("method", "workers"),
+    [("fork", (0, 0)), ("fork", (2, 2)), ("spawn", (2, 2)), ("forkserver", (2, 2)), ("fork", (2, 1))],
 )
 def test_ranks_are_found_by_themselves_and_no_record_comes_twice(
     numbers: str, tmp_path: Path, kind: str, method: str, workers: tuple[int, int]

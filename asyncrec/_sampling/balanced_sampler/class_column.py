@@ -149,7 +149,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
     def code(records: Sequence[bytes]) -> NDArray[np.int32]:
         labels = classes_of(records)
-        found = []
+        found: list[int] = []
         with coding:  # two threads never give two labels one code
             for label in labels:
                 if label not in codes:

@@ -24,7 +24,8 @@ from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
 from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
-from asyncrec._sampling.parameters import check_seed, new_seed, state_place, whole_number, worker_of
+from asyncrec._sampling.parameters import check_seed, new_seed, whole_number, worker_of
+from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
@@ -151,11 +152,12 @@ class ShuffledStream:
             seed = check_seed(state.get("seed"))
             order = order if seed is None else ShuffledOrder(self._dataset, self._plan._replace(seed=seed))
         self._dataset.versions.check_state(state, _KIND, self._identity(order))
+        values = StateValues(state)
         self._batches.go_on(
-            state_place(state, "epoch"),
-            state_place(state, "position"),
-            first_epoch=state_place(state, "first_epoch"),
-            num_repeat=state_place(state, "num_repeat", least=-1),
+            values.whole("epoch"),
+            values.whole("position"),
+            first_epoch=values.whole("first_epoch"),
+            num_repeat=values.whole("num_repeat", least=-1),
         )
         self._order = order
 

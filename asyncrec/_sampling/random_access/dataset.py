@@ -244,9 +244,9 @@ class Dataset:
                 ones are read ahead.
             buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
             block_records: the length of a run in ``"block"``; by default about 256 KiB of records, but at most 1/128 of
-                the buffer. Neighbours come together more often than by chance: with 200,000 records of 500 bytes, some
-                10 of the 64 records of a batch are from the same run of 128 as another one (by chance, 1.3); with
-                records of 10 KB, some 2 (by chance, 0.2). ``block_records=1`` and ``"global"`` avoid that, and read more.
+                the buffer. A batch has more neighbours than by chance: of 200,000 records of 500 bytes, some 10 of the
+                64 in a batch share a run of 128 with another (by chance 1.3); of records of 10 KB, 2.4 (0.24).
+                ``block_records=1`` and ``"global"`` avoid that, and read more.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
                 batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).

@@ -161,7 +161,7 @@ def test_every_damage_is_an_error_and_none_takes_memory() -> None:
     with pytest.raises(ManifestError, match=r"no checkpoint|JSON"):
         decoded(b"x" * 100_000)
     with pytest.raises(ManifestError, match="newer asyncrec"):
-        decoded(content.replace(b'"checkpoint": 1', b'"checkpoint": 2'))
+        decoded(content.replace(b'"checkpoint": 2', b'"checkpoint": 3'))
 
 
 @pytest.mark.parametrize(

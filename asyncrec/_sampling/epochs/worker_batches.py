@@ -96,8 +96,8 @@ class WorkerBatches:
             pass  # that run is over, and this stream is the next one
         elif end != _end(here) or epoch < self.first_epoch:
             raise ArgumentValueError(
-                f"the state stands in epoch {epoch}, {_shown(run)}, and this stream has {_shown(here)}: give that of the "
-                f"state (in PyTorch: set_epoch({first})), or no epoch, and the state says it"
+                f"the state stands in epoch {epoch}, {_shown(run)}, and this stream has {_shown(here)}: give what the "
+                f"state has (in PyTorch: set_epoch({first})), or no epoch, and the state says it"
             )
         self._epoch, self._start = epoch, position
 

@@ -1,8 +1,8 @@
 """`ShardFiles` opens a data set's shards, in the store or in the local cache, and always the same version of them.
 
-The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused whose size
-is not the manifest's, or whose checksum, where the store keeps one; where it keeps none and is near, the checksum of its
-end. Of a shard that no manifest lists any version is refused but the one that was found.
+The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
+size is not the manifest's, or its checksum, if the store keeps one; if it keeps none and a read costs no waiting, the
+checksum of its end. Of a shard that no manifest lists any version is refused but the one that was found.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from asyncrec.storage._url import join
 __all__ = ["ShardFiles", "check_version"]
 
 _REMEDY = (
-    ": if the data set was rewritten, open it again; if only this file was changed, that helps nothing: put back what the "
-    "manifest lists ('asyncrec copy' from a copy does), and 'asyncrec verify' says whether all is well"
+    ": if the data set was rewritten, open it again; if only this file was changed, that helps nothing: put back what "
+    "the manifest lists ('asyncrec copy' from a copy does), and 'asyncrec verify' says whether all is well"
 )
 
 
@@ -140,17 +140,47 @@ class ShardFiles:
         )
         await stack.enter_async_context(source)
         self._check(shard, source.info)
-        if version is None and self._looks_at_end(entry, source.info):
-            found = await end_crc32c(self.folder, source.info)
-            if found != entry.end_crc32c:
-                raise ObjectChangedError(
-                    f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: "
-                    f"its end has crc32c {found:08x}, and {entry.end_crc32c or 0:08x} is expected{_REMEDY}"
-                )
+        if version is None:
+            await self._check_end(shard, source.info)
         return source, None
+
+    def etag(self, shard: int) -> str | None:
+        """The version that all reads of a shard are pinned to, if to one yet."""
+        pinned = self._versions.get(shard)
+        return None if pinned is None else pinned.etag
+
+    async def check(self, shard: int, info: ObjectInfo) -> None:
+        """Refuse what a reader opened by itself, with `etag`, if it is not the shard.
+
+        Raises:
+            ObjectChangedError: as `opened`.
+        """
+        self._check(shard, info)
+        if shard not in self._versions:
+            await self._check_end(shard, info)
+
+    def keep(self, shard: int, info: ObjectInfo) -> None:
+        """Pin all reads to this version, which was read to its end.
+
+        Raises:
+            ObjectChangedError: they were pinned to another one meanwhile.
+        """
+        if self._versions.setdefault(shard, info).etag != info.etag:
+            raise ObjectChangedError(f"{self.display_path(shard)}: it was replaced while it was read: open it again")
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
         check_version(self.display_path(shard), self.shards[shard], info)
+
+    async def _check_end(self, shard: int, info: ObjectInfo) -> None:
+        entry = self.shards[shard]
+        if not self._looks_at_end(entry, info):
+            return
+        found = await end_crc32c(self.folder, info)
+        if found != entry.end_crc32c:
+            raise ObjectChangedError(
+                f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: "
+                f"its end has crc32c {found:08x}, and {entry.end_crc32c or 0:08x} is expected{_REMEDY}"
+            )
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
@@ -162,10 +192,8 @@ def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
             f"{path}: it was replaced since the data set was opened: it has {info.size:,} bytes, etag {info.etag}, and "
             f"had {entry.bytes:,}: open it again"
         )
-    raise ObjectChangedError(
-        f"{path}: it has {_described(info.size, info.crc32c)}, and {_described(entry.bytes, entry.crc32c)} are expected "
-        f"of it{_REMEDY}"
-    )
+    found, expected = _described(info.size, info.crc32c), _described(entry.bytes, entry.crc32c)
+    raise ObjectChangedError(f"{path}: it has {found}, and {expected} are expected of it{_REMEDY}")
 
 
 def _described(size: int, checksum: int | None) -> str:

@@ -205,8 +205,8 @@ class CheckpointDecoder:
         if head.get("version") != VERSION or head.get("checkpoint") not in (1, _FORMAT):
             raise ManifestError(
                 f"{self._name}: a checkpoint of format {str(head.get('checkpoint'))[:20]}, version "
-                f"{str(head.get('version'))[:20]}, and this release reads the formats 1 and {_FORMAT}, version {VERSION}; a newer "
-                "asyncrec may read it"
+                f"{str(head.get('version'))[:20]}, and this release reads the formats 1 and {_FORMAT}, version "
+                f"{VERSION}; a newer asyncrec may read it"
             )
         if not isinstance(head.get("number"), int) or not 0 <= head["number"] < 1 << 63:
             raise ManifestError(f"{self._name}: a checkpoint without a number")

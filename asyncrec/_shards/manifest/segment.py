@@ -6,16 +6,17 @@ A segment is JSON lines, created exclusively, never changed: a line that says wh
      "remove": ["pages-00000-of-00004.tfrecord"], "removal": 3, "schema": {...} or null, "metadata": {...},
      "closed": false, "abandoned": false}
     {"path": "pages-6740...-000000.tfrecord", "records": 1024, "bytes": 53100, "crc32c": "90ab12cd",
-     "end_crc32c": "12cd90ab", "compression": "GZIP", "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
+     "end_crc32c": "12cd90ab", "compression": "GZIP",
+     "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
      "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
 
-``end_crc32c`` is of the shard's last 4,096 bytes, by which a reader tells, before it has read all of it, that another
-one was put under its name. ``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A writer's closing segment
-(``"closed": true``) repeats everything it committed, so that a reader needs one object per closed writer, not one per
-commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody gave up: it can commit
-nothing more, and what it had committed stands in its other segments. ``removal`` is the place in the log of removals
-that the writer had won when it removed or replaced. Paths are relative to the data set's folder. Unknown members are
-kept.
+``end_crc32c`` is of the shard's last 4,096 bytes: by it a reader sees, without reading the whole shard, that another
+one was put under its name. ``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A
+writer's closing segment (``"closed": true``) repeats everything it committed, so that a reader needs one object per
+closed writer, not one per commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody
+gave up: it can commit nothing more, and what it had committed stands in its other segments. ``removal`` is the place in
+the log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
+Unknown members are kept.
 
 Version 1, of releases before 0.2, is one JSON object that holds the shards as ``add``; its ``index`` and ``keys`` are
 paths alone. It is read for ever.

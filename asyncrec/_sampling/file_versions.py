@@ -11,10 +11,10 @@ from hashlib import blake2b
 from typing import Any
 
 from asyncrec._sampling.shard_version import check_versions, packed_version
-from asyncrec._sampling.stream_state import check_ordered
+from asyncrec._sampling.state_values import StateValues
+from asyncrec._sampling.stream_state import check_ordered, versions_in
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList
-from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import ObjectInfo
 
 __all__ = ["FileVersions", "version_in", "with_version"]
@@ -61,15 +61,13 @@ class FileVersions:
             DatasetError: no manifest lists the shards, and one of them was replaced since.
             ValueError, TypeError: as `check_ordered`.
         """
-        versions = state.get("versions") if self.packed and isinstance(state, Mapping) else None
-        if isinstance(versions, list) and len(versions) != len(self.packed):
+        values = StateValues(state)
+        versions = versions_in(values) if self.packed else []
+        if versions and len(versions) != len(self.packed):
             # The numbers may mean other shards.
-            check_ordered(state, kind, identity, listed=False)
-        if versions:
-            check_versions(versions, self._now, self._path)
-        check_ordered(state, kind, identity, listed=not self.packed)
+            check_ordered(values, kind, identity, listed=False)
+        check_versions(versions_in(values, len(self.packed)) if versions else [], self._now, self._path)
+        check_ordered(values, kind, identity, listed=not self.packed)
 
     def _now(self, shard: int) -> list[Any]:
-        if shard >= len(self.packed):
-            raise ArgumentValueError("the state names shards that cannot be")
         return self.packed[shard][1:]

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import operator
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["check_function", "check_seed", "new_seed", "public_type", "state_place", "whole_number", "worker_of"]
+__all__ = ["check_function", "check_same_seed", "check_seed", "new_seed", "public_type", "whole_number", "worker_of"]
 
 _WORKER = "give (i, n) for worker i of n, counted from 0"
 
@@ -67,6 +66,16 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
         raise ArgumentTypeError(f"seed={seed!r:.80}: a whole number, or None to choose one") from None
 
 
+def check_same_seed(given: int | None, taken_with: int) -> None:
+    """Refuse the seed of a state where another one was given.
+
+    Raises:
+        ValueError: it was.
+    """
+    if given is not None and given != taken_with:
+        raise ArgumentValueError(f"the state was taken with seed={taken_with}, and seed={given} was given")
+
+
 def new_seed() -> int:
     """A random seed of 53 bits, which every JSON reader keeps exactly."""
     return secrets.randbits(53)
@@ -80,18 +89,6 @@ def check_function(function: Any, name: str, what: str) -> None:
     """
     if not callable(function):
         raise ArgumentTypeError(f"{name}={function!r:.80}: {what}")
-
-
-def state_place(state: Mapping[str, Any], name: str) -> int:
-    """A number, at least 0, that says where a state stands.
-
-    Raises:
-        ValueError: there is none.
-    """
-    place = state.get(name)
-    if type(place) is not int or place < 0:
-        raise ArgumentValueError(f"the state has {name}={place!r:.80}; state_dict gives a number of at least 0")
-    return place
 
 
 def public_type(value: object) -> str:

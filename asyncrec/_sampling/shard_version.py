@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec._sampling.stream_state import ShardVersion
+from asyncrec.errors import DatasetError
 from asyncrec.storage._base import ObjectInfo
 
 __all__ = ["check_versions", "is_version", "packed_version", "same_version"]
@@ -36,15 +37,14 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
     return modified == now[3] and bool(datetime.fromisoformat(now[3]).microsecond)
 
 
-def check_versions(versions: Any, now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]) -> None:
-    """Refuse the versions in a state, ``[shard, *packed]`` each, where one is another now, as far as it is known.
+def check_versions(
+    versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
+) -> None:
+    """Refuse versions, as `stream_state.versions_in` gave them, where one is another now, as far as it is known.
 
     Raises:
         DatasetError: a shard was replaced; it says which.
-        ValueError: they are no versions.
     """
-    if not isinstance(versions, Sequence) or not all(map(_is_one, versions)):
-        raise ArgumentValueError("the state names versions that no shard has")
     for shard, *version in versions:
         found = now(shard)
         if found is not None and not same_version(version, found):
@@ -53,10 +53,3 @@ def check_versions(versions: Any, now: Callable[[int], Sequence[Any] | None], pa
                 f"{found[2]}, and had {version[0]:,}, etag {version[2]}. A position in it means something "
                 "else now: bring the old one back, or begin anew without the state"
             )
-
-
-def _is_one(version: Any) -> bool:
-    if not isinstance(version, Sequence) or len(version) != 5:
-        return False
-    shard, size = version[:2]
-    return isinstance(shard, int) and isinstance(size, int) and shard >= 0

@@ -1,9 +1,10 @@
 """Every stream's state is put into an envelope here: version, kind, and what it was taken of. All of it is JSON.
 
-There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, and from version 2
-on also which version of them it stands in (`asyncrec._sampling.shard_version`). A stream over numbered
-records (`ordered_state`, `check_ordered`) says what its order depends on, the id of the snapshot among it, and stands
-at a number of that order; of shards that no manifest lists it says the versions, too.
+There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, from version 2 on
+also which version of them it stands in (`asyncrec._sampling.shard_version`), and from 3 on every parameter that
+decides what is left. A stream over numbered records (`ordered_state`, `check_ordered`) says what its order depends on,
+the id of the snapshot among it, and stands at a number of that order; of shards that no manifest lists it says the
+versions, too.
 """
 
 from __future__ import annotations
@@ -13,15 +14,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec._sampling.state_values import StateValues
+from asyncrec.errors import ArgumentValueError
 
-__all__ = ["check_ordered", "checked", "enveloped", "fingerprint", "ordered_state"]
+__all__ = ["ShardVersion", "check_ordered", "checked", "enveloped", "fingerprint", "ordered_state", "versions_in"]
 
-VERSION = 2
+VERSION = 3
 # Of these a state is read. 1 says nothing of the shards but their names.
-_READ = (1, 2)
-# Of a stream over numbered records.
-_ORDERED = 1
+_READ = (1, 2, 3)
+# From this version on a state has all parameters that decide what is left.
+_ALL_PARAMETERS = 3
+# Of a stream over numbered records. 1 does not say how long the run of a shuffled stream is.
+_ORDERED = 2
+# ``[shard, *packed_version]``: see `asyncrec._sampling.shard_version`.
+ShardVersion = Sequence[Any]
 # What there is to do where the snapshot is another one.
 _OTHER_SNAPSHOT = (
     "; if that is an earlier snapshot of this data set, and not another data set, read_manifest(path, at=<that id>) "
@@ -46,39 +52,41 @@ def enveloped(kind: str, inputs: str, parameters: Mapping[str, Any], state: Mapp
 
 
 def checked(
-    state: Mapping[str, Any],
+    state: Any,
     kind: str,
     inputs: str,
     parameters: Mapping[str, Any],
     *,
-    difference: Callable[[Sequence[Sequence[Any]]], str] | None = None,
-) -> Mapping[str, Any]:
-    """The state itself. ``difference`` says where the shards differ from those of whose versions the state tells.
+    difference: Callable[[Sequence[ShardVersion]], str] | None = None,
+) -> StateValues:
+    """The values of a state. ``difference`` says where the shards differ from those whose versions it has.
 
     Raises:
         ValueError: it is of another version, another kind of stream, other shards or other parameters; says which.
         TypeError: it is no mapping.
     """
-    _check_mapping(state)
-    if state.get("version") not in _READ or state.get("kind") != kind:
+    values = StateValues(state)
+    version = values.plain("version")
+    if type(version) is not int or version not in _READ or values.plain("kind") != kind:
         raise ArgumentValueError(
-            f"a state of {state.get('kind')!r}, version {state.get('version')!r}; this is {kind!r}, and reads the "
+            f"a state of {values.plain('kind')!r:.80}, version {version!r:.80}; this is {kind!r}, and reads the "
             f"versions {_READ[0]} to {_READ[-1]}: take a state of a later version to the asyncrec that made it"
         )
-    theirs = state.get("parameters") or {}
+    theirs = values.part("parameters")
     different = [
-        f"{_ARGUMENTS.get(name, name)}={theirs.get(name)!r} there, {mine!r} here"
+        f"{_ARGUMENTS.get(name, name)}={theirs.plain(name)!r:.80} there, {mine!r} here"
         for name, mine in parameters.items()
-        if theirs.get(name) != mine
+        if theirs.plain(name) != mine and (version >= _ALL_PARAMETERS or name in theirs)
     ]
     if different:
         raise ArgumentValueError(f"the state was taken with other parameters: {'; '.join(different)}")
-    if state.get("inputs") != inputs:
+    if values.plain("inputs") != inputs:
+        versions = versions_in(values)
         raise ArgumentValueError(
             "the state was taken over other shards: their names or their order have changed"
-            + (difference(state["versions"]) if difference is not None and state.get("versions") else "")
+            + (difference(versions) if difference is not None and versions else "")
         )
-    return state
+    return values
 
 
 def ordered_state(
@@ -92,28 +100,47 @@ def ordered_state(
     return {**state, "versions": [list(version) for version in versions]} if versions else state
 
 
-def check_ordered(state: Mapping[str, Any], kind: str, identity: Mapping[str, Any], *, listed: bool) -> None:
+def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *, listed: bool) -> None:
     """Refuse the state of another order. ``listed``: a manifest says what the data set is.
 
     Raises:
         ValueError: it is of another version, another kind of stream, or another order; says which.
-        TypeError: it is no mapping.
     """
-    _check_mapping(state)
-    if state.get("version") != _ORDERED or state.get("kind") != kind:
+    version = state.plain("version")
+    if type(version) is not int or not 1 <= version <= _ORDERED or state.plain("kind") != kind:
         raise ArgumentValueError(
-            f"a state of kind {state.get('kind')!r}, version {state.get('version')!r}; "
-            f"this is {kind!r}, version {_ORDERED}"
+            f"a state of kind {state.plain('kind')!r:.80}, version {version!r:.80}; "
+            f"this is {kind!r}, and reads the versions 1 to {_ORDERED}"
         )
     for name, value in identity.items():
-        if state.get(name) != value:
+        if state.plain(name) != value and (version == _ORDERED or name in state):
             remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
             raise ArgumentValueError(
-                f"the state was made with {name}={state.get(name)!r}, and this stream has {value!r}: it would go on in "
-                f"another order{remedy}"
+                f"the state was made with {name}={state.plain(name)!r:.80}, and this stream has {value!r}: it would go "
+                f"on in another order{remedy}"
             )
 
 
-def _check_mapping(state: Any) -> None:
-    if not isinstance(state, Mapping):
-        raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")
+def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
+    """The versions in a state, ``[shard, *packed]`` each, of so many shards; none where it says nothing of them.
+
+    Raises:
+        ValueError: they are no versions.
+    """
+    return (
+        values.each("versions", lambda each: _is_one(each, shards), "versions of shards")
+        if "versions" in values
+        else []
+    )
+
+
+def _is_one(version: Any, shards: int | None) -> bool:
+    if not isinstance(version, list | tuple) or len(version) != 5:
+        return False
+    shard, size, crc32c, etag, modified = version
+    return (
+        all(type(number) is int and number >= 0 for number in (shard, size, crc32c or 0))
+        and (shards is None or shard < shards)
+        and isinstance(etag, str)
+        and isinstance(modified, str)
+    )

@@ -14,8 +14,9 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._sampling.damage import ShardDamage
+from asyncrec._sampling.state_values import StateValues
 from asyncrec.blocking._owner import Handle, Owner
-from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.errors import ArgumentValueError
 
 __all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
 
@@ -173,16 +174,14 @@ class Stream(Handle[Any], Iterator[T]):
             ValueError: the state is of another stream; or one of several workers took it between the records of a list,
                 and it is loaded into another worker.
         """
-        if not isinstance(state, Mapping):
-            raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")
-        state = dict(state)
-        skip = int(state.pop("list_position", 0))
-        if skip and state.pop("list_shard") != self._worker:
+        values = StateValues(state)
+        skip = values.whole("list_position", most=self._chunk - 1) if "list_position" in values else 0
+        if skip and values.plain("list_shard") != self._worker:
             raise ArgumentValueError(
                 "the state was taken between the records of a list, by another worker or among another number of them; "
                 "take it between batches to go on with another number"
             )
-        self._owner.call_inside(self._load, state)
+        self._owner.call_inside(self._load, dict(state))
         self._skip = skip
 
     def stats(self) -> Any:

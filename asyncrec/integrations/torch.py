@@ -11,7 +11,7 @@
 Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So nothing that is
 open passes through a fork, and a dataset that is sent to a worker consists of a few strings and functions. A worker's
 share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's workers
-(`worker_shard`).
+(`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank along.
 
 With torchdata's ``StatefulDataLoader`` the iterable datasets resume after the last batch that the loader gave, with the
 same number of workers.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from multiprocessing import get_start_method
 from os import PathLike, fspath, getpid
 from typing import Any
 
@@ -38,6 +39,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from asyncrec import blocking
+from asyncrec._sampling.parameters import whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Opened
 from asyncrec.blocking._streams import Stream
@@ -47,18 +49,46 @@ __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
 Transform = Callable[[Any], Any]
 
+# What the tensor of a data set holds whose epoch nobody chose.
+_NO_EPOCH = -1
+
 
 def worker_shard() -> tuple[int, int]:
     """Return ``(i, n)``: this is worker i of n, counted over all ranks and, in each, over the loader's workers.
 
-    Outside a worker process a rank counts as one worker. All ranks must have the same number of workers.
+    Outside a worker process a rank counts as one worker. Batches or shards that are dealt by it, every n-th beginning
+    with the i-th, are dealt to the ranks first: no two ranks get the same, however many workers each has. With
+    different numbers of workers one rank may get more batches than another.
+
+    Raises:
+        RuntimeError: in a worker that was spawned and not forked, for a dataset that is not of this module: whether
+            there are other ranks is not known there.
     """
-    rank, ranks = 0, 1
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     info = get_worker_info()
-    worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-    return rank * workers + worker, ranks * workers
+    return _share(None if info is None else getattr(info.dataset, "_ranks", None))
+
+
+def _share(ranks: tuple[int, int] | None) -> tuple[int, int]:
+    """As `worker_shard`; ``ranks`` is the rank of the process that sent the dataset to this worker, and of how many."""
+    info = get_worker_info()
+    if info is None or _is_distributed() or get_start_method(allow_none=True) == "fork":
+        ranks = _ranks_here()
+    if ranks is None:
+        raise RuntimeError(
+            "a worker that was spawned does not know its rank: read in a StreamDataset, which takes it along, or have "
+            'the workers forked (DataLoader(..., multiprocessing_context="fork"))'
+        )
+    (rank, among), (worker, workers) = ranks, (0, 1) if info is None else (info.id, info.num_workers)
+    return rank + among * worker, among * workers
+
+
+def _is_distributed() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def _ranks_here() -> tuple[int, int]:
+    """The rank of this process and how many there are, as ``torch.distributed`` says it."""
+    return (torch.distributed.get_rank(), torch.distributed.get_world_size()) if _is_distributed() else (0, 1)
 
 
 class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is not there when types are checked
@@ -82,6 +112,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         self._transform = transform
         self._state: dict[str, Any] | None = None
         self._iterator: _Items | None = None
+        self._ranks: tuple[int, int] | None = None  # of the process that sent this to a worker
 
     def __iter__(self) -> Iterator[Any]:
         state, self._state = self._state, None
@@ -90,29 +121,44 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last iteration, for `load_state_dict` in the same worker among as many."""
-        if self._iterator is None:
-            return {"stream": None if self._state is None else self._state["stream"], "shard": list(worker_shard())}
-        return {"stream": self._iterator.state_dict(), "shard": list(worker_shard())}
+        stream = self._iterator.state_dict() if self._iterator is not None else self._state
+        return {"stream": stream, "shard": list(_share(self._ranks)), **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Start the next iteration from this state.
 
         Raises:
-            ValueError: the state is of another worker, or was taken with another number of workers.
+            ValueError: the state is of another worker, or was taken with another number of workers, or is of batches of
+                another size.
+            TypeError: it is not what `state_dict` gave.
         """
-        if state["shard"] != list(worker_shard()):
+        if not isinstance(state, Mapping) or not isinstance(state.get("stream"), Mapping | None):
+            raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")
+        worker, workers = _share(self._ranks)
+        if state.get("shard") != [worker, workers]:
             raise ArgumentValueError(
-                f"the state is of worker {state['shard'][0]} of {state['shard'][1]}, and this is worker "
-                f"{worker_shard()[0]} of {worker_shard()[1]}: go on with as many ranks and workers as before"
+                f"the state is of worker {state.get('shard')!r:.80} (number, of how many), and this is worker "
+                f"{[worker, workers]}: go on with as many ranks and workers as before"
             )
+        for name, value in self._identity().items():
+            if state.get(name) != value:
+                raise ArgumentValueError(
+                    f"the state was taken with {name}={state.get(name)!r:.80}, and this data set has {value}: workers "
+                    "that stand at different batches would give some records twice, and others not at all"
+                )
         self._iterator = None
-        self._state = None if state["stream"] is None else dict(state)
+        self._state = None if state["stream"] is None else dict(state["stream"])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_iterator": None}
+        ranks = self._ranks if get_worker_info() is not None else _ranks_here()
+        return {**self.__dict__, "_iterator": None, "_ranks": ranks}
+
+    def _identity(self) -> dict[str, Any]:
+        """What a state says of this besides where it stands, and is compared."""
+        return {}
 
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
-        stream = stack.enter_context(self._open_stream(worker_shard()))
+        stream = stack.enter_context(self._open_stream(_share(self._ranks)))
         return stream, stream
 
 
@@ -142,23 +188,35 @@ class ShuffledDataset(StreamDataset):
     ) -> None:
         if refused := {"worker", "epoch"} & shuffling.keys():
             raise ArgumentTypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
-        if batch_size < 1:
-            raise ArgumentValueError(f"batch_size={batch_size}: at least 1")
+        batch_size = whole_number(batch_size, "batch_size", least=1)
         super().__init__(_no_stream, transform=transform)
         self._path = path if isinstance(path, Manifest) else fspath(path)
         self._batch_size = batch_size
         self._storage_options = storage_options
         self._shuffling = shuffling
         # In shared memory: persistent workers have a copy of this object, and are to see it change.
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._epoch = torch.full((), _NO_EPOCH, dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of the next iteration. Call it before that, in the main process; the default is 0."""
-        self._epoch.fill_(epoch)
+        """Choose the order of the next iteration. Call it before that, in the main process.
+
+        The default is 0, or the epoch of the state that is loaded. A state of another epoch than was chosen is refused
+        when the iteration begins, unless nothing was left of its own.
+
+        Raises:
+            ValueError: ``epoch`` is below 0.
+        """
+        self._epoch.fill_(whole_number(epoch, "epoch", least=0))
+
+    def _identity(self) -> dict[str, Any]:
+        return {"batch_size": self._batch_size}
 
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
         dataset = stack.enter_context(blocking.open_dataset(self._path, storage_options=self._storage_options))
-        shuffled = dataset.shuffled(worker=worker_shard(), epoch=int(self._epoch), **self._shuffling)
+        epoch = int(self._epoch)
+        shuffled = dataset.shuffled(
+            worker=_share(self._ranks), epoch=None if epoch == _NO_EPOCH else epoch, **self._shuffling
+        )
         stream = stack.enter_context(shuffled)
         return stream, stream.batches(self._batch_size)
 
@@ -216,7 +274,7 @@ class _Items(Iterator[Any]):
         try:
             self._stream, self._items = open_(self._stack)
             if state is not None:
-                self._stream.load_state_dict(state["stream"])
+                self._stream.load_state_dict(state)
         except BaseException:
             self._stack.close()
             raise

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def fake_torch(rank: int | None, ranks: int, worker: int | None, workers: int) -> dict[str, ModuleType]:
@@ -25,7 +28,7 @@ def fake_torch(rank: int | None, ranks: int, worker: int | None, workers: int) -
         def __class_getitem__(cls, item: object) -> type[Base]:
             return cls
 
-    info = None if worker is None else SimpleNamespace(id=worker, num_workers=workers)
+    info = None if worker is None else SimpleNamespace(id=worker, num_workers=workers, dataset=None)
     data.__dict__.update(Dataset=Base, IterableDataset=Base, get_worker_info=lambda: info)
     return {module.__name__: module for module in (torch, distributed, utils, data)}
 
@@ -36,12 +39,13 @@ def fake_torch(rank: int | None, ranks: int, worker: int | None, workers: int) -
         (None, 1, None, 0, (0, 1)),
         (None, 1, 2, 3, (2, 3)),
         (1, 4, None, 0, (1, 4)),
-        (0, 2, 1, 3, (1, 6)),
-        (1, 2, 0, 3, (3, 6)),
+        (0, 2, 1, 3, (2, 6)),
+        (1, 2, 0, 3, (1, 6)),
         (1, 2, 2, 3, (5, 6)),
+        (1, 2, 0, 1, (1, 2)),
     ],
 )
-def test_a_share_is_counted_over_ranks_and_within_them_over_workers(
+def test_a_share_is_dealt_to_ranks_first_and_then_to_their_workers(
     monkeypatch: pytest.MonkeyPatch,
     rank: int | None,
     ranks: int,
@@ -49,10 +53,46 @@ def test_a_share_is_counted_over_ranks_and_within_them_over_workers(
     workers: int,
     share: tuple[int, int],
 ) -> None:
-    for name, module in fake_torch(rank, ranks, worker, workers).items():
+    assert with_torch(monkeypatch, "fork", rank, ranks, worker, workers).worker_shard() == share
+
+
+def with_torch(monkeypatch: pytest.MonkeyPatch, method: str, *place: Any) -> Any:
+    for name, module in fake_torch(*place).items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delitem(sys.modules, "asyncrec.integrations.torch", raising=False)
-    assert import_module("asyncrec.integrations.torch").worker_shard() == share
+    monkeypatch.setattr("multiprocessing.get_start_method", lambda allow_none=False: method)
+    return import_module("asyncrec.integrations.torch")
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_no_two_workers_share_a_batch_however_many_each_rank_has(workers: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        shares = [
+            with_torch(patch, "fork", rank, len(workers), worker, count).worker_shard()
+            for rank, count in enumerate(workers)
+            for worker in range(count)
+        ]
+    for number in range(300):
+        assert sum(number % among == share for share, among in shares) == 1
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_spawned_worker_that_nobody_told_its_rank_fails(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """``torch.distributed`` is not initialised there, and each rank would read everything."""
+    torch = with_torch(monkeypatch, method, None, 1, 0, 2)
+    with pytest.raises(RuntimeError, match=r"does not know its rank: read in a StreamDataset"):
+        torch.worker_shard()
+
+
+def test_a_dataset_takes_its_rank_to_a_spawned_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_stream(worker: tuple[int, int]) -> Any:
+        raise AssertionError(worker)
+
+    sent = with_torch(monkeypatch, "spawn", 1, 2, None, 0).StreamDataset(no_stream).__getstate__()
+    torch = with_torch(monkeypatch, "spawn", None, 1, 1, 3)
+    received = torch.StreamDataset(no_stream)
+    received.__dict__.update(sent)
+    assert received.state_dict()["shard"] == [3, 6]
 
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])

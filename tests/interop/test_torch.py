@@ -119,28 +119,90 @@ RANK = """
 import sys
 import torch.distributed
 from torch.utils.data import DataLoader
-from asyncrec.integrations.torch import ShuffledDataset
+from asyncrec import blocking
+from asyncrec.integrations.torch import ShuffledDataset, StreamDataset
 
-path, rendezvous, rank, workers = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-dataset = ShuffledDataset(path, batch_size=32, seed=1)
-for batch in DataLoader(dataset, batch_size=None, num_workers=workers):
-    print(*[record.decode() for record in batch])
-torch.distributed.destroy_process_group()
+
+class Opening:
+    def __init__(self, path):
+        self.path = path
+
+    def __call__(self, worker):
+        return blocking.interleave(blocking.list_shards(self.path), worker=worker)
+
+
+def joined(records):
+    return b" ".join(records).decode()
+
+
+if __name__ == "__main__":
+    path, rendezvous, kind, method, rank, workers = sys.argv[1:]
+    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=int(rank), world_size=2)
+    if kind == "shuffled":
+        dataset = ShuffledDataset(path, batch_size=32, transform=joined, seed=1)
+    else:
+        dataset = StreamDataset(Opening(path), transform=bytes.decode)
+    method = method if int(workers) else None
+    for batch in DataLoader(dataset, batch_size=None, num_workers=int(workers), multiprocessing_context=method):
+        print(batch)
+    torch.distributed.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_ranks_are_found_by_themselves_and_get_equally_many_batches(numbers: str, tmp_path: Path, workers: int) -> None:
-    command = [sys.executable, "-c", RANK, numbers, str(tmp_path / "rendezvous")]
+def of_two_ranks(folder: Path, path: str, kind: str, method: str, workers: tuple[int, int]) -> list[list[str]]:
+    """What each of two ranks gave, line by line."""
+    script = folder / "rank.py"
+    script.write_text(RANK)
+    command = [sys.executable, str(script), path, str(folder / "rendezvous"), kind, method]
     ranks = [
-        subprocess.Popen([*command, str(rank), str(workers)], stdout=subprocess.PIPE, text=True) for rank in range(2)
+        subprocess.Popen([*command, str(rank), str(count)], stdout=subprocess.PIPE, text=True)
+        for rank, count in enumerate(workers)
     ]
-    given = [rank.communicate(timeout=100)[0].splitlines() for rank in ranks]
+    given = [rank.communicate(timeout=200)[0].splitlines() for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
-    assert [len(batches) for batches in given] == [COUNT // BATCH // 2] * 2
+    return given
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "interleaved"])
+@pytest.mark.parametrize(
+    ("method", "workers"),
+    [("fork", (0, 0)), ("fork", (2, 2)), ("spawn", (2, 2)), ("forkserver", (2, 2)), ("fork", (2, 1))],
+)
+def test_ranks_are_found_by_themselves_and_no_record_comes_twice(
+    numbers: str, tmp_path: Path, kind: str, method: str, workers: tuple[int, int]
+) -> None:
+    given = of_two_ranks(tmp_path, numbers, kind, method, workers)
+    if kind == "shuffled":
+        assert [len(batches) for batches in given] == [COUNT // BATCH // 2] * 2
     found = [int(number) for batches in given for batch in batches for number in batch.split()]
     assert sorted(found) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork")])
+@pytest.mark.parametrize("chosen", [None, 2])
+def test_a_state_of_a_later_epoch_is_gone_on_from(
+    numbers: str, workers: int, method: str | None, chosen: int | None
+) -> None:
+    def loader(epoch: int | None, **options: object) -> StatefulDataLoader:
+        dataset = ShuffledDataset(numbers, **{"batch_size": BATCH, "transform": to_ints, "seed": 1} | options)
+        if epoch is not None:
+            dataset.set_epoch(epoch)
+        return StatefulDataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context=method)
+
+    first = loader(2)
+    batches = iter(first)
+    for _ in range(5):
+        next(batches)
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    rest = list(batches)
+    assert len(rest) == COUNT // BATCH - 5
+    second = loader(chosen)
+    second.load_state_dict(state)
+    assert list(second) == rest
+    for other in (loader(0), loader(3), loader(None, num_repeat=2), loader(None, seed=2), loader(None, batch_size=16)):
+        other.load_state_dict(state)
+        with pytest.raises((ValueError, RuntimeError), match=r"set_epoch\(2\)|num_repeat=|seed=|batch_size="):
+            list(other)
 
 
 def test_leaving_a_loader_early_ends_its_workers(numbers: str) -> None:

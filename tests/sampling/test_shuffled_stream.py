@@ -210,7 +210,7 @@ async def test_a_state_of_another_order_is_refused_and_says_why() -> None:
         for options, word in [({"seed": 2}, "seed"), ({"mode": "global"}, "mode"), ({"buffer_size": 9}, "buffer_size")]:
             with pytest.raises(ValueError, match=word):
                 dataset.shuffled(**{"seed": 1} | options).load_state_dict(state)
-        for change in [{"version": 2}, {"kind": "sampler"}, {"position": 51}]:
+        for change in [{"version": 3}, {"kind": "sampler"}, {"position": 51}]:
             with pytest.raises(ValueError, match=r"version|kind|position"):
                 dataset.shuffled(seed=1).load_state_dict(state | change)
         for options in ({"cycle_length": 3}, {"block_length": 5}):
@@ -353,7 +353,7 @@ async def test_leaving_early_ends_what_was_read_ahead() -> None:
     slow = SlowStorage(storage, latency=3600)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async with dataset.shuffled(**SMALL) as stream:
-            dataset._files.folder = slow
+            dataset.files.folder = slow
             with anyio.move_on_after(0.01) as scope:
                 await anext(stream)
             assert scope.cancelled_caught

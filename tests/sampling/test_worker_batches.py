@@ -14,8 +14,9 @@ from asyncrec._sampling.epochs.worker_batches import WorkerBatches
 def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:
     """A worker's batches, and where it stands after each."""
     defaults: dict[str, Any] = {"epoch": 0, "num_repeat": 1, "uneven": "pad"}
-    batches = WorkerBatches(count, worker=(worker, workers), **{**defaults, **options})
-    batches.go_to(*place)
+    options = {**defaults, **options}
+    batches = WorkerBatches(count, worker=(worker, workers), **options)
+    batches.go_on(*place)
     batches.count_batches(size)
     found = []
     while (batch := batches.batch()) is not None:

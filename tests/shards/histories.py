@@ -39,11 +39,13 @@ def _sidecars(draw: st.DrawFn, path: str, writer: str) -> Sidecar | None:
 @st.composite
 def _entries(draw: st.DrawFn, writer: str, time: str | None = None) -> ShardEntry:
     path = draw(st.sampled_from(_PATHS))
+    size = draw(st.integers(0, 1 << 50))
     return ShardEntry(
         path=path,
-        records=draw(st.integers(0, 1 << 40)),
-        bytes=draw(st.integers(0, 1 << 50)),
+        records=draw(st.integers(0, min(1 << 40, size // 16))),
+        bytes=size,
         crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)),
+        end_crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)),
         compression=draw(st.sampled_from(("", "GZIP", "ZLIB"))),
         index=draw(_sidecars(path, writer)),
         keys=draw(_sidecars(path, writer)),

@@ -136,8 +136,13 @@ def test_a_path_that_leaves_the_folder_is_refused(path: str, member: str) -> Non
         segment_json(add=[entry_json(keys={"path": "x", "format": 1, "bytes": -1})]),
         first_segment_json(add={}),
         first_segment_json(add=[7]),
+        # More than fits: a frame has 16 bytes, and Deflate makes 1,032 bytes of one at most.
+        segment_json(add=[entry_json(records=4, bytes=63, compression="")]),
+        segment_json(add=[entry_json(records=10**10, bytes=1790, compression="")]),
+        segment_json(add=[entry_json(records=1032 * 4, bytes=63)]),
+        first_segment_json(add=[entry_json(records=(1 << 63) - 1, bytes=1 << 40, compression="ZLIB")]),
     ],
-    ids=range(30),
+    ids=range(34),
 )
 def test_what_is_no_segment_is_an_error_that_names_it(content: bytes) -> None:
     with pytest.raises(ManifestError, match=r"^_manifest/pages/a-000000\.json: ") as caught:

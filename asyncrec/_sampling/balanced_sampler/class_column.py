@@ -28,7 +28,6 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec._sampling.random_access.shard_files import check_version
 from asyncrec.errors import ArgumentTypeError, DatasetError, DecodeError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._kinds import FixedLen
@@ -44,6 +43,10 @@ _SHARDS_AT_ONCE = 4
 # Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
 _LABEL_BYTES = 16 << 20
 _NO_EXAMPLES = "; class_feature is for Examples: where records are something else, class_fn tells the class of one"
+_UNEQUAL_CLASS = (
+    "which does not equal itself: each such record would be a class of its own. Give these records another value, or "
+    "tell their class by class_fn"
+)
 _NPY_HEADER_BYTES = 1 << 10
 _DIRECTORY_BYTES = 1 << 10
 
@@ -71,7 +74,7 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
     knows whether it is still the same function.
 
     Raises:
-        SchemaError: a record lacks the feature, or has more than one value of it.
+        SchemaError: a record lacks the feature, has more than one value of it, or its class does not equal itself.
         DecodeError: ``class_fn`` raised; the message says for which record.
         FormatError: a record is damaged.
     """
@@ -145,17 +148,27 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
 
     def code(records: Sequence[bytes]) -> NDArray[np.int32]:
         labels = classes_of(records)
+        found: list[int] = []
         with coding:  # two threads never give two labels one code
-            return np.array([codes.setdefault(label, len(codes)) for label in labels], np.int32)
+            for label in labels:
+                if label not in codes:
+                    if label != label:  # not a number: each would be a class of its own, and none of them sorts
+                        raise _UnequalClass(len(found), label)
+                    codes[label] = len(codes)
+                found.append(codes[label])
+        return np.array(found, np.int32)
 
     async def read(shard: int) -> None:
         entry = dataset.manifest.shards[shard]
         parts[shard] = []
         count = 0
         async with open_reader_in(
-            dataset.folder, entry.path, compression=parse_reading_compression(entry.compression)
+            dataset.folder,
+            entry.path,
+            etag=dataset.files.etag(shard),
+            compression=parse_reading_compression(entry.compression),
         ) as reader:
-            check_version(reader.path, entry, reader.info)
+            await dataset.files.check(shard, reader.info)
             async for records in reader.batches():
                 try:
                     parts[shard].append(await in_thread(code, records))
@@ -163,12 +176,16 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
                     cause = failed.__cause__
                     place = f"{reader.path}, record {count + failed.index}"
                     raise DecodeError(f"{place}: class_fn raised {type(cause).__name__}: {cause}") from cause
+                except _UnequalClass as unequal:
+                    place = f"{reader.path}, record {count + unequal.index}"
+                    raise SchemaError(f"{place}: its class is {unequal.label!r}, {_UNEQUAL_CLASS}") from None
                 except (DecodeError, SchemaError) as error:
                     place = f"{reader.path}, among the records {count:,} to {count + len(records) - 1:,}"
                     raise type(error)(f"{place}: {error}" + (_NO_EXAMPLES * isinstance(error, DecodeError))) from error
                 count += len(records)
         if count != entry.records:
             raise DatasetError(f"{reader.path}: it holds {count:,} records, and the manifest says {entry.records:,}")
+        dataset.files.keep(shard, reader.info)
 
     await concurrently(read, range(len(dataset.manifest.shards)), tasks=_SHARDS_AT_ONCE)
     coded = [part for shard in sorted(parts) for part in parts[shard]]
@@ -188,6 +205,15 @@ class _FailedAt(Exception):
     def __init__(self, index: int) -> None:
         super().__init__(index)
         self.index = index
+
+
+class _UnequalClass(Exception):
+    """The class of record number ``index`` of those that were looked at does not equal itself."""
+
+    def __init__(self, index: int, label: Any) -> None:
+        super().__init__(index, label)
+        self.index = index
+        self.label = label
 
 
 def _by_function(function: ClassFn) -> ClassesOf:
@@ -248,6 +274,8 @@ def _parse(content: bytes, records: int) -> ClassColumn:
         labels = [bytes.fromhex(label) if described["bytes"] else label for label in described["labels"]]
         if not all(isinstance(label, bytes | int | float) for label in labels):
             raise DatasetError("a label is a number or bytes")
+        if len(dict.fromkeys(labels)) != len(labels) or any(label != label for label in labels):
+            raise DatasetError("its labels are not distinct")
     except Exception as error:  # a damaged archive fails in any of zipfile's, zlib's and NumPy's ways
         raise DatasetError(f"{type(error).__name__}: {error}") from error
     if len(codes) != records:

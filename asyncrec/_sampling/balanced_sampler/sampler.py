@@ -22,11 +22,11 @@ from asyncrec._sampling.parameters import (
     check_seed,
     new_seed,
     public_type,
-    state_place,
     whole_number,
     worker_of,
 )
 from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
@@ -73,7 +73,7 @@ class ClassBalancedSampler:
     Raises (on entering):
         ValueError: there are fewer classes than a batch needs.
         ValueError: ``class_fn`` tells other classes than when the state was taken that was loaded before.
-        SchemaError: a record has no class, or several.
+        SchemaError: a record has no class, or several, or one that does not equal itself (not a number).
         DecodeError: ``class_fn`` raised; the message says for which record.
     """
 
@@ -187,7 +187,7 @@ class ClassBalancedSampler:
         if self._chosen and isinstance(state, Mapping) and (seed := check_seed(state.get("seed"))) is not None:
             identity = {**identity, "seed": seed}
         self._dataset.versions.check_state(state, _KIND, identity)
-        position = state_place(state, "position")
+        position = StateValues(state).whole("position")
         classes = state.get("classes")  # none from before it was asked
         if None not in (classes, self._classes_digest) and classes != self._classes_digest:
             raise ArgumentValueError(f"{self._dataset.manifest.path}: {_OTHER_CLASSES}")

@@ -24,7 +24,8 @@ from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
 from asyncrec._sampling.epochs.worker_batches import PositionRange, WorkerBatches
-from asyncrec._sampling.parameters import check_seed, new_seed, state_place, whole_number, worker_of
+from asyncrec._sampling.parameters import check_seed, new_seed, whole_number, worker_of
+from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
@@ -60,7 +61,7 @@ class ShuffledStream:
         dataset: NumberedRecords,
         plan: ShufflePlan,
         *,
-        epoch: int,
+        epoch: int | None,
         num_repeat: int,
         worker: tuple[int, int],
         uneven: Literal["drop", "pad"],
@@ -75,6 +76,7 @@ class ShuffledStream:
         self._plan = plan._replace(seed=new_seed() if seed is None else seed)
         self._order = ShuffledOrder(dataset, self._plan)
         self._worker = worker
+        self._uneven = uneven
         self._batches = WorkerBatches(len(dataset), epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven)
         self._skips = on_corrupt == "skip"
         self._damage = DamageByShard()
@@ -122,14 +124,24 @@ class ShuffledStream:
         It is the same for all workers after equally many batches. It may be loaded with another number of workers, and
         with another batch size. Of files without a manifest it also says which version each is, in some 100 bytes.
         """
-        epoch, position = self._batches.place
-        return ordered_state(_KIND, self._order.identity, self._dataset.versions.packed, epoch=epoch, position=position)
+        batches = self._batches
+        epoch, position = batches.place
+        return ordered_state(
+            _KIND,
+            self._identity(self._order),
+            self._dataset.versions.packed,
+            first_epoch=batches.first_epoch,
+            num_repeat=batches.num_repeat,
+            epoch=epoch,
+            position=position,
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from this state. Call it before iterating.
+        """Continue from this state. Call it before iterating. Where ``epoch`` was not given, the state says it.
 
         Raises:
-            ValueError: the state is of another snapshot of the data set, of another order, or of a later version.
+            ValueError: the state is of another snapshot of the data set, of another order, of other epochs, or of a
+                later version.
             DatasetError: the files have no manifest, and one was replaced since the state was taken.
             RuntimeError: something was given out already.
         """
@@ -139,9 +151,19 @@ class ShuffledStream:
         if self._chosen and isinstance(state, Mapping):
             seed = check_seed(state.get("seed"))
             order = order if seed is None else ShuffledOrder(self._dataset, self._plan._replace(seed=seed))
-        self._dataset.versions.check_state(state, _KIND, order.identity)
-        self._batches.go_to(state_place(state, "epoch"), state_place(state, "position"))
+        self._dataset.versions.check_state(state, _KIND, self._identity(order))
+        values = StateValues(state)
+        epoch, position = values.whole("epoch"), values.whole("position")
+        if values.plain("version") == 1:  # says nothing of its run: it may be this one
+            self._batches.go_on(epoch, position)
+        else:
+            run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
+            self._batches.go_on(epoch, position, run)
         self._order = order
+
+    def _identity(self, order: ShuffledOrder) -> dict[str, Any]:
+        """What decides which records are left, for a state: of another one none is taken."""
+        return {**order.identity, "uneven": self._uneven}
 
     @property
     def damage(self) -> list[ShardDamage]:

@@ -35,6 +35,7 @@ class WorkerBatches:
     The other arguments are those of `asyncrec.Dataset.shuffled`.
 
     Attributes:
+        first_epoch, num_repeat: which epochs there are.
         batch_size: records in a batch; 0 before the first `count_batches`.
 
     Raises:
@@ -42,19 +43,20 @@ class WorkerBatches:
     """
 
     def __init__(
-        self, count: int, *, epoch: int, num_repeat: int, worker: tuple[int, int], uneven: Literal["drop", "pad"]
+        self, count: int, *, epoch: int | None, num_repeat: int, worker: tuple[int, int], uneven: Literal["drop", "pad"]
     ) -> None:
         number, workers = worker_of(worker)
         if uneven not in ("drop", "pad"):
             raise ArgumentValueError(f'uneven={uneven!r}: "drop" or "pad"')
-        epoch = whole_number(epoch, "epoch", least=0)
+        self._epoch_given = epoch is not None
+        epoch = 0 if epoch is None else whole_number(epoch, "epoch", least=0, other="None")
         if num_repeat != -1:
             num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 for ever")
         self._count = count
         self._worker, self._workers = number, workers
         self._uneven = uneven
-        self._last_epoch = None if num_repeat == -1 else epoch + num_repeat
-        self._epoch = epoch
+        self.first_epoch = self._epoch = epoch
+        self.num_repeat = num_repeat
         self._start = 0  # where the batches are counted from
         self._rounds = 0  # of this epoch, from there
         self._done = 0  # of those
@@ -67,11 +69,35 @@ class WorkerBatches:
             return self._epoch + 1, 0
         return self._epoch, min(self._count, self._start + self._done * self._workers * self.batch_size)
 
-    def go_to(self, epoch: int, position: int) -> None:
-        """Begin there. Before the first `count_batches`."""
-        if epoch < 0 or not 0 <= position <= self._count:
+    def go_on(self, epoch: int, position: int, run: tuple[int, int] | None = None) -> None:
+        """Begin at this place of a run: its first epoch, and how many there are. Before the first `count_batches`.
+
+        Where no epoch was given, the run is taken over; where the run is not known, it is this one.
+
+        Raises:
+            ValueError: the run has no such place, or what would come here is not the rest of that run.
+        """
+        here = self.first_epoch, self.num_repeat
+        if run is None:
+            run = (epoch, self.num_repeat) if not self._epoch_given else here
+        first, end = run[0], _end(run)
+        if not (first <= epoch and position <= self._count) or (end is not None and (epoch, position) > (end, 0)):
             raise ArgumentValueError(
-                f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records"
+                f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records, {_shown(run)}"
+            )
+        if not self._epoch_given:
+            if run[1] != self.num_repeat:
+                raise ArgumentValueError(
+                    f"the state was made with num_repeat={run[1]}, and this stream has {self.num_repeat}: it would not "
+                    "end where that one ends"
+                )
+            self.first_epoch = first
+        elif (epoch, position) == (self.first_epoch, 0) and epoch == end:
+            pass  # that run is over, and this stream is the next one
+        elif end != _end(here) or epoch < self.first_epoch:
+            raise ArgumentValueError(
+                f"the state stands in epoch {epoch}, {_shown(run)}, and this stream has {_shown(here)}: give what the "
+                f"state has (in PyTorch: set_epoch({first})), or no epoch, and the state says it"
             )
         self._epoch, self._start = epoch, position
 
@@ -119,7 +145,8 @@ class WorkerBatches:
             epoch, start = epoch + 1, 0
 
     def _has(self, epoch: int) -> bool:
-        return self._count > 0 and (self._last_epoch is None or epoch < self._last_epoch)
+        end = _end((self.first_epoch, self.num_repeat))
+        return self._count > 0 and (end is None or epoch < end)
 
     def _rounds_from(self, epoch: int, start: int, size: int) -> int:
         """How many batches of ``size`` each worker gets of an epoch, from a position on."""
@@ -144,3 +171,12 @@ class WorkerBatches:
             beyond = count - -(-(self._count - start) // self.batch_size)
             first = beyond % -(-self._count // self.batch_size) * self.batch_size
         return first, min(first + self.batch_size, self._count)
+
+
+def _end(run: tuple[int, int]) -> int | None:
+    """The epoch before which a run ends; `None` where it goes on for ever."""
+    return None if run[1] == -1 else sum(run)
+
+
+def _shown(run: tuple[int, int]) -> str:
+    return f"epoch={run[0]}, num_repeat={run[1]}"

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._sampling.interleave.cycle_shards import CycleShards, InterleavePlan
-from asyncrec._sampling.interleave.order import InterleaveOrder, NondeterministicOrder
+from asyncrec._sampling.interleave.order import InterleaveOrder, NondeterministicOrder, OrderState
 from asyncrec._sampling.interleave.provenance import SourcedBatch, TracedRecords
 from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
 from asyncrec._sampling.interleave.shard_cursor import ShardCursor
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
+from asyncrec._sampling.state_values import StateValues
+from asyncrec.errors import ArgumentValueError
 
-__all__ = ["Interleaver"]
+__all__ = ["Interleaver", "InterleaverState"]
 
 # Records arranged at once, as references: so many that what is done once for each shard and batch costs nothing.
 _MOST_ARRANGED = 8192
+
+
+class InterleaverState(NamedTuple):
+    """The order, the position in each open shard by its place, and how many shards were read to their end."""
+
+    order: OrderState
+    starts: dict[int, Position]
+    shards: int
 
 
 class Interleaver:
@@ -96,17 +106,23 @@ class Interleaver:
 
         return state_dict
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of the same inputs, sequence and plan.
+    def parsed(self, values: StateValues) -> InterleaverState:
+        """A state of the same inputs, sequence and plan.
 
         Raises:
             ValueError: it is of others.
         """
-        self._order.load_state_dict(state["order"])
-        self._starts = {
-            int(place): Position(int(offset), int(skip), int(record)) for place, offset, skip, record in state["open"]
-        }
-        self.shards = int(state["shards"])
+        order = self._order.parsed(values.part("order"))
+        starts = {row[0]: Position(*row[1:]) for row in values.rows("open", None, None, None, None)}
+        if starts.keys() != set(order.opened):
+            raise ArgumentValueError("the state stands in other shards than those that are open in it: it is damaged")
+        return InterleaverState(order, starts, values.whole("shards"))
+
+    def load(self, state: InterleaverState) -> None:
+        """Go on from what `parsed` gave."""
+        self._order.load(state.order)
+        self._starts = dict(state.starts)
+        self.shards = state.shards
 
     async def gather(
         self, out: TracedRecords, count: int, *, buffered_only: bool = False, or_nothing: bool = False

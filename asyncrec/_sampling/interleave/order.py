@@ -8,13 +8,14 @@ version gives the same order unless it is told to be sloppy.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
+from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["InterleaveOrder", "NondeterministicOrder", "Take"]
+__all__ = ["InterleaveOrder", "NondeterministicOrder", "OrderState", "Take"]
 
 
 class Take(NamedTuple):
@@ -22,6 +23,20 @@ class Take(NamedTuple):
 
     source: int
     count: int  # type: ignore[assignment]  # tuple.count is not used
+
+
+class OrderState(NamedTuple):
+    """Where an order stands: the inputs in its slots, the slot, the records taken of its block, and the next input."""
+
+    slots: tuple[int | None, ...]
+    slot: int
+    in_block: int
+    next_input: int
+
+    @property
+    def opened(self) -> list[int]:
+        """The inputs that have a slot."""
+        return [source for source in self.slots if source is not None]
 
 
 class InterleaveOrder:
@@ -106,14 +121,35 @@ class InterleaveOrder:
             "next_input": self._next_input,
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        slots, slot = list(state["slots"]), int(state["slot"])
-        if len(slots) != len(self._slots) or not 0 <= slot < len(slots) or state["next_input"] > self._inputs:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises:
+            ValueError: it is of other inputs, another ``cycle_length`` or another ``block_length``.
+        """
+        self.load(self.parsed(StateValues(state)))
+
+    def parsed(self, values: StateValues) -> OrderState:
+        """A state of an order over as many inputs; raises as `load_state_dict`."""
+        state = OrderState(
+            tuple(values.optional_wholes("slots", below=self._inputs)),
+            values.whole("slot"),
+            values.whole("in_block", most=self._block_length - 1),
+            values.whole("next_input", most=self._inputs),
+        )
+        opened = state.opened
+        if (
+            len(state.slots) != len(self._slots)
+            or state.slot >= len(state.slots)
+            or len(set(opened)) != len(opened)
+            or any(source >= state.next_input for source in opened)
+        ):
             raise ArgumentValueError("the state is of an interleave over other inputs, or with another cycle_length")
-        self._slots = tuple(slots)
-        self._slot = slot
-        self._in_block = int(state["in_block"])
-        self._next_input = int(state["next_input"])
+        return state
+
+    def load(self, state: OrderState) -> None:
+        """Go on from what `parsed` gave."""
+        self._slots, self._slot, self._in_block, self._next_input = state
 
     def _put(self, source: int | None) -> None:
         self._slots = (*self._slots[: self._slot], source, *self._slots[self._slot + 1 :])

@@ -6,14 +6,14 @@ A `RecordSource` is computed when it is asked for: most records never need one. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from asyncrec._records.position import Position, RecordBatch
-from asyncrec.errors import ArgumentValueError
+from asyncrec._sampling.state_values import StateValues
 
-__all__ = ["SourcedBatch", "Traceable", "RecordSource", "TracedRecords", "pack_sources", "unpack_sources"]
+__all__ = ["SourcedBatch", "Traceable", "RecordSource", "TracedRecords", "pack_sources", "parse_sources"]
 
 
 class RecordSource(NamedTuple):
@@ -104,15 +104,10 @@ def pack_sources(sources: Iterable[RecordSource]) -> list[list[int]]:
     return [[shard, *position] for shard, position in sources]
 
 
-def unpack_sources(packed: Sequence[Sequence[Any]], shards: int) -> list[RecordSource]:
-    """The sources that `pack_sources` packed.
+def parse_sources(values: StateValues, name: str, shards: int) -> list[RecordSource]:
+    """The sources that `pack_sources` packed, of so many shards.
 
     Raises:
-        ValueError: they are not what `pack_sources` gave, or name a shard that is not there.
+        ValueError: they are not what it gave, or name a shard that is not there.
     """
-    sources = []
-    for shard, offset, skip, record in packed:
-        if not 0 <= shard < shards or min(offset, skip, record) < 0:
-            raise ArgumentValueError("the state names records that cannot be")
-        sources.append(RecordSource(shard, Position(offset, skip, record)))
-    return sources
+    return [RecordSource(row[0], Position(*row[1:])) for row in values.rows(name, shards, None, None, None)]

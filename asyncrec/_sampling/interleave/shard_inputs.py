@@ -15,7 +15,7 @@ from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
-from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, unpack_sources
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords
 from asyncrec._sampling.shard_version import check_versions, is_version, packed_version
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -102,8 +102,6 @@ class ShardInputs:
 
         async def look(version: Sequence[Any]) -> None:
             shard = version[0]
-            if not 0 <= shard < len(self._inputs):
-                raise ArgumentValueError("the state names shards that cannot be")
             _, storage, key = self._inputs[shard]
             self.know(shard, await storage.head(key))
 
@@ -122,13 +120,19 @@ class ShardInputs:
         return self._damage.listed()
 
     async def open(self, shard: int, position: Position, *, chunk_size: int, inflate_bytes: int) -> RecordReader:
-        """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard."""
+        """A reader without a task of its own: what reads ahead is for the stream to say, not for each shard.
+
+        Raises:
+            ObjectChangedError: the shard is another one than when it was first listed, looked at or opened.
+        """
         path, storage, key = self._inputs[shard]
+        known = self._known.get(shard)
         reader = await open_reader_at(
             storage,
             key,
             position,
             path=path,
+            etag=None if known is None else known.etag,
             compression=self._compression,
             on_corrupt=self._on_corrupt,
             chunk_size=chunk_size,
@@ -136,7 +140,8 @@ class ShardInputs:
             read_ahead=0,
         )
         self._open.add(reader)
-        self.know(shard, reader.info)
+        if known is None:
+            self.know(shard, reader.info)
         return reader
 
     async def close(self, reader: RecordReader) -> None:
@@ -144,13 +149,12 @@ class ShardInputs:
         self._damage.add(reader.path, reader.damage)
         await reader.aclose()
 
-    async def read_traced(self, packed: Sequence[Sequence[Any]]) -> TracedRecords:
+    async def read_traced(self, sources: list[RecordSource]) -> TracedRecords:
         """The records that a state names, read again.
 
         Raises:
-            ValueError: they cannot be; DatasetError: as `read_again`.
+            DatasetError: as `read_again`.
         """
-        sources = unpack_sources(packed, len(self))
         return TracedRecords(await self.read_again(sources), known=sources)
 
     async def read_again(self, sources: Sequence[RecordSource]) -> list[bytes]:

@@ -12,17 +12,38 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from asyncrec._arguments import Size, byte_count
+from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["ShuffleBuffer"]
+__all__ = ["ShuffleBuffer", "ShuffleState", "parse_shuffle_state"]
 
 T = TypeVar("T")
 
 # Seeding costs 10 us: nothing, spread over so many draws; taking up again repeats fewer than these.
 _DRAWS_PER_SEED = 4096
+
+
+class ShuffleState(NamedTuple):
+    """What the generator of a shuffle buffer has drawn, and whether the next push gives one out."""
+
+    seed: int
+    draws: int
+    owed: bool
+
+
+def parse_shuffle_state(values: StateValues) -> ShuffleState:
+    """What `ShuffleBuffer.state_dict` gave.
+
+    Raises:
+        ValueError: it is another version's, or damaged.
+    """
+    version = values.whole("version")
+    if version != 1:
+        raise ArgumentValueError(f"a shuffle buffer's state of version {version}; this is version 1")
+    return ShuffleState(values.whole("seed", least=None, most=None), values.whole("draws"), values.flag("owed"))
 
 
 class ShuffleBuffer(Generic[T]):
@@ -135,15 +156,16 @@ class ShuffleBuffer(Generic[T]):
         Raises:
             ValueError: a state of another version, or more items than there is room for.
         """
-        if state.get("version") != 1:
-            raise ArgumentValueError(f"a shuffle buffer's state of version {state.get('version')!r}; this is version 1")
+        self.load(parse_shuffle_state(StateValues(state)), items)
+
+    def load(self, state: ShuffleState, items: Iterable[T]) -> None:
+        """Continue from what `parse_shuffle_state` gave, as `load_state_dict`."""
         held = list(items)
         if len(held) > self._buffer_size:
             raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of {self._buffer_size}")
         self._items = held
         self._bytes = sum(map(self._size_of, held)) if self._max_bytes is not None else 0
-        self._seed, self._owed = int(state["seed"]), bool(state["owed"])
-        draws = int(state["draws"])
+        self._seed, draws, self._owed = state
         self._draws = draws - draws % _DRAWS_PER_SEED
         for _ in range(draws % _DRAWS_PER_SEED):
             self._draw(1)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._sampling.interleave.cycle_shards import InterleavePlan
-from asyncrec._sampling.interleave.interleaver import Interleaver
-from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources
+from asyncrec._sampling.interleave.interleaver import Interleaver, InterleaverState
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, parse_sources
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
-from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
+from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer, ShuffleState, parse_shuffle_state
+from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["SinglePass"]
+__all__ = ["NO_STATE", "PassState", "SinglePass"]
 
+NO_STATE = "with deterministic=False the order depends on timing: there is no state to go on from"
 # Records moved through the shuffle buffer without looking up: an await at most for so many.
 _STEP = 256
+
+
+class PassState(NamedTuple):
+    """Where a pass stands, how many records it gave, and the records that wait in it, by their sources."""
+
+    interleaver: InterleaverState
+    records: int
+    pending: list[RecordSource]
+    shuffle: ShuffleState | None
+    shuffled: list[RecordSource]
 
 
 class SinglePass:
@@ -92,7 +104,7 @@ class SinglePass:
     def snapshot(self) -> Callable[[], dict[str, Any]]:
         """A function that gives the `state_dict` of now, later: see `Interleaver.snapshot`."""
         if not self._plan.deterministic:
-            raise RuntimeError("with deterministic=False the order depends on timing: there is no state to go on from")
+            raise RuntimeError(NO_STATE)
         interleaver, records = self._interleaver.snapshot(), self.records
         pending = pack_sources(self._gathering.sources())
         shuffle = None if self._buffer is None else (self._buffer.state_dict(), self._buffer.items)
@@ -106,22 +118,33 @@ class SinglePass:
 
         return state_dict
 
-    async def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state of the same inputs, sequence and plan; reads what the buffer held.
+    def parsed(self, values: StateValues) -> PassState:
+        """A state of the same inputs, sequence and plan.
 
         Raises:
-            ValueError: it is of others.
+            ValueError: it is of others, or damaged.
         """
+        if ("shuffle" in values) != (self._buffer is not None):
+            raise ArgumentValueError("the state is of a stream with another shuffle_buffer")
+        shards = len(self._inputs)
+        return PassState(
+            self._interleaver.parsed(values),
+            values.whole("records"),
+            parse_sources(values, "pending", shards),
+            None if self._buffer is None else parse_shuffle_state(values.part("shuffle")),
+            [] if self._buffer is None else parse_sources(values, "shuffled", shards),
+        )
+
+    async def load(self, state: PassState) -> None:
+        """Go on from what `parsed` gave; reads what the buffer held."""
         if self._interleaver.begun:
             raise RuntimeError("a state is loaded before the first record is read")
-        self._interleaver.load_state_dict(state)
-        self.records = int(state["records"])
-        self._gathering = await self._inputs.read_traced(state["pending"])
-        if ("shuffle" in state) != (self._buffer is not None):
-            raise ArgumentValueError("the state is of a stream with another shuffle_buffer")
-        if self._buffer is not None:
-            held = await self._inputs.read_traced(state["shuffled"])
-            self._buffer.load_state_dict(state["shuffle"], zip(held.records, held.known, strict=True))
+        self._interleaver.load(state.interleaver)
+        self.records = state.records
+        self._gathering = await self._inputs.read_traced(state.pending)
+        if self._buffer is not None and state.shuffle is not None:
+            held = await self._inputs.read_traced(state.shuffled)
+            self._buffer.load(state.shuffle, zip(held.records, held.known, strict=True))
 
     async def _draw(
         self, buffer: ShuffleBuffer[tuple[bytes, RecordSource]], out: TracedRecords, count: int, buffered_only: bool

@@ -21,9 +21,9 @@ from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
-from asyncrec._sampling.interleave.single_pass import SinglePass
-from asyncrec._sampling.parameters import check_seed, new_seed, whole_number, worker_of
-from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
+from asyncrec._sampling.interleave.single_pass import NO_STATE, PassState, SinglePass
+from asyncrec._sampling.parameters import check_same_seed, check_seed, new_seed, whole_number, worker_of
+from asyncrec._sampling.stream_state import ShardVersion, checked, enveloped, fingerprint, versions_in
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
@@ -59,7 +59,18 @@ class InterleaveStream:
     them, which is the fast way. Each continues where the other stopped. A cancelled read loses nothing.
     """
 
-    def __init__(self, single_pass: SinglePass, inputs: ShardInputs, identity: str, parameters: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        single_pass: SinglePass,
+        inputs: ShardInputs,
+        identity: str,
+        parameters: dict[str, Any],
+        *,
+        seed: int | None,
+        has_state: bool,
+    ) -> None:
+        self._seed = seed  # `None`: chosen here
+        self._has_state = has_state
         self._single_pass = single_pass
         self._inputs = inputs
         self._identity = identity
@@ -67,6 +78,7 @@ class InterleaveStream:
         self._buffered = TracedRecords()  # records taken together for `__anext__`
         self._buffered_index = 0
         self._loaded: Mapping[str, Any] | None = None
+        self._start: tuple[PassState, list[ShardVersion]] | None = None  # what was loaded, read
         self._begun = False
         self._forked = False
         on_fork(self)
@@ -134,13 +146,21 @@ class InterleaveStream:
         The records of a shuffle buffer are read again.
 
         Raises:
-            ValueError: the state is of another stream: other shards, or other parameters. If a shard was replaced
-                since, this is noticed when reading begins, and raises DatasetError then.
-            RuntimeError: reading has begun.
+            ValueError: the state is of another stream: other shards, other parameters, or another seed than was given;
+                or it is damaged. If a shard was replaced since, this is noticed when reading begins, and raises
+                DatasetError then.
+            RuntimeError: reading has begun, or with ``deterministic=False``.
         """
         if self._begun:
             raise RuntimeError("a state is loaded before the first record is read")
-        self._loaded = checked(state, _KIND, self._identity, self._parameters)
+        if not self._has_state:
+            raise RuntimeError(NO_STATE)
+        values = checked(state, _KIND, self._identity, self._parameters)
+        start = self._single_pass.parsed(values)
+        if start.shuffle is not None:
+            check_same_seed(self._seed, start.shuffle.seed)
+        self._start = start, versions_in(values, len(self._inputs))
+        self._loaded = state
 
     @property
     def damage(self) -> list[ShardDamage]:
@@ -171,9 +191,10 @@ class InterleaveStream:
         if self._single_pass.closed:
             raise anyio.ClosedResourceError("the stream is closed; read inside its `async with`")
         if not self._begun:
-            if self._loaded is not None:
-                await self._inputs.check(self._loaded.get("versions", ()))
-                await self._single_pass.load_state_dict(dict(self._loaded))
+            if self._start is not None:
+                start, versions = self._start
+                await self._inputs.check(versions)
+                await self._single_pass.load(start)
             self._begun = True
         return await self._single_pass.take(count, buffered_only=buffered_only)
 
@@ -252,7 +273,9 @@ async def interleave(
         single_pass = SinglePass(
             inputs, range(len(share)), plan, scope=scope, seed=new_seed() if seed is None else seed
         )
-        stream = InterleaveStream(single_pass, inputs, fingerprint(map(redact, share)), parameters)
+        stream = InterleaveStream(
+            single_pass, inputs, fingerprint(map(redact, share)), parameters, seed=seed, has_state=deterministic
+        )
         try:
             yield stream
         finally:

@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any, Literal, NamedTuple
 
-from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources
+from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords, pack_sources, parse_sources
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
-from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues
+from asyncrec._sampling.interleave_sampler.class_queues import ClassQueues, QueuesState
 from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
-from asyncrec._sampling.interleave_sampler.passes import Passes
-from asyncrec.errors import DatasetError, DecodeError
+from asyncrec._sampling.interleave_sampler.passes import Passes, PassesState
+from asyncrec._sampling.state_values import StateValues
+from asyncrec.errors import DatasetError, DecodeError, SchemaError
 
-__all__ = ["BatchPlan", "OnExhausted", "BatchBuilder"]
+__all__ = ["BatchBuilder", "BatchPlan", "BuilderState", "OnExhausted"]
 
 _log = logging.getLogger("asyncrec.sampling")
 
@@ -39,6 +40,20 @@ class BatchPlan(NamedTuple):
     num_repeat: int
     drop_remainder: bool
     on_exhausted: OnExhausted
+
+
+class BuilderState(NamedTuple):
+    """Where a builder stands, and the records that wait in it, by their sources."""
+
+    batches: int
+    in_pass: int
+    last_batch: bool
+    ended: bool
+    passes: PassesState
+    gathered: list[RecordSource]
+    queues: QueuesState | None
+    queued: list[RecordSource]
+    examples: list[RecordSource]
 
 
 class BatchBuilder:
@@ -132,19 +147,37 @@ class BatchBuilder:
 
         return state_dict
 
-    async def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; reads and deserialises what the queues held."""
-        self.batches = int(state["batches"])
-        self._in_pass, self._last_batch = int(state["in_pass"]), bool(state["last_batch"])
-        self._ended = bool(state["ended"])
-        await self.passes.load_state_dict(state)
-        self._gathered = await self._inputs.read_traced(state["gathered"])
-        if self._queues is not None:
-            queued = await self._inputs.read_traced(state["queued"])
+    def parsed(self, values: StateValues) -> BuilderState:
+        """A state of the same inputs and plan.
+
+        Raises:
+            ValueError: it is of others, or damaged.
+        """
+        shards, queues = len(self._inputs), self._queues
+        return BuilderState(
+            values.whole("batches"),
+            values.whole("in_pass"),
+            values.flag("last_batch"),
+            values.flag("ended"),
+            self.passes.parsed(values),
+            parse_sources(values, "gathered", shards),
+            None if queues is None else queues.parsed(values.part("queues")),
+            [] if queues is None else parse_sources(values, "queued", shards),
+            [] if queues is None else parse_sources(values, "examples", shards),
+        )
+
+    async def load(self, state: BuilderState) -> None:
+        """Go on from what `parsed` gave; reads and deserialises what the queues held."""
+        self.batches, self._in_pass = state.batches, state.in_pass
+        self._last_batch, self._ended = state.last_batch, state.ended
+        await self.passes.load(state.passes)
+        self._gathered = await self._inputs.read_traced(state.gathered)
+        if self._queues is not None and state.queues is not None:
+            queued = await self._inputs.read_traced(state.queued)
             pairs = zip(await self._deserialised(queued), queued.known, strict=True)
             classed = [(self._class_of(queued, index, pair[0]), pair) for index, pair in enumerate(pairs)]
-            self._queues.load_state_dict(state["queues"], classed)
-            waiting = await self._inputs.read_traced(state["examples"])
+            self._queues.load(state.queues, classed)
+            waiting = await self._inputs.read_traced(state.examples)
             self._examples = deque(zip(await self._deserialised(waiting), waiting.known, strict=True))
 
     async def _deserialised(self, taken: TracedRecords) -> list[Any]:
@@ -258,6 +291,8 @@ class BatchBuilder:
         try:
             cls = self._batch_plan.class_fn(example)
             hash(cls)
+            if cls != cls:  # not a number: each would be a class of its own
+                raise SchemaError(f"it gave {cls!r}, which does not equal itself: give these examples another class")
         except Exception as error:
             raise self._deserializer.error(taken, index, "class_fn", error) from error
         return cls

@@ -11,14 +11,23 @@ Otherwise rare classes would be broken up as soon as they are complete, and no b
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["ClassQueues"]
+__all__ = ["ClassQueues", "QueuesState"]
 
 T = TypeVar("T")
+
+
+class QueuesState(NamedTuple):
+    """How many items each queue holds, which of them are ready, in that order, and how many items were given up."""
+
+    lengths: list[int]
+    ready: list[int]
+    dropped: int
 
 
 class ClassQueues(Generic[T]):
@@ -112,20 +121,32 @@ class ClassQueues(Generic[T]):
             "dropped": self.dropped,
         }
 
-    def load_state_dict(self, state: dict[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any], items: Iterable[tuple[Hashable, T]]) -> None:
         """Go on as the queues that gave this state and held these items, each with its class.
 
         Raises:
             ValueError: they do not fit: what tells classes is another function, or the parameters are others.
         """
+        self.load(self.parsed(StateValues(state)), items)
+
+    def parsed(self, values: StateValues) -> QueuesState:
+        """A state of queues with the same parameters; raises as `load_state_dict`."""
+        lengths = values.wholes("lengths")
+        state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
+        ready = {number for number, length in enumerate(lengths) if length >= self._per_class}
+        if min(lengths, default=1) < 1 or len(state.ready) != len(ready) or set(state.ready) != ready:
+            raise ArgumentValueError("the state does not fit the class buffer it is loaded into")
+        return state
+
+    def load(self, state: QueuesState, items: Iterable[tuple[Hashable, T]]) -> None:
+        """Go on from what `parsed` gave, as `load_state_dict`."""
         pairs = list(items)
-        lengths = [int(length) for length in state["lengths"]]
-        if sum(lengths) != len(pairs) or len(pairs) > self._capacity or min(lengths, default=1) < 1:
+        if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
             raise ArgumentValueError("the state does not fit the class buffer it is loaded into")
         self._queues, self._by_length, self._longest = {}, {}, 0
         order: list[Hashable] = []
         begin = 0
-        for length in lengths:
+        for length in state.lengths:
             run = pairs[begin : begin + length]
             begin += length
             cls = run[0][0]
@@ -135,8 +156,8 @@ class ClassQueues(Generic[T]):
             self._moved(cls, 0, length)
             order.append(cls)
         self._held = len(pairs)
-        self._ready = {order[number]: None for number in state["ready"]}
-        self.dropped = int(state["dropped"])
+        self._ready = {order[number]: None for number in state.ready}
+        self.dropped = state.dropped
 
     def _in_order(self) -> list[Hashable]:
         return [cls for length in sorted(self._by_length) for cls in self._by_length[length]]

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._sampling.interleave.cycle_shards import InterleavePlan
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
-from asyncrec._sampling.interleave.single_pass import SinglePass
+from asyncrec._sampling.interleave.single_pass import PassState, SinglePass
+from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import DatasetError
 
-__all__ = ["Passes"]
+__all__ = ["Passes", "PassesState"]
+
+
+class PassesState(NamedTuple):
+    """Which order of passes it is, the number of the pass, the records of those before it, and where it stands."""
+
+    seed: int
+    epoch: int
+    records_before: int
+    mixing: PassState
 
 
 class Passes:
@@ -83,13 +93,26 @@ class Passes:
         state = {"seed": self._seed, "epoch": self.epoch, "records_before": self._records_before}
         return lambda: {**state, "mixing": single_pass()}
 
-    async def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state; reads what the shuffle buffer held."""
-        self._seed, self.epoch = int(state["seed"]), int(state["epoch"])
-        self._records_before = int(state["records_before"])
+    def parsed(self, values: StateValues) -> PassesState:
+        """A state of the same inputs and plan.
+
+        Raises:
+            ValueError: it is of others, or damaged.
+        """
+        last = None if self._num_repeat < 0 else self._num_repeat - 1
+        return PassesState(
+            values.whole("seed", least=None, most=None),
+            values.whole("epoch") if last is None else values.whole("epoch", most=last),
+            values.whole("records_before"),
+            self._single_pass.parsed(values.part("mixing")),
+        )
+
+    async def load(self, state: PassesState) -> None:
+        """Go on from what `parsed` gave; reads what the shuffle buffer held."""
+        self._seed, self.epoch, self._records_before = state.seed, state.epoch, state.records_before
         await self._single_pass.aclose()  # of a loading that was cancelled
         self._single_pass = self._make()
-        await self._single_pass.load_state_dict(state["mixing"])
+        await self._single_pass.load(state.mixing)
 
     def _make(self) -> SinglePass:
         """The order of the shards, and what the shuffle buffer draws, are functions of seed and epoch."""

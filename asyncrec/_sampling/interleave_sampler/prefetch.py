@@ -10,7 +10,9 @@ from typing import Any
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
-from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder
+from asyncrec._sampling.interleave.single_pass import NO_STATE
+from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BuilderState
+from asyncrec._sampling.state_values import StateValues
 
 __all__ = ["Prefetcher"]
 
@@ -19,7 +21,8 @@ Snapshot = Callable[[], dict[str, Any]]
 # What is made before any of it can be taken. A change of tasks costs a hundredth of it.
 _SECONDS_TOGETHER = 0.002
 
-_NO_STATE = "with deterministic=False the order depends on timing: there is no state to go on from"
+# Batches made since a snapshot: a state that is damaged is not to read for ever.
+_MOST_SKIPPED = 1 << 24
 
 
 class Prefetcher:
@@ -47,6 +50,7 @@ class Prefetcher:
         self._scope = scope
         self._has_state = has_state
         self._loaded: Mapping[str, Any] | None = None
+        self._start: tuple[BuilderState, int] | None = None  # what was loaded, read
         self._last: tuple[Snapshot, int] | None = None  # of the batch given out last
         self._changed = anyio.Event()
         self._room = anyio.Event()
@@ -92,8 +96,16 @@ class Prefetcher:
         finally:
             self.seconds_idle += anyio.current_time() - began
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Begin at ``state``, which `state_dict` gave."""
+    def load(self, state: Mapping[str, Any], values: StateValues) -> None:
+        """Begin at ``state``, which `state_dict` gave, and whose ``values`` these are.
+
+        Raises:
+            ValueError: it is of another sampler, or damaged.
+            RuntimeError: the order depends on timing.
+        """
+        if not self._has_state:
+            raise RuntimeError(NO_STATE)
+        self._start = self._builder.parsed(values), values.whole("skip", most=_MOST_SKIPPED)
         self._loaded = state
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,7 +115,7 @@ class Prefetcher:
             RuntimeError: there is none, since the order depends on timing.
         """
         if not self._has_state:
-            raise RuntimeError(_NO_STATE)
+            raise RuntimeError(NO_STATE)
         if self._last is not None:
             snapshot, skip = self._last
             return {**snapshot(), "skip": skip}
@@ -117,10 +129,10 @@ class Prefetcher:
             await self._builder.aclose()
 
     async def _load(self) -> None:
-        if self._loaded is None:
+        if self._start is None:
             return
-        await self._builder.load_state_dict(dict(self._loaded))
-        left = int(self._loaded["skip"])
+        start, left = self._start
+        await self._builder.load(start)
         while left:
             left -= len(await self._builder.next_batches(left, examples=False)) or left
 

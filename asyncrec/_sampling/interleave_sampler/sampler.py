@@ -30,8 +30,8 @@ from asyncrec._sampling.interleave_sampler.deserializer import Deserializer
 from asyncrec._sampling.interleave_sampler.passes import Passes
 from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
 from asyncrec._sampling.interleave_sampler.shard_folder import ShardFolder
-from asyncrec._sampling.parameters import check_function, check_seed, new_seed, whole_number, worker_of
-from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
+from asyncrec._sampling.parameters import check_function, check_same_seed, check_seed, new_seed, whole_number, worker_of
+from asyncrec._sampling.stream_state import checked, enveloped, fingerprint, versions_in
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 
@@ -116,7 +116,8 @@ class InterleaveSampler:
     Raises:
         ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
-        DecodeError: ``deserialization_fn`` or ``class_fn`` raised; the message says for which record.
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class does not equal itself (not a number);
+            the message says for which record.
         DatasetError: no shard has a record; with ``class_fn``, a pass had too few classes, and no batch came before, or
             ``"repeat"`` found too few.
         FormatError, StorageError: while iterating, as for `open_reader`, after the batches before.
@@ -194,6 +195,9 @@ class InterleaveSampler:
             "shards_per_cycle": shards_per_cycle,
             "shuffle_buffer": shuffle_buffer,
             "class_buffer": class_buffer if class_fn is not None else None,
+            "num_repeat": num_repeat,
+            "drop_remainder": bool(drop_remainder) if class_fn is None else None,
+            "on_exhausted": on_exhausted if class_fn is not None else None,
             "shard": list(worker),
         }
         self._identity = ""
@@ -271,18 +275,17 @@ class InterleaveSampler:
         """Continue after the batch at which the state was taken. What the buffers held is read again.
 
         Raises:
-            ValueError: the state is of other shards, other parameters, or another seed than was given.
+            ValueError: the state is of other shards, other parameters, or another seed than was given, or damaged.
             DatasetError: a shard was replaced since the state was taken.
-            RuntimeError: iterating has begun.
+            RuntimeError: iterating has begun, or with ``deterministic=False``.
         """
         prefetch = self._open()
         if prefetch.begun:
             raise RuntimeError("a state is loaded before iterating")
-        checked(state, _KIND, self._identity, self._parameters, difference=self._inputs.difference)
-        if self._seed is not None and self._seed != state["seed"]:
-            raise ArgumentValueError(f"the state was taken with seed={state['seed']}, and seed={self._seed} was given")
-        self._inputs.check_known(state.get("versions", ()))
-        prefetch.load(state)
+        values = checked(state, _KIND, self._identity, self._parameters, difference=self._inputs.difference)
+        check_same_seed(self._seed, values.whole("seed", least=None, most=None))
+        self._inputs.check_known(versions_in(values, len(self._inputs)))
+        prefetch.load(state, values)
 
     @property
     def damage(self) -> list[ShardDamage]:

@@ -33,14 +33,16 @@ def numbers_of(
     if isinstance(indices, np.ndarray):
         if indices.dtype.kind not in "iu" or indices.ndim != 1:
             raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
-        wanted = indices.astype(np.int64)
         given: Any = indices
+        # Before it is cast: of unsigned numbers, those beyond int64 would become negative ones, which are records.
+        wanted = np.minimum(indices, np.uint64(_FAR)) if indices.dtype == np.uint64 else indices
     else:
         numbers = given = list(map(number_of, indices))
         try:
             wanted = np.array(numbers, np.int64)
         except OverflowError:  # what int64 does not hold is outside, too
             wanted = np.array([max(-_FAR, min(_FAR, number)) for number in numbers], np.int64)
+    wanted = wanted.astype(np.int64)
     outside = (wanted < -count) | (wanted >= count)
     if outside.any():
         raise RecordIndexError(f"{path}: there is no record {given[outside.argmax()]}; it has {count:,} records")

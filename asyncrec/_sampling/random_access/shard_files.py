@@ -1,7 +1,9 @@
 """`ShardFiles` opens a data set's shards, in the store or in the local cache, and always the same version of them.
 
-The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard whose size is not the
-manifest's is refused, and where no manifest lists it, any version but the one that was found.
+The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
+size is not the manifest's. So is another one of the same size: told by the checksum that the store keeps, or by that of
+its end where the store keeps none and a read costs no waiting. One that is only damaged is not: its records say where.
+Of a shard that no manifest lists any version is refused but the one that was found.
 """
 
 from __future__ import annotations
@@ -9,17 +11,26 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from asyncrec._framing.crc import crc32c
+from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._sampling.file_versions import version_in
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.shard_version import is_version
 from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+from asyncrec.storage._stored_checksum import END_BYTES, end_crc32c
 from asyncrec.storage._url import join
 
 __all__ = ["ShardFiles", "check_version"]
+
+_REMEDY = (
+    ": if the data set was rewritten, open it again; if only this file was changed, that helps nothing: put back what "
+    "the manifest lists ('asyncrec copy' from a copy does), and 'asyncrec verify' says whether all is well"
+)
 
 
 class ShardFiles:
@@ -62,9 +73,17 @@ class ShardFiles:
             # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
             self._versions.setdefault(shard, info or source.info)
 
-    def pin(self, shard: int, info: ObjectInfo) -> bool:
-        """Whether all reads are pinned to this version; they are from now on, if to none yet. From any thread."""
-        return _is_of(self.shards[shard], info) and self._versions.setdefault(shard, info).etag == info.etag
+    def pin(self, shard: int, file: OpenFile) -> bool:
+        """Whether all reads are pinned to this file; they are from now on, if to none yet. In any thread. Blocks."""
+        entry, info = self.shards[shard], file.info
+        if shard not in self._versions:
+            if not _is_of(entry, info):
+                return False
+            if version_in(entry) is None and entry.end_crc32c is not None:
+                size = min(entry.bytes, END_BYTES)
+                if crc32c(file.read(size, entry.bytes - size)) != entry.end_crc32c:
+                    return False
+        return self._versions.setdefault(shard, info).etag == info.etag
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""
@@ -118,10 +137,63 @@ class ShardFiles:
         )
         await stack.enter_async_context(source)
         self._check(shard, source.info)
+        if version is None:
+            await self._check_content(shard, source.info)
         return source, None
+
+    def etag(self, shard: int) -> str | None:
+        """The version that all reads of a shard are pinned to, if to one yet."""
+        pinned = self._versions.get(shard)
+        return None if pinned is None else pinned.etag
+
+    async def check(self, shard: int, info: ObjectInfo) -> None:
+        """Refuse what a reader opened by itself, with `etag`, if it is not the shard.
+
+        Raises:
+            ObjectChangedError: as `opened`.
+        """
+        self._check(shard, info)
+        if shard not in self._versions:
+            await self._check_content(shard, info)
+
+    def keep(self, shard: int, info: ObjectInfo) -> None:
+        """Pin all reads to this version, which was read to its end.
+
+        Raises:
+            ObjectChangedError: they were pinned to another one meanwhile.
+        """
+        if self._versions.setdefault(shard, info).etag != info.etag:
+            raise ObjectChangedError(f"{self.display_path(shard)}: it was replaced while it was read: open it again")
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
         check_version(self.display_path(shard), self.shards[shard], info)
+
+    async def _check_content(self, shard: int, info: ObjectInfo) -> None:
+        """Refuse another shard of the same size. One that is damaged is let through: its records say where."""
+        entry = self.shards[shard]
+        if version_in(entry) is not None:
+            return
+        if None not in (entry.crc32c, info.crc32c):
+            agrees = entry.crc32c == info.crc32c
+        elif self.remote or entry.end_crc32c is None:
+            return
+        else:
+            agrees = await end_crc32c(self.folder, info) == entry.end_crc32c
+        if agrees or not await self._is_whole(entry):
+            self._versions.setdefault(shard, info)
+            return
+        raise ObjectChangedError(
+            f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: its "
+            f"checksum is another, and all its records are whole{_REMEDY}"
+        )
+
+    async def _is_whole(self, entry: ShardEntry) -> bool:
+        """Whether nothing in a shard is damaged. It is read through."""
+        try:
+            await scan_object(self.folder, entry.path, compression=entry.compression, verify=True, sizes=False)
+        except FormatError:
+            return False
+        return True
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
@@ -133,11 +205,7 @@ def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
             f"{path}: it was replaced since the data set was opened: it has {info.size:,} bytes, etag {info.etag}, and "
             f"had {entry.bytes:,}: open it again"
         )
-    raise ObjectChangedError(
-        f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it: if the data set was rewritten, "
-        "open it again; if only this file was changed, that helps nothing: put back what the manifest lists ('asyncrec "
-        "copy' from a copy does), and 'asyncrec verify' says whether all is well"
-    )
+    raise ObjectChangedError(f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it{_REMEDY}")
 
 
 def _is_of(entry: ShardEntry, info: ObjectInfo) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, History
+from asyncrec._shards.manifest.segment import is_too_many
 from asyncrec._shards.manifest.shard_columns import BY_WRITER, COMPRESSIONS, PLAIN_WRITER, micros_of
 from asyncrec.errors import ManifestError
 
@@ -87,6 +88,10 @@ def check_shards(history: History, name: str) -> None:
     numbers = history.shards.numbers
     for column in ("records", "bytes", "index_bytes", "keys_bytes"):
         _within(numbers[column], 0, (1 << 63) - 1, name)
+    compressed = numbers["flags"] & 3 != 0
+    for rows, kind in ((compressed, True), (~compressed, False)):
+        if is_too_many(numbers["records"][rows], numbers["bytes"][rows], compressed=kind).any():
+            raise ManifestError(f"{name}: it counts more records than there are bytes for; it is damaged")
     for column in ("first", "last", "committed"):
         _within(numbers[column], _FIRST, _LAST + 1, name)
     for column in ("index", "keys"):

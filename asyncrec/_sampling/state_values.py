@@ -1,0 +1,100 @@
+"""`StateValues` reads a state's values, each of its type and in its range: nothing else looks into the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["StateValues"]
+
+# Beyond any data set, and within int64 with something added.
+_MOST = (1 << 62) - 1
+
+
+class StateValues:
+    """The members of a state, or of a part of one; every method raises ValueError for what `state_dict` never gives.
+
+    Raises:
+        TypeError: it is no mapping.
+    """
+
+    def __init__(self, state: Any) -> None:
+        if not isinstance(state, Mapping):
+            raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")
+        self._state = state
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._state
+
+    def part(self, name: str) -> StateValues:
+        """A state within this one."""
+        found = self._state.get(name)
+        if not isinstance(found, Mapping):
+            raise self._error(name, "an object")
+        return StateValues(found)
+
+    def whole(self, name: str, *, least: int | None = 0, most: int | None = _MOST) -> int:
+        """A whole number from ``least`` to ``most``; `None` is no limit."""
+        found = self._state.get(name)
+        if isinstance(found, int) and _is_whole(found, least, most):
+            return found
+        to = " on" if most in (None, _MOST) else f" to {most}"
+        raise self._error(name, "a whole number" + ("" if least is None else f" from {least}{to}"))
+
+    def flag(self, name: str) -> bool:
+        """True or false."""
+        found = self._state.get(name)
+        if not isinstance(found, bool):
+            raise self._error(name, "true or false")
+        return found
+
+    def wholes(self, name: str, *, below: int | None = None) -> list[int]:
+        """A list of whole numbers, at least 0."""
+        return [number for (number,) in self._rows(name, [[each] for each in self._list(name)], (below,))]
+
+    def optional_wholes(self, name: str, *, below: int) -> list[int | None]:
+        """A list of whole numbers, or of nothing."""
+        found = self._list(name)
+        self._rows(name, [[each] for each in found if each is not None], (below,))
+        return found
+
+    def rows(self, name: str, *below: int | None) -> list[list[int]]:
+        """A list of rows of whole numbers, each at least 0 and below its limit."""
+        return self._rows(name, self._list(name), below)
+
+    def each(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
+        """A list of what ``fits``, which ``wanted`` says for a message."""
+        found = self._list(name)
+        if not all(map(fits, found)):
+            raise self._error(name, wanted)
+        return found
+
+    def plain(self, name: str) -> Any:
+        """Whatever is there, to be compared; `None` where nothing is."""
+        return self._state.get(name)
+
+    def _list(self, name: str) -> list[Any]:
+        found = self._state.get(name)
+        if not isinstance(found, list | tuple):
+            raise self._error(name, "a list")
+        return list(found)
+
+    def _rows(self, name: str, rows: list[Any], below: tuple[int | None, ...]) -> list[list[int]]:
+        limits = [_MOST if limit is None else limit - 1 for limit in below]
+        for row in rows:
+            fits = isinstance(row, list | tuple) and len(row) == len(limits)
+            if not fits or not all(_is_whole(each, 0, most) for each, most in zip(row, limits, strict=True)):
+                raise self._error(name, "whole numbers of what is there")
+        return rows
+
+    def _error(self, name: str, wanted: str) -> ArgumentValueError:
+        return ArgumentValueError(
+            f"the state has {name}={self._state.get(name)!r:.80}, and state_dict gives {wanted}: it is damaged, or of "
+            "something else"
+        )
+
+
+def _is_whole(value: Any, least: int | None, most: int | None) -> bool:
+    return type(value) is int and (least is None or value >= least) and (most is None or value <= most)

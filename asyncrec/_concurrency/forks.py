@@ -50,7 +50,7 @@ class OfOneProcess:
     def forked(self) -> None:
         """Refuse from now on; see `Forkable`."""
         _alive.discard(self)  # a child of this child inherits the refusal
-        self.__class__ = _refusing(type(self))
+        self.__class__ = _refusing(type(self))  # type: ignore[arg-type]  # a class is hashable
 
 
 @cache

@@ -2,8 +2,8 @@
 
 Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), the end of
 a writer's body (``"leaving"``), its first key (``"first key"``), the first shard that gets its name (``"publishing"``),
-the first segment (``"committing"``); for the ``nth`` time, it has a lock (``"locking"``), or a shard, an index or keys
-are gone (``"removing"``).
+the first segment (``"committing"``); for the ``nth`` time, it has a lock (``"locking"``), a shard, an index or keys
+are gone (``"removing"``), or its user's code holds the event loop (``"holding"``).
 """
 
 from __future__ import annotations

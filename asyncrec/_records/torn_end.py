@@ -10,7 +10,7 @@ All of it is read, and every checksum checked, in a worker thread.
 from __future__ import annotations
 
 from asyncrec._framing.compression import Decompressor
-from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES, FrameDecoder
+from asyncrec._framing.frames import ANY_RECORD_BYTES, FRAME_OVERHEAD, HEADER_BYTES, FrameDecoder
 from asyncrec._framing.salvage.torn_member import finish_member
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.storage._local.disk import read_at
@@ -88,7 +88,7 @@ def _whole_frames(fd: int, size: int, start: int) -> int:
 
 def _whole_members(fd: int, size: int) -> tuple[int, bytes]:
     decompressor = Decompressor("GZIP")
-    decoder = FrameDecoder(max_record_bytes=1 << 40)
+    decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
     position = 0
     try:
         while position < size:

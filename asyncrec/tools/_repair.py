@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import ReadingCompression, parse_reading_compression
 from asyncrec._framing.damage import Damage
@@ -105,7 +105,7 @@ async def repair(
         ObjectExistsError: there is a target.
         ValueError: target and source are one.
     """
-    max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
+    max_record_bytes = record_limit(max_record_bytes)
     given = parse_reading_compression(compression)
     source_path, target_path = redact(os.fspath(source)), redact(os.fspath(target))
     async with (
@@ -133,7 +133,11 @@ async def repair(
             records = await _next(reader)
             mode: Literal["w", "x"] = "w" if overwrite else "x"
             async with open_writer(
-                target_key, compression=reader.compression, mode=mode, storage=target_store
+                target_key,
+                compression=reader.compression,
+                mode=mode,
+                max_record_bytes=max_record_bytes,
+                storage=target_store,
             ) as writer:
                 while records:
                     await writer.write_many(records)

@@ -153,7 +153,10 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         parts[shard] = []
         count = 0
         async with open_reader_in(
-            dataset.folder, entry.path, compression=parse_reading_compression(entry.compression)
+            dataset.folder,
+            entry.path,
+            compression=parse_reading_compression(entry.compression),
+            max_record_bytes=entry.max_record_bytes,
         ) as reader:
             check_version(reader.path, entry, reader.info)
             async for records in reader.batches():

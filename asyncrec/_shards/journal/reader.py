@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 
-from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec._framing.frames import ANY_RECORD_BYTES, FRAME_OVERHEAD, FrameDecoder
 from asyncrec._records.torn_end import is_torn, zeros_from
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec.errors import CorruptRecordError, FormatError
@@ -75,7 +75,7 @@ class JournalReader:
             return next(self._batches, None)
 
     def _read(self) -> Iterator[tuple[list[bytes], list[bytes] | None]]:
-        decoder = FrameDecoder(max_record_bytes=1 << 40)
+        decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
         fed = 0
         whole = 0  # decompressed bytes up to the end of the last record given out
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):

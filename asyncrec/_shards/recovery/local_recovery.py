@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.commit.closing import abandoned_error
 from asyncrec._shards.journal.journal import Journal, leftovers_of
@@ -30,9 +31,6 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 __all__ = ["LocalWriterRecovery"]
 
 _log = logging.getLogger("asyncrec.shards")
-
-# A shard that was written may hold any record; what is believed is its checksums.
-_MOST_RECORD = 1 << 40
 
 
 class LocalWriterRecovery(WriterRecovery):
@@ -174,7 +172,7 @@ class LocalWriterRecovery(WriterRecovery):
         ours = JournalReader(str(path), str(keys), compressed=bool(self._header.compression.type))
         try:
             await in_thread(ours.open)
-            async with open_reader(shard, storage=self._target, max_record_bytes=_MOST_RECORD) as reader:
+            async with open_reader(shard, storage=self._target, max_record_bytes=ANY_RECORD_BYTES) as reader:
                 batches = reader.batches()
                 theirs: list[bytes] = []
                 while (batch := await in_thread(ours.next)) is not None:

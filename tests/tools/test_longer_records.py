@@ -131,6 +131,8 @@ async def test_a_lone_file_is_read_by_those_who_pass_a_larger_limit(large: Path,
     (report,) = (await tools.verify(shard)).shards
     assert any("max_record_bytes" in problem.message for problem in report.problems)
     assert (await tools.verify(shard, **MORE)).ok
+    with pytest.raises(ArgumentValueError, match="max_record_bytes"):  # it is whole, and is not left out
+        await tools.repair(shard, tmp_path / "repaired.tfrecord")
     assert (await tools.repair(shard, tmp_path / "repaired.tfrecord", **MORE)).records == 3
     assert (await tools.verify(tmp_path / "repaired.tfrecord", **MORE)).ok
     await tools.reshard(shard, tmp_path / "pages", **MORE)

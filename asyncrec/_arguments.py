@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["Size", "byte_count"]
+__all__ = ["Size", "byte_count", "record_limit"]
 
 Size: TypeAlias = "int | str"
 """A number of bytes, or text such as ``"64MiB"``: k, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024."""
@@ -41,6 +41,18 @@ def byte_count(value: Size | float, name: str) -> int:
         return operator.index(value)
     except TypeError:
         raise ArgumentTypeError(f"{name} is a {type(value).__name__}: {_WRITE}") from None
+
+
+def record_limit(max_record_bytes: Size) -> int:
+    """The number of bytes that a ``max_record_bytes`` means.
+
+    Raises:
+        ValueError, TypeError: as `byte_count`; or it is negative.
+    """
+    most = byte_count(max_record_bytes, "max_record_bytes")
+    if most < 0:
+        raise ArgumentValueError(f"max_record_bytes={max_record_bytes!r}: at least 0")
+    return most
 
 
 _WRITE = "give a number of bytes, or text such as '64MiB' (64 times 2**20) or '64M' (64 times 10**6)"

@@ -88,6 +88,7 @@ LARGE_CLASSES = {
     "asyncrec/_shards/writing/stats.py: ShardedWriterStats": "what users are told, a field each",
     "asyncrec/_records/reading/reader.py: RecordReader": "public: what a reader does",
     "asyncrec/_sampling/random_access/dataset.py: Dataset": "public: what a data set does",
+    "asyncrec/_shards/writing/writer.py: ShardedWriter": "public: what a sharded writer does",
     "asyncrec/blocking/_shards.py: ShardedWriter": "public: what a sharded writer does",
     "asyncrec/example/_schema.py: Schema": "public: what a schema does",
 }

@@ -8,10 +8,12 @@ checked per record.
 from __future__ import annotations
 
 import os
+import types
 import weakref
-from typing import Protocol
+from functools import cache
+from typing import Any, Protocol
 
-__all__ = ["Forkable", "forked_error", "on_fork"]
+__all__ = ["Forkable", "OfOneProcess", "forked_error", "on_fork"]
 
 
 class Forkable(Protocol):
@@ -32,6 +34,36 @@ def on_fork(owner: Forkable) -> None:
 def forked_error(what: str) -> RuntimeError:
     """Make the error of a child that uses what its parent opened."""
     return RuntimeError(f"{what} was opened before a fork, in process {os.getppid()}: open it anew in this one")
+
+
+class OfOneProcess:
+    """The base of an object that threads may use: in the child of a fork, whatever is asked of it raises RuntimeError.
+
+    No call compares processes, least of all behind a lock that a thread of the parent may have held. In the child the
+    object gets another class, of the same name, that gives out no attribute. So a method refuses at its first use of
+    ``self``, even if it was looked up before the fork, as ``Process(target=writer.write)`` does.
+    """
+
+    def __init__(self) -> None:
+        on_fork(self)
+
+    def forked(self) -> None:
+        """Refuse from now on; see `Forkable`."""
+        _alive.discard(self)  # a child of this child inherits the refusal
+        self.__class__ = _refusing(type(self))  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _refusing(kind: type[OfOneProcess]) -> type[OfOneProcess]:
+    """The class that an object of this kind has in the child."""
+
+    def refuse(self: object, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)  # what Python itself asks of any object
+        raise forked_error(f"this {kind.__name__}")
+
+    namespace = {"__doc__": kind.__doc__, "__module__": kind.__module__, "__getattribute__": refuse}
+    return types.new_class(kind.__name__, (kind,), exec_body=lambda body: body.update(namespace))
 
 
 def _tell_all() -> None:

@@ -26,6 +26,7 @@ from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 
 __all__ = [
+    "ANY_RECORD_BYTES",
     "FRAME_OVERHEAD",
     "HEADER_BYTES",
     "MAX_RECORD_BYTES",
@@ -34,7 +35,11 @@ __all__ = [
 ]
 
 MAX_RECORD_BYTES = 256 * 2**20
-"""The longest record read unless the caller raises it: above any document or image, below what exhausts a worker."""
+"""The longest record that is written or read unless the caller raises it: above any document or image, below what
+exhausts a worker. Whatever takes a larger one to write has its readers told (`ShardEntry.max_record_bytes`)."""
+
+ANY_RECORD_BYTES = 1 << 62
+"""No limit: for what was written already, of which its checksums are believed."""
 
 # Below this many records the fixed cost of NumPy (some 20 us) is more than what it saves.
 _FEW = 32

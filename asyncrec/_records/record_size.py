@@ -11,7 +11,7 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._native import native
-from asyncrec.errors import ArgumentTypeError
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Buffer
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "LARGE_RECORD",
     "as_record",
     "buffer_size",
+    "check_size",
     "fitting",
     "framed_size",
     "lengths_of",
@@ -35,6 +36,19 @@ LARGE_EXAMPLE = 64 << 10
 def framed_size(lengths: Sequence[int]) -> int:
     """The bytes that records of these lengths take in an uncompressed file."""
     return sum(lengths) + FRAME_OVERHEAD * len(lengths)
+
+
+def check_size(size: int, most: int, path: str) -> None:
+    """Refuse a record of so many bytes where ``most`` are allowed; ``path`` is what is written.
+
+    Raises:
+        ValueError: it is longer.
+    """
+    if size > most:
+        raise ArgumentValueError(
+            f"{path}: the record has {size:,} bytes, and this writer takes at most {most:,}; pass a larger "
+            "max_record_bytes to the writer if such records are meant, and to what reads its files one by one"
+        )
 
 
 def pack_lengths(lengths: Iterable[int]) -> bytes:

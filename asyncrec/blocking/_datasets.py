@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from asyncrec._concurrency.forks import OfOneProcess
 from asyncrec._datasets.from_csv import write as tabular
 from asyncrec._datasets.from_generator import writer
 from asyncrec._datasets.reading import reader, tuples
@@ -45,7 +46,7 @@ def _made_by(make: Callable[P, A]) -> Callable[[Callable[[Any, A], None]], Calla
     return decorate
 
 
-class DatasetWriter:
+class DatasetWriter(OfOneProcess):
     """`asyncrec.DatasetWriter`, with the same parameters; what is awaited there is called here.
 
     The generator and the serializer may be synchronous or asynchronous.
@@ -53,6 +54,7 @@ class DatasetWriter:
 
     @_made_by(writer.DatasetWriter)
     def __init__(self, made: writer.DatasetWriter) -> None:
+        super().__init__()
         self._writer = made
 
     @property

@@ -16,6 +16,7 @@ from inspect import signature
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, TypeVarTuple
 
+from asyncrec._concurrency.forks import OfOneProcess
 from asyncrec.blocking._held import Held
 from asyncrec.blocking._portal import Call, current_portal
 from asyncrec.errors import ArgumentTypeError
@@ -39,6 +40,8 @@ class Owner(Generic[A]):
     """
 
     def __init__(self, context: AbstractAsyncContextManager[A], what: str, *, keeps: Owner[Any] | None = None) -> None:
+        if keeps is not None:
+            keeps.check()  # a child of a fork has a loop too, and must not open its parent's things there
         self._portal = current_portal()
         # On the loop nothing refers to this object, so that it can be dropped.
         self._held = Held(context, what)
@@ -84,6 +87,7 @@ class Owner(Generic[A]):
             # Garbage is collected on any thread: a generator that held this open was dropped, and cannot wait here.
             self.abandon()
             return False
+        self._portal.check(self.what)  # before the handle is finished, whose lock a thread of the parent may have held
         finish = None if self._finish is None else self._finish()
         if finish is not None:
             try:
@@ -154,10 +158,11 @@ class Owner(Generic[A]):
         return self._portal.run(work, what=self.what)
 
 
-class Handle(Generic[A]):
+class Handle(OfOneProcess, Generic[A]):
     """An object of the synchronous API: the asynchronous object, and the owner that keeps it open."""
 
     def __init__(self, owner: Owner[A], value: A) -> None:
+        super().__init__()
         self._owner = owner
         self._value = value
         _owners[self] = owner

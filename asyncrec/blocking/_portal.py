@@ -27,7 +27,7 @@ import anyio
 from anyio.from_thread import start_blocking_portal
 
 from asyncrec._concurrency.ending import LastExecutor
-from asyncrec._concurrency.forks import on_fork
+from asyncrec._concurrency.forks import forked_error, on_fork
 
 __all__ = ["Call", "Portal", "current_portal"]
 
@@ -66,10 +66,7 @@ class Portal:
                 loop has ended, because Python does.
         """
         if self.is_of_another_process():
-            raise RuntimeError(
-                f"{what} was opened in process {self._pid}, before this one ({os.getpid()}) was forked from it; its "
-                "event loop did not come along: open it again in this process"
-            )
+            raise forked_error(what)
         if self.is_own_thread():
             raise RuntimeError(
                 f"{what} was used by a callback on asyncrec.blocking's own event loop, and would wait for itself: use "

@@ -15,11 +15,12 @@ from typing import Any, Literal, ParamSpec, cast
 
 import anyio
 
+from asyncrec._arguments import Size
 from asyncrec._framing.compression import Compression
 from asyncrec._framing.damage import Damage
-from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._framing.frames import FRAME_OVERHEAD, MAX_RECORD_BYTES
 from asyncrec._records.reading import reader
-from asyncrec._records.record_size import buffer_size
+from asyncrec._records.record_size import buffer_size, check_size
 from asyncrec._records.writing import writer
 from asyncrec._records.writing.record_encoder import GivenSchema, Record, RecordEncoder, encoder_of, schema_of
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
@@ -101,6 +102,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
         self, owner: Owner[writer.RecordWriter], value: writer.RecordWriter, encoder: RecordEncoder | None = None
     ) -> None:
         super().__init__(owner, value)
+        self._most = value.max_record_bytes
         self._encoder = encoder
         self._lock = threading.RLock()
         self._pending: list[bytes] = []
@@ -111,6 +113,11 @@ class RecordWriter(Handle[writer.RecordWriter]):
     @property
     def path(self) -> str:
         return self._value.path
+
+    @property
+    def max_record_bytes(self) -> int:
+        """A longer record is refused."""
+        return self._most
 
     @property
     def published(self) -> ObjectInfo | None:
@@ -131,6 +138,8 @@ class RecordWriter(Handle[writer.RecordWriter]):
         if self._encoder is not None:
             record, _ = self._encoder.take_now(record)
         size = buffer_size(record)
+        if size > self._most:
+            check_size(size, self._most, self.path)
         with self._lock:
             if self._left:
                 raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `with`")
@@ -214,12 +223,18 @@ def write_records(
     *,
     compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
     # Not `as_call`: the iterable is the caller's code, and may itself block or use asyncrec.blocking.
     with open_writer(
-        path, compression=compression, mode=mode, storage=storage, storage_options=storage_options
+        path,
+        compression=compression,
+        mode=mode,
+        max_record_bytes=max_record_bytes,
+        storage=storage,
+        storage_options=storage_options,
     ) as file:
         file.write_many(records)
     assert file.published is not None, "a clean exit published"
@@ -234,11 +249,18 @@ def write_examples(
     schema: GivenSchema = None,
     compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
     encoder = RecordEncoder(redact(str(path)), schema_of(schema))
     records = (encoder.take_now(row)[0] for row in rows)
     return write_records(
-        path, records, compression=compression, mode=mode, storage=storage, storage_options=storage_options
+        path,
+        records,
+        compression=compression,
+        mode=mode,
+        max_record_bytes=max_record_bytes,
+        storage=storage,
+        storage_options=storage_options,
     )

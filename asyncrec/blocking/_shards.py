@@ -17,7 +17,7 @@ from typing import Any, Literal, ParamSpec, cast
 import anyio
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
-from asyncrec._records.record_size import buffer_size
+from asyncrec._records.record_size import buffer_size, check_size
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder, encoder_of, schema_of
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
@@ -63,6 +63,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         encoder: RecordEncoder | None = None,
     ) -> None:
         super().__init__(owner, value)
+        self._most = value.max_record_bytes
         self._encoder = encoder
         self._partition_by = partition_by
         self._skips = skips
@@ -93,6 +94,11 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         return self._value.flush_seconds
 
     @property
+    def max_record_bytes(self) -> int:
+        """A longer record is refused."""
+        return self._most
+
+    @property
     def last_ticket(self) -> int:
         """The ticket of the last write; 0 before the first."""
         return self._tickets
@@ -111,6 +117,8 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
             record, key = self._encoder.take_now(record, key)
         size = buffer_size(record)
         data = record if type(record) is bytes else bytes(cast("Buffer", record))
+        if size > self._most:
+            check_size(size, self._most, self.path)
         with self._lock:
             if self._collected.is_closed:
                 raise anyio.ClosedResourceError(f"{self.path}: the writer is closed; write inside its `with`")

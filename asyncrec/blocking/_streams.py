@@ -1,7 +1,6 @@
 """Iterating without async: records come from the loop in lists, however they are asked for.
 
-A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none. In the child
-of a fork what was taken over is dropped, for it is the parent's to give, and the next call says so.
+A list that came is kept on the loop's side until it was taken over: a call that is interrupted loses none.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from asyncrec._concurrency.forks import on_fork
+from asyncrec._concurrency.forks import OfOneProcess
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.blocking._owner import Handle, Owner
@@ -65,17 +64,13 @@ class Puller(Generic[T]):
             self._error = error
 
 
-class RecordLists(Iterator[list[bytes]]):
+class RecordLists(OfOneProcess, Iterator[list[bytes]]):
     """An iterator of lists of records, or of records one by one; each goes on where the other stopped."""
 
     def __init__(self, lists: Puller[list[bytes]]) -> None:
+        super().__init__()
         self._lists = lists
         self._current: Iterator[bytes] = iter(())
-        on_fork(self)
-
-    def forked(self) -> None:
-        """Forget, in the child of a fork, what the parent had at hand."""
-        self._current = iter(())
 
     def __next__(self) -> list[bytes]:
         return list(self._current) or self._more()
@@ -131,11 +126,6 @@ class Stream(Handle[Any], Iterator[T]):
         self._given = 0
         self._before: dict[str, Any] | None = None
         self._skip = 0
-        on_fork(self)
-
-    def forked(self) -> None:
-        """Forget, in the child of a fork, what the parent had at hand."""
-        self._current, self._given, self._before = (), 0, None
 
     def __next__(self) -> T:
         if self._given == len(self._current):
@@ -223,8 +213,9 @@ class Stream(Handle[Any], Iterator[T]):
                 self._before = self._value.state_dict()
 
 
-class _Lists(Iterator[list[T]]):
+class _Lists(OfOneProcess, Iterator[list[T]]):
     def __init__(self, puller: Puller[list[T]]) -> None:
+        super().__init__()
         self._puller = puller
 
     def __next__(self) -> list[T]:

@@ -13,6 +13,7 @@ from asyncrec.cli._options import (
     Debug,
     Jobs,
     Json,
+    MaxRecordBytes,
     Source,
     SourceOptions,
     Target,
@@ -39,6 +40,7 @@ def command(
     max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
     compression: Annotated[Compression, typer.Option(help="Of the new shards.", case_sensitive=False)] = "none",
     jobs: Jobs = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -56,7 +58,7 @@ def command(
     """
     from asyncrec import tools
 
-    opening = {**opened(source, storage_option), **opened_target(target, target_storage_option)}
+    opening = {**opened(source, storage_option, max_record_bytes), **opened_target(target, target_storage_option)}
     size = parse_size(max_shard_bytes)
     to_stdout = standard_output(target)
     with Bar("converting") as bar:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._options import Debug, Input, Jobs, Json, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Input, Jobs, Json, MaxRecordBytes, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Wheres, conditions
@@ -22,6 +22,7 @@ def command(
     ] = None,
     where: Wheres = None,
     jobs: Jobs = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -37,7 +38,7 @@ def command(
     from asyncrec import tools
 
     chosen = conditions(where)
-    options = opened(path, storage_option)
+    options = opened(path, storage_option, max_record_bytes)
     with Bar("counting") as bar:
         report = run_async(lambda: tools.count(path, by=by, where=chosen, jobs=jobs, progress=bar, **options))
     if json:

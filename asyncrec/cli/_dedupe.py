@@ -7,7 +7,16 @@ from typing import Annotated, Literal
 import typer
 
 from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, run_async
+from asyncrec.cli._options import (
+    Debug,
+    Json,
+    MaxRecordBytes,
+    NewTarget,
+    Source,
+    SourceOptions,
+    TargetOptions,
+    run_async,
+)
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
@@ -42,6 +51,7 @@ def command(
     temporary_folder: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="For 40 bytes a record, where there are millions.")
     ] = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -69,7 +79,7 @@ def command(
                 temporary_folder=temporary_folder,
                 progress=bar,
                 **arguments,
-                **opened(source, storage_option),
+                **opened(source, storage_option, max_record_bytes),
             )
         )
     show(report, target, json)

@@ -10,10 +10,10 @@ import typer
 from asyncrec.cli._completion import complete_path
 from asyncrec.cli._dedupe import ByFeature, ByKey, known_by
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, StorageOptions, run_async
 from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._progress import Bar
-from asyncrec.cli._values import parse_options
+from asyncrec.cli._values import opened
 
 if TYPE_CHECKING:
     from asyncrec.tools import DiffReport
@@ -29,6 +29,7 @@ def command(
     second: Annotated[str, _Compared],
     by_key: ByKey = False,
     by: ByFeature = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -44,10 +45,10 @@ def command(
     """
     from asyncrec import tools
 
-    options = parse_options(storage_option)
+    options = opened(first, storage_option, max_record_bytes)
     what = known_by(by_key, by)
     with Bar("comparing") as bar:
-        report = run_async(lambda: tools.diff(first, second, by=what, progress=bar, storage_options=options))
+        report = run_async(lambda: tools.diff(first, second, by=what, progress=bar, **options))
     if json:
         print_json(report.to_json())
     else:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from asyncrec.cli._options import Debug, Json, NewTarget, Source, SourceOptions, TargetOptions, run_async
+from asyncrec.cli._options import (
+    Debug,
+    Json,
+    MaxRecordBytes,
+    NewTarget,
+    Source,
+    SourceOptions,
+    TargetOptions,
+    run_async,
+)
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Wheres, conditions
 from asyncrec.cli._values import opened
@@ -16,6 +25,7 @@ def command(
     where: Wheres = None,
     compression: Compression = "keep",
     max_shard_bytes: ShardBytes = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -38,7 +48,9 @@ def command(
     arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
     with Bar("filtering") as bar:
         report = run_async(
-            lambda: tools.filter(source, where=chosen, progress=bar, **arguments, **opened(source, storage_option))
+            lambda: tools.filter(
+                source, where=chosen, progress=bar, **arguments, **opened(source, storage_option, max_record_bytes)
+            )
         )
     show(report, target, json)
     return 0

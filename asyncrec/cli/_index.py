@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 import typer
 
 from asyncrec.cli._exits import FINE, USAGE
-from asyncrec.cli._options import Debug, Jobs, Json, Path, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Jobs, Json, MaxRecordBytes, Path, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._progress import Bar
-from asyncrec.cli._values import parse_options
+from asyncrec.cli._values import opened
 
 
 def command(
@@ -21,6 +21,7 @@ def command(
     ] = "asyncrec",
     force: Annotated[bool, typer.Option("--force", help="Make those anew that are there.")] = False,
     jobs: Jobs = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -35,11 +36,9 @@ def command(
     """
     from asyncrec import tools
 
-    options = parse_options(storage_option)
+    options = opened(path, storage_option, max_record_bytes)
     with Bar("indexing") as bar:
-        report = run_async(
-            lambda: tools.index(path, layout=layout, force=force, jobs=jobs, progress=bar, storage_options=options)
-        )
+        report = run_async(lambda: tools.index(path, layout=layout, force=force, jobs=jobs, progress=bar, **options))
     if json:
         print_json(report.to_json())
     else:

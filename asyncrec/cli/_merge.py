@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._completion import complete_path
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._progress import Bar
-from asyncrec.cli._values import parse_options
+from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
 from asyncrec.errors import UsageError
 
@@ -26,6 +26,7 @@ def command(
     ],
     compression: Compression = "keep",
     max_shard_bytes: ShardBytes = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -46,8 +47,8 @@ def command(
     if not given:
         raise UsageError("say what to merge, and last the new data set: asyncrec merge SOURCE... TARGET")
     arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
-    options = parse_options(storage_option)
+    options = opened("", storage_option, max_record_bytes)
     with Bar("merging") as bar:
-        report = run_async(lambda: tools.merge(given, progress=bar, storage_options=options, **arguments))
+        report = run_async(lambda: tools.merge(given, progress=bar, **options, **arguments))
     show(report, target, json)
     return 0

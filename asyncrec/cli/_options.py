@@ -16,6 +16,7 @@ __all__ = [
     "Jobs",
     "Json",
     "KeptCompression",
+    "MaxRecordBytes",
     "NewTarget",
     "Path",
     "Source",
@@ -71,6 +72,14 @@ Jobs = Annotated[
     int | None,
     typer.Option(
         "-j", "--jobs", min=1, metavar="N", help="Shards or files at once; unless given, one for each processor."
+    ),
+]
+MaxRecordBytes = Annotated[
+    str | None,
+    typer.Option(
+        "--max-record-bytes",
+        metavar="SIZE",
+        help="A longer record is an error; 256MiB, or what the manifest notes.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]

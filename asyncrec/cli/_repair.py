@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE
-from asyncrec.cli._options import Debug, Json, SourceOptions, TargetOptions, run_async
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._output import human_bytes, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import parse_compression, stores
@@ -23,6 +23,7 @@ def command(
         typer.Option(help="Of the source, where its beginning does not tell.", case_sensitive=False),
     ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a target that is there.")] = False,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -39,7 +40,7 @@ def command(
     """
     from asyncrec import tools
 
-    opening = stores(source, storage_option, target, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option, max_record_bytes)
     kind: Any = "auto" if compression == "auto" else parse_compression(compression)
     with Bar("repairing", of_bytes=False) as bar:
         report = run_async(

@@ -13,6 +13,7 @@ from asyncrec.cli._options import (
     Jobs,
     Json,
     KeptCompression,
+    MaxRecordBytes,
     Source,
     SourceOptions,
     Target,
@@ -52,6 +53,7 @@ def command(
         str | None, typer.Option(metavar="FOLDER", help="For sorting; it needs room for all records.")
     ] = None,
     jobs: Jobs = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -68,7 +70,7 @@ def command(
     """
     from asyncrec import tools
 
-    opening = stores(source, storage_option, target, target_storage_option)
+    opening = stores(source, storage_option, target, target_storage_option, max_record_bytes)
     size = parse_size(max_shard_bytes)
     with Bar("resharding") as bar:
         report = run_async(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from asyncrec.cli._completion import complete_path
-from asyncrec.cli._options import Debug, Json, Source, SourceOptions, TargetOptions, run_async
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, Source, SourceOptions, TargetOptions, run_async
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Features, Format, RecordView, show_all
 from asyncrec.cli._values import opened
@@ -32,6 +32,7 @@ def command(
     feature: Features = None,
     compression: Compression = "keep",
     max_shard_bytes: ShardBytes = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
@@ -52,7 +53,12 @@ def command(
     count = 10 if limit is None and fraction is None else limit
     if target is None:
         _show(
-            source, count, fraction, seed, RecordView("json" if json else format, feature, whole=False), storage_option
+            source,
+            count,
+            fraction,
+            seed,
+            RecordView("json" if json else format, feature, whole=False),
+            opened(source, storage_option, max_record_bytes),
         )
         return 0
     arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
@@ -65,7 +71,7 @@ def command(
                 seed=seed,
                 progress=bar,
                 **arguments,
-                **opened(source, storage_option),
+                **opened(source, storage_option, max_record_bytes),
             )
         )
     show(report, target, json)
@@ -78,16 +84,14 @@ def _show(
     fraction: float | None,
     seed: int,
     view: RecordView,
-    storage_option: list[str] | None,
+    opening: dict[str, Any],
 ) -> None:
     from asyncrec import tools
 
     view.printer()  # what it would refuse is said before anything is opened
 
     async def run() -> None:
-        async with tools.open_sample(
-            source, records=count, fraction=fraction, seed=seed, **opened(source, storage_option)
-        ) as stream:
+        async with tools.open_sample(source, records=count, fraction=fraction, seed=seed, **opening) as stream:
             printer = view.printer(source, stream.selection.schema)
             async for records in stream:
                 show_all(printer, records)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._info import show_schema
-from asyncrec.cli._options import Debug, Input, Json, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Input, Json, MaxRecordBytes, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._values import opened
 
@@ -16,6 +16,7 @@ def command(
     path: Input,
     infer: Annotated[bool, typer.Option("--infer", help="From the records, whatever is stored.")] = False,
     limit: Annotated[int | None, typer.Option("-n", "--limit", min=1, help="Infer from so many; else all.")] = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -30,7 +31,7 @@ def command(
     """
     from asyncrec import tools
 
-    options = opened(path, storage_option)
+    options = opened(path, storage_option, max_record_bytes)
     report = run_async(lambda: tools.schema(path, infer=infer, limit=limit, **options))
     if json:
         print_json(report.schema)

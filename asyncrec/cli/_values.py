@@ -40,11 +40,12 @@ def parse_options(given: list[str] | None) -> dict[str, Any] | None:
     return options or None
 
 
-def opened(path: str, given: list[str] | None) -> dict[str, Any]:
-    """The arguments by which a tool opens the store of a path; of ``-`` it is stdin."""
+def opened(path: str, given: list[str] | None, max_record_bytes: str | None = None) -> dict[str, Any]:
+    """The arguments by which a tool opens the store of a path, and what it reads there; of ``-`` it is stdin."""
+    limit = {} if max_record_bytes is None else {"max_record_bytes": parse_size(max_record_bytes)}
     if path == STANDARD:
-        return {"storage": StandardStreams()}
-    return {"storage_options": parse_options(given)}
+        return {"storage": StandardStreams(), **limit}
+    return {"storage_options": parse_options(given), **limit}
 
 
 def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
@@ -52,7 +53,13 @@ def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
     return {f"target_{name}": value for name, value in opened(target, given).items()}
 
 
-def stores(source: str, given: list[str] | None, target: str, for_target: list[str] | None) -> dict[str, Any]:
+def stores(
+    source: str,
+    given: list[str] | None,
+    target: str,
+    for_target: list[str] | None,
+    max_record_bytes: str | None = None,
+) -> dict[str, Any]:
     """The arguments by which a tool that reads one store and writes another opens both.
 
     Raises:
@@ -62,7 +69,7 @@ def stores(source: str, given: list[str] | None, target: str, for_target: list[s
         raise UsageError(
             "this command does not write to standard output (filter, sample, merge, dedupe and convert do): name a path"
         )
-    return {**opened(source, given), **opened_target(target, for_target)}
+    return {**opened(source, given, max_record_bytes), **opened_target(target, for_target)}
 
 
 def parse_compression(text: str) -> Any:

@@ -8,7 +8,7 @@ import typer
 
 from asyncrec.cli._dead import SPOOL
 from asyncrec.cli._exits import DAMAGE, FINE, STORAGE
-from asyncrec.cli._options import Debug, Input, Jobs, Json, StorageOptions, run_async
+from asyncrec.cli._options import Debug, Input, Jobs, Json, MaxRecordBytes, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened, parse_duration
@@ -32,6 +32,7 @@ def command(
         typer.Option(metavar="TIME", help="Adopt or delete orphans of this age; younger ones may be being committed."),
     ] = "1h",
     jobs: Jobs = None,
+    max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -50,7 +51,7 @@ def command(
 
     if adopt and delete:
         raise UsageError("--adopt and --delete exclude each other")
-    options = opened(path, storage_option)
+    options = opened(path, storage_option, max_record_bytes)
     age = parse_duration(older_than)
     with Bar("verifying") as bar:
         report = run_async(

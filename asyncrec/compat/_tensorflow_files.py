@@ -12,6 +12,7 @@ import anyio
 
 from asyncrec import blocking
 from asyncrec._framing.compression import Compression, parse_compression
+from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec.compat._left_open import close_dropped, forget, keep
 from asyncrec.compat._tensorflow_errors import as_tensorflow, told_as_tensorflow
 from asyncrec.errors import ArgumentValueError
@@ -175,7 +176,10 @@ class _Writing:
         self._end(error)
 
     def _begin(self, mode: Literal["w", "x", "a"]) -> None:
-        context = blocking.open_writer(self._path, compression=self._compression, mode=mode)
+        # TensorFlow has no limit, neither here nor in reading.
+        context = blocking.open_writer(
+            self._path, compression=self._compression, mode=mode, max_record_bytes=ANY_RECORD_BYTES
+        )
         self._writer = context.__enter__()
         self._context: AbstractContextManager[blocking.RecordWriter] | None = context
 
@@ -206,7 +210,9 @@ def tf_record_iterator(
 
 def _records(path: str, compression: Any, on_corrupt: Literal["raise", "skip", "stop"]) -> Iterator[bytes]:
     try:
-        with blocking.open_reader(path, compression=compression, on_corrupt=on_corrupt) as reader:
+        with blocking.open_reader(
+            path, compression=compression, on_corrupt=on_corrupt, max_record_bytes=ANY_RECORD_BYTES
+        ) as reader:
             yield b""  # it is open
             for records in reader.batches():
                 yield from records

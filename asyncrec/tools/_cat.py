@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from asyncrec._arguments import Size
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import DatasetError, RecordIndexError, RecordKeyError
 from asyncrec.storage._base import Storage
@@ -24,6 +26,7 @@ async def get_record(
     *,
     record: int | None = None,
     key: str | None = None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FoundRecord:
@@ -31,13 +34,18 @@ async def get_record(
     it was written with. A data set is asked at random; of other files all before it is read, and they are counted first
     where the number is negative.
 
+    Args:
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+
     Raises:
         IndexError: there is no such record.
         KeyError: no record has the key.
         DatasetError: a key, and what ``path`` names has no keys.
         FormatError: it is damaged.
     """
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         return await record_of(selection, record=record, key=key)
 
 

@@ -123,7 +123,7 @@ async def check_shard(
 _REASONS = {
     "length": "a length and its checksum disagree",
     "data": "the data and its checksum disagree",
-    "too_large": "a record larger than any is believed to be",
+    "too_large": "a record longer than max_record_bytes; a larger limit reads it, if it is meant",
     "truncated": "the file ends in the middle of a record",
     "compression": "the compressed stream is damaged",
     "ambiguous": "records between two damaged places, which may be the contents of one large record that was lost",

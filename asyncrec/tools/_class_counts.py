@@ -48,7 +48,7 @@ class ClassCounts:
         new = await in_thread(self._new, manifest)
         for entry in new[:_SHARDS]:
             try:
-                async with open_reader_in(folder, entry.path) as reader:
+                async with open_reader_in(folder, entry.path, max_record_bytes=entry.max_record_bytes) as reader:
                     left = _RECORDS
                     while left > 0 and (batch := await reader.next_batch()):
                         await in_thread(self._add, batch.records[:left])

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size, byte_count, record_limit
 from asyncrec._concurrency.map import side_by_side
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.names import is_data
@@ -58,6 +59,7 @@ async def convert(
     compression: Compression = "",
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage: Storage | None = None,
@@ -78,6 +80,8 @@ async def convert(
         jobs: source files at once, into a data set; as many as this process may use processors. What is written and
             reported is the same. Two files take half the time where their format is read in C that lets go of the GIL,
             as Parquet and what is compressed; JSON is parsed with it. One file is one job, and so is a file as target.
+        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
+            notes are read in any case.
 
     Raises:
         ValueError: formats that cannot be converted into each other, or ``jobs`` is less than 1.
@@ -107,12 +111,15 @@ async def convert(
         if of != RECORDS:
             raise ArgumentValueError("one side of a conversion is TFRecord: convert in two steps")
         async with (
-            selected(source, storage=storage, storage_options=storage_options) as selection,
+            selected(
+                source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+            ) as selection,
             located(target, storage=target_storage, storage_options=target_options) as (store, key),
         ):
             report.records = await export(selection, store, key, encoding, progress)
             report.files = [shard.display_path for shard in selection.shards]
         return report
+    longest = record_limit(max_record_bytes)
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
         files, kind = await _files(store, key, source_format, report.source)
         if kind.open is None:
@@ -120,11 +127,15 @@ async def convert(
             raise ArgumentValueError(f"{kind.name} is a target only{remedy}")
         if ".tfrec" in os.path.basename(os.fspath(target)):
             async with open_writer(
-                target, compression=compression, storage=target_storage, storage_options=target_options
+                target,
+                compression=compression,
+                max_record_bytes=longest,
+                storage=target_storage,
+                storage_options=target_options,
             ) as writer:
                 for file, info in files:
                     report.files.append(file)
-                    async with _reading(kind, store, info, file) as reading:
+                    async with _reading(kind, store, info, file, longest) as reading:
                         async for converted in reading:
                             report.note(converted)
                             await writer.write_many(converted.records)
@@ -140,7 +151,7 @@ async def convert(
                 {} if there is None else there.metadata, source=report.source, target=report.target
             )
             before.check(files)
-            importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), before)
+            importer = _Importer(store, kind, folder, name, limits, parse_compression(compression), before, longest)
 
             async def convert_one(found: tuple[str, ObjectInfo]) -> ConvertReport:
                 part = await importer.convert(*found)
@@ -206,6 +217,7 @@ class _Importer:
     limits: Limits
     compression: CompressionOptions
     before: ConvertedBefore
+    max_record_bytes: int
 
     async def convert(self, file: str, info: ObjectInfo) -> ConvertReport:
         """Convert one file, unless that was done: one job, whose id is the file's."""
@@ -217,7 +229,7 @@ class _Importer:
             return self.before.ended(file, info, writer.metadata)
         report = ConvertReport(source=file, target=self.before.target, files=[file])
         schema = None if self.kind.schema is None else await in_thread(self.kind.schema)
-        async with _reading(self.kind, self.store, info, file) as reading:
+        async with _reading(self.kind, self.store, info, file, self.max_record_bytes) as reading:
             source = _Converting(reading, file, report)
             version = {"file": file, "bytes": info.size, "etag": info.etag, "format": self.kind.name}
             await write_ordered(
@@ -282,9 +294,10 @@ class _Converting:
 
 @asynccontextmanager
 async def _reading(
-    kind: Format, store: Storage, info: ObjectInfo, path: str
+    kind: Format, store: Storage, info: ObjectInfo, path: str, max_record_bytes: int
 ) -> AsyncIterator[AsyncIterator[Converted]]:
     """The records of the version of a file that ``info`` is about."""
     assert kind.open is not None, "looked at"
-    async with open_file_of(store, info.key, path=path, etag=info.etag) as file, kind.open(file) as reading:
+    opening = open_file_of(store, info.key, path=path, etag=info.etag, max_record_bytes=max_record_bytes)
+    async with opening as file, kind.open(file) as reading:
         yield reading

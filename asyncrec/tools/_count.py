@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.map import side_by_side
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.indexes import read_index, scan_shard
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
@@ -58,6 +60,7 @@ async def count(
     where: Sequence[Where] = (),
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CountReport:
@@ -68,6 +71,7 @@ async def count(
         where: conditions that have to hold for a record that is counted: all records are read.
         jobs: files at once, each read in a worker thread; as many as this process may use processors, and of a store
             that is far away 16 at least. The counts are the same, whatever the number, and so is the error.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
@@ -75,7 +79,9 @@ async def count(
         ValueError: ``jobs`` is less than 1; there is no such feature, or ``by`` has more than 10,000 different values.
     """
     check_jobs(jobs)
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         advance = Advance(progress, selection.bytes)
         values = None
         if by is None and not where:
@@ -112,7 +118,9 @@ async def counts_of(
 async def counted(selection: Selection, shard: SelectedShard) -> int:
     """The records of a shard, by its index or by reading it."""
     folder, entry, index = await _looked_up(selection, shard)
-    return (await scan_shard(folder, entry, sizes=False)).records if index is None else len(index)
+    if index is not None:
+        return len(index)
+    return (await scan_shard(folder, entry, sizes=False, max_record_bytes=shard.max_record_bytes)).records
 
 
 async def counted_by_index(selection: Selection, shard: SelectedShard) -> int | None:

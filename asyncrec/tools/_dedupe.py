@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
@@ -32,6 +33,7 @@ async def dedupe(
     max_shard_bytes: Size | None = None,
     temporary_folder: str | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage: Storage | None = None,
@@ -49,6 +51,8 @@ async def dedupe(
         compression: of what is written; that of the source unless given.
         max_shard_bytes: of a shard; 256 MiB.
         temporary_folder: for 40 bytes a record, where there are more than 1.6 million.
+        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
+            notes are read in any case.
 
     Raises:
         DatasetError: by key, and the source has none; or, a file in no manifest, it was changed meanwhile.
@@ -60,13 +64,16 @@ async def dedupe(
         raise ArgumentValueError(f"keep is 'first' or 'last', not {keep!r}")
     check_by(by)
     into = NewTarget(
+        max_record_bytes=max_record_bytes,
         path=target,
         compression=compression,
         max_shard_bytes=max_shard_bytes,
         storage=target_storage,
         storage_options=target_storage_options,
     )
-    async with selected(source, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         total = 2 * selection.bytes
         with Identities(by, temporary_folder=temporary_folder) as identities:
             count = await identities.read(selection, 0, lambda done, _: progress(done, total))

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by
 from asyncrec.tools._keyed_records import has_keys
@@ -79,6 +81,7 @@ async def diff(
     by: str | None = None,
     temporary_folder: str | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DiffReport:
@@ -88,6 +91,7 @@ async def diff(
         by: what a record is known by: ``"key"``, which is taken where both have keys; ``"content"``, which is taken
             otherwise; or ``"feature:url"``. Known by its content a record does not change: it is another one.
         temporary_folder: for 40 bytes a record, where there are more than 1.6 million.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
 
     Raises:
         DatasetError: by key, and one of them has none.
@@ -97,8 +101,8 @@ async def diff(
     if by is not None:
         check_by(by)
     async with (
-        selected(first, storage=storage, storage_options=storage_options) as one,
-        selected(second, storage=storage, storage_options=storage_options) as other,
+        selected(first, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options) as one,
+        selected(second, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options) as other,
     ):
         by = by or (KEY if has_keys(one) and has_keys(other) else CONTENT)
         report = DiffReport(first=one.path, second=other.path, by=by, same_schema=one.schema == other.schema)

@@ -8,6 +8,7 @@ from typing import Any
 
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
@@ -26,6 +27,7 @@ async def filter(  # noqa: A001  # as the command is called
     compression: KeptCompression = "keep",
     max_shard_bytes: Size | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage: Storage | None = None,
@@ -39,6 +41,8 @@ async def filter(  # noqa: A001  # as the command is called
     Args:
         compression: of what is written; that of the source unless given.
         max_shard_bytes: of a shard; 256 MiB.
+        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
+            notes are read in any case.
 
     Raises:
         ValueError: a condition names a feature that no record has, or a value that it cannot have.
@@ -46,13 +50,16 @@ async def filter(  # noqa: A001  # as the command is called
         ObjectExistsError: there is something at the target.
     """
     into = NewTarget(
+        max_record_bytes=max_record_bytes,
         path=target,
         compression=compression,
         max_shard_bytes=max_shard_bytes,
         storage=target_storage,
         storage_options=target_storage_options,
     )
-    async with selected(source, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         conditions = Conditions(where, features_of(selection.schema), selection.path)
         made = {"filtered": {"source": selection.path, "where": [str(each) for each in where]}}
         return await write_chosen(into, selection, lambda records: _chosen(records, conditions), made, progress)

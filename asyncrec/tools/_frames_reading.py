@@ -93,6 +93,7 @@ class _FrameReader:
                     path=self._shard.display_path,
                     etag=self._etag,
                     compression="" if begun else "auto",
+                    max_record_bytes=self._shard.max_record_bytes,
                 )
             self._stack.push_async_callback(self._reader.aclose)
         found = await self._reader.next_batch()
@@ -104,7 +105,7 @@ class _FrameReader:
         while left := file.info.size - self._offset:
             with mapped_errors("reading", f"{file.shown}, offset {self._offset:,}"):
                 block = file.read(min(size, left), self._offset)
-            meter = FrameMeter()
+            meter = FrameMeter(max_record_bytes=self._shard.max_record_bytes)
             lengths = meter.measure(block)
             if len(lengths):
                 self._offset += meter.offset

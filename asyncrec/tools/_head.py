@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import RecordReader
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
@@ -92,10 +94,14 @@ async def open_records(
     path: str | os.PathLike[str],
     *,
     where: Sequence[Where] = (),
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[RecordStream]:
     """All records of a file, a folder, a pattern or a data set, in order, or those for which all of ``where`` holds.
+
+    Args:
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening.
@@ -103,6 +109,8 @@ async def open_records(
             there is a schema, else while reading.
         FormatError: while reading, after all records before the damage were given out.
     """
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         async with AsyncExitStack() as stack:
             yield RecordStream(selection, where, stack)

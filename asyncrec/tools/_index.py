@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.map import side_by_side
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.frame_scan import FrameScan
 from asyncrec._sampling.random_access.indexes import read_index, scan_shard
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
@@ -60,6 +62,7 @@ async def index(
     force: bool = False,
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> IndexReport:
@@ -72,6 +75,7 @@ async def index(
         jobs: shards at once, each read in a worker thread; as many as this process may use processors, and of a store
             that is far away 4 at least. Report and indexes are the same, whatever the number, and so is the error:
             then the indexes of all shards before the one at fault were made, and those of some behind it.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
 
     Raises:
         FormatError: a shard is damaged where its lengths or its compression are.
@@ -80,7 +84,9 @@ async def index(
     check_jobs(jobs)
     if layout not in LAYOUTS:
         raise ArgumentValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         report = IndexReport(path=selection.path)
         advance = Advance(progress, selection.bytes)
 
@@ -110,7 +116,8 @@ async def _index(selection: Selection, shard: SelectedShard, layout: str, force:
     if not force and await _is_there(folder, entry, key, layout, counted=shard.entry is not None):
         report.kept.append(display_path)
         return
-    await folder.put(key, await in_thread(_text, await scan_shard(folder, entry)))
+    scan = await scan_shard(folder, entry, max_record_bytes=shard.max_record_bytes)
+    await folder.put(key, await in_thread(_text, scan))
     report.made.append(display_path)
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, parse_compression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import RecordBatch
 from asyncrec._records.reading.reader import RecordReader
 from asyncrec._records.writing.writer import open_writer
@@ -90,11 +91,13 @@ class NewTarget:
         path: a data set's, or that of a single file where the name holds ``.tfrec``.
         compression: ``"keep"`` is the source's.
         max_shard_bytes: of a data set's shards; 256 MiB.
+        max_record_bytes: of a single file; what reads a data set is told by its manifest.
     """
 
     path: str | os.PathLike[str]
     compression: KeptCompression = "keep"
     max_shard_bytes: Size | None = None
+    max_record_bytes: Size = MAX_RECORD_BYTES
     storage: Storage | None = None
     storage_options: Mapping[str, Any] | None = None
 
@@ -124,7 +127,12 @@ async def write_new(
     options = None if target.storage_options is None else dict(target.storage_options)
     if target.is_file:
         async with open_writer(
-            target.path, compression=compression, mode="x", storage=target.storage, storage_options=options
+            target.path,
+            compression=compression,
+            mode="x",
+            max_record_bytes=target.max_record_bytes,
+            storage=target.storage,
+            storage_options=options,
         ) as writer:
             async for batch in batches:
                 await writer.write_many(batch.records)

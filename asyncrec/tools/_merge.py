@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from asyncrec._arguments import Size
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
@@ -33,6 +34,7 @@ async def merge(
     compression: KeptCompression = "keep",
     max_shard_bytes: Size | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage: Storage | None = None,
@@ -46,6 +48,8 @@ async def merge(
     Args:
         compression: of what is written; unless given the one that most records have.
         max_shard_bytes: of a shard; 256 MiB.
+        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
+            notes are read in any case.
 
     Raises:
         DatasetError: the sources have several schemas.
@@ -55,6 +59,7 @@ async def merge(
     if not sources:
         raise ArgumentValueError("there is nothing to merge: give the sources")
     into = NewTarget(
+        max_record_bytes=max_record_bytes,
         path=target,
         compression=compression,
         max_shard_bytes=max_shard_bytes,
@@ -63,7 +68,9 @@ async def merge(
     )
     async with AsyncExitStack() as stack:
         selections = [
-            await stack.enter_async_context(selected(each, storage=storage, storage_options=storage_options))
+            await stack.enter_async_context(
+                selected(each, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options)
+            )
             for each in sources
         ]
         with_schema = [each for each in selections if each.schema is not None]

@@ -68,7 +68,14 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
         advance(size)
 
     try:
-        scan, info = await scan_object(storage, shard.key, verify=True, sizes=sizes, advance=on)
+        scan, info = await scan_object(
+            storage,
+            shard.key,
+            verify=True,
+            sizes=sizes,
+            max_record_bytes=shard.max_record_bytes,
+            advance=on,
+        )
         return ReadThrough(
             records=scan.records, compression=scan.compression, info=info, crc32c=scan.crc32c, index=scan.index
         )
@@ -98,7 +105,13 @@ async def _skipping(storage: Storage, shard: SelectedShard, *, sizes: bool, adva
     failed: FormatError | None = None
     try:
         reader = await open_reader_at(
-            passing, shard.key, BEGINNING, path=shard.display_path, on_corrupt="skip", warns=False
+            passing,
+            shard.key,
+            BEGINNING,
+            path=shard.display_path,
+            on_corrupt="skip",
+            warns=False,
+            max_record_bytes=shard.max_record_bytes,
         )
         try:
             await counts.read(reader, passing, advance)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import ReadingCompression, parse_reading_compression
 from asyncrec._framing.damage import Damage
@@ -21,6 +21,7 @@ from asyncrec._records.position import Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._shards.manifest.names import index_key
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentValueError, FormatError, ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -96,7 +97,8 @@ async def repair(
 
     Args:
         compression: of the source, where its beginning is so damaged that it cannot be told.
-        max_record_bytes: a longer record counts as damage.
+        max_record_bytes: a longer record counts as damage, unless a manifest notes it: then it is a ValueError, since
+            the target has no manifest.
         overwrite: replace a target that is there; without it that is an error.
         progress: called with the records saved so far, and `None`.
 
@@ -105,7 +107,7 @@ async def repair(
         ObjectExistsError: there is a target.
         ValueError: target and source are one.
     """
-    max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
+    max_record_bytes = record_limit(max_record_bytes)
     given = parse_reading_compression(compression)
     source_path, target_path = redact(os.fspath(source)), redact(os.fspath(target))
     async with (
@@ -117,6 +119,9 @@ async def repair(
             raise ArgumentValueError(
                 f"{source_path}: what is whole goes to another file; the damaged one is not overwritten"
             )
+        prefix, slash, name = key.rpartition("/")
+        folder = folder_at(store, prefix + slash)
+        entry = await _entry_of(folder, name)
         reader = await open_reader_at(
             store,
             key,
@@ -125,15 +130,19 @@ async def repair(
             compression=given,
             on_corrupt="skip",
             warns=False,
-            boundaries=await _boundaries(store, key),
-            max_record_bytes=max_record_bytes,
+            boundaries=await _boundaries(folder, name, entry),
+            max_record_bytes=max_record_bytes if entry is None else max(max_record_bytes, entry.max_record_bytes),
         )
         try:
             # Damage at the very beginning is met with the first records: only then is it known how it is compressed.
             records = await _next(reader)
             mode: Literal["w", "x"] = "w" if overwrite else "x"
             async with open_writer(
-                target_key, compression=reader.compression, mode=mode, storage=target_store
+                target_key,
+                compression=reader.compression,
+                mode=mode,
+                max_record_bytes=max_record_bytes,
+                storage=target_store,
             ) as writer:
                 while records:
                     await writer.write_many(records)
@@ -160,21 +169,22 @@ async def _next(reader: RecordReader) -> list[bytes]:
     return [] if batch is None else batch.records
 
 
-async def _boundaries(storage: Storage, key: str) -> Sequence[int]:
+async def _boundaries(folder: Storage, shard: str, entry: ShardEntry | None) -> Sequence[int]:
     """Where the file's records began when its index was made; none where there is no index to be used."""
-    prefix, slash, shard = key.rpartition("/")
-    folder = folder_at(storage, prefix + slash)
+    key = index_key(shard) if entry is None or entry.index is None else entry.index.path
     try:
-        text = await folder.get(await _index_of(folder, shard), max_bytes=_MOST_INDEX)
+        text = await folder.get(key, max_bytes=_MOST_INDEX)
         index = await in_thread(parse_index, text)
-    except (ObjectNotFoundError, ManifestError, FormatError, ValueError):
+    except (ObjectNotFoundError, FormatError, ValueError):
         return ()
     return index.offsets.tolist() if index.members is None else ()
 
 
-async def _index_of(folder: Storage, shard: str) -> str:
-    """Which is a shard's index: as its data set's manifest says; of a file in no manifest the plain one."""
+async def _entry_of(folder: Storage, shard: str) -> ShardEntry | None:
+    """What the manifest of its data set says of a shard; `None` of a file in no manifest that can be read."""
     name = re.sub(r"-[0-9]{5,}-of-[0-9]{5,}\.tfrecord$|-[A-Za-z0-9_.]+-[0-9]{6,}\.tfrecord$", "", shard)
-    manifest = await load_manifest(folder, name, path=name) if name != shard else None
-    entries = () if manifest is None else manifest.shards
-    return next((entry.index.path for entry in entries if entry.path == shard and entry.index), index_key(shard))
+    try:
+        manifest = await load_manifest(folder, name, path=name) if name != shard else None
+    except ManifestError:
+        return None
+    return next((entry for entry in (() if manifest is None else manifest.shards) if entry.path == shard), None)

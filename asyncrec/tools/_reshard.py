@@ -20,6 +20,7 @@ from asyncrec._concurrency.read_ahead import iterated_ahead
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT
 from asyncrec._framing.compression import parse_compression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.ordered_writer import Batch, Limits, check_num_shards, write_ordered
@@ -98,6 +99,7 @@ async def reshard(
     temporary_folder: str | os.PathLike[str] | None = None,
     jobs: int | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage: Storage | None = None,
@@ -122,6 +124,7 @@ async def reshard(
         jobs: with 2 and more, what comes next is read and checked in a worker thread while the last is written; shards
             that have to be counted first are counted so many at once. As many as this process may use processors. The
             shards hold the same whatever the number; sorting is in one thread.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
 
     Raises:
         FormatError: the source is damaged, unless that is skipped; nothing is left of the target.
@@ -158,7 +161,9 @@ async def reshard(
     sorts = shuffle or group_by is not None
     losses = report.losses if on_corrupt == "skip" else None
     async with AsyncExitStack() as stack:
-        selection = await stack.enter_async_context(selected(source, storage=storage, storage_options=storage_options))
+        selection = await stack.enter_async_context(
+            selected(source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options)
+        )
         known = features_of(selection.schema)
         if group_by is not None and known is not None and group_by not in known:
             raise unknown_feature(group_by, known, selection.path)

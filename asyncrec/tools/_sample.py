@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._sampling.epochs.permutation import key_of, permuted
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
@@ -39,6 +40,7 @@ async def sample(
     compression: KeptCompression = "keep",
     max_shard_bytes: Size | None = None,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
     target_storage: Storage | None = None,
@@ -55,6 +57,8 @@ async def sample(
         fraction: from 0 to 1; one of the two is given.
         compression: of what is written; that of the source unless given.
         max_shard_bytes: of a shard; 256 MiB.
+        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
+            notes are read in any case.
 
     Raises:
         ValueError: neither number nor fraction, or both, or one out of its range.
@@ -63,13 +67,16 @@ async def sample(
         ObjectExistsError: there is something at the target.
     """
     into = NewTarget(
+        max_record_bytes=max_record_bytes,
         path=target,
         compression=compression,
         max_shard_bytes=max_shard_bytes,
         storage=target_storage,
         storage_options=target_storage_options,
     )
-    async with selected(source, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         drawn, total = await _draw(selection, records, fraction, seed)
         made = {"sampled": {"source": selection.path, "seed": seed, "records": len(drawn)}}
         return await write_chosen(into, selection, lambda reading: _drawn(reading, drawn), made, progress, count=total)
@@ -119,10 +126,15 @@ async def open_sample(
     records: int | None = None,
     fraction: float | None = None,
     seed: int = 0,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[SampleStream]:
     """The records that `sample` would write, to be looked at. Of a data set no others are read.
+
+    Args:
+        max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
+            notes are read in any case.
 
     Raises:
         ValueError: as `sample`.
@@ -130,7 +142,9 @@ async def open_sample(
         FormatError: while reading.
     """
     async with (
-        selected(path, storage=storage, storage_options=storage_options) as selection,
+        selected(
+            path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+        ) as selection,
         AsyncExitStack() as stack,
     ):
         drawn, _ = await _draw(selection, records, fraction, seed)

@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import DecodeError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
@@ -32,17 +34,23 @@ async def schema(
     *,
     infer: bool = False,
     limit: int | None = None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> SchemaReport:
     """The schema of what ``path`` names: the manifest's, else (or with ``infer``) one that reads all records, or the
     first ``limit`` of them.
 
+    Args:
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+
     Raises:
         SchemaError: there are no records, or two hold one feature of different kinds.
         DecodeError: a record is no Example.
     """
-    async with selected(path, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         if selection.schema is not None and not infer:
             return SchemaReport(path=selection.path, schema=selection.schema, records=None)
         merged: Schema | None = None

@@ -10,10 +10,12 @@ import os
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
@@ -65,6 +67,7 @@ class SelectedShard:
         size: bytes; for a shard of a data set, those the manifest says.
         entry: what the manifest says; `None` where no manifest names it.
         dataset: that names it.
+        limit: on the length of a record, unless the manifest says that there are longer ones.
     """
 
     key: str
@@ -72,6 +75,12 @@ class SelectedShard:
     size: int
     entry: ShardEntry | None = None
     dataset: SelectedDataset | None = None
+    limit: int = MAX_RECORD_BYTES
+
+    @property
+    def max_record_bytes(self) -> int:
+        """What its reader takes."""
+        return self.limit if self.entry is None else max(self.limit, self.entry.max_record_bytes)
 
     @property
     def folder(self) -> str:
@@ -92,6 +101,7 @@ class Selection:
         base: what stands before a key to make it a path.
         shards: in the order of their names, data set by data set.
         folder: the key of a folder: ``""``, or with a slash at its end.
+        limit: on the length of a record; see `SelectedShard`.
     """
 
     path: str
@@ -101,6 +111,7 @@ class Selection:
     shards: tuple[SelectedShard, ...]
     datasets: tuple[SelectedDataset, ...] = ()
     folder: str = ""
+    limit: int = MAX_RECORD_BYTES
 
     async def is_spool(self) -> bool:
         """Whether it is a folder that is a spool."""
@@ -129,13 +140,15 @@ async def selected(
     path: str | os.PathLike[str],
     *,
     given_up: bool = False,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Selection]:
     """What ``path`` names, in its storage, open within the context. All names below a folder are held.
 
     With ``given_up``, a data set all of whose writers were given up before they committed anything is selected, too:
-    it is empty, and something may lie under its names.
+    it is empty, and something may lie under its names. ``max_record_bytes`` is that of all shards, except those of
+    which a manifest says that they have longer records.
 
     Raises:
         ObjectNotFoundError: nothing is there.
@@ -144,13 +157,20 @@ async def selected(
     """
     display_path = redact(os.fspath(path))
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
-        yield await _select(store, key, display_path, given_up)
+        yield _limited(await _select(store, key, display_path, given_up), record_limit(max_record_bytes))
+
+
+def _limited(selection: Selection, limit: int) -> Selection:
+    if limit == MAX_RECORD_BYTES:
+        return selection
+    return replace(selection, limit=limit, shards=tuple(replace(shard, limit=limit) for shard in selection.shards))
 
 
 async def reselected(selection: Selection) -> Selection:
     """What is there now, of a selection that is one data set."""
     (dataset,) = selection.datasets
-    return await _select(selection.storage, dataset.prefix + dataset.name, selection.path, given_up=False)
+    again = await _select(selection.storage, dataset.prefix + dataset.name, selection.path, given_up=False)
+    return _limited(again, selection.limit)
 
 
 async def _select(store: Storage, key: str, display_path: str, given_up: bool) -> Selection:

@@ -27,8 +27,9 @@ async def open_shard(
     Args:
         first: the number of the record to begin with; any but 0 needs the index.
         index: the shard's, from `shard_index`.
-        options: as for `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ...
+        options: as for `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ... ``max_record_bytes`` is the shard's.
     """
+    options.setdefault("max_record_bytes", shard.max_record_bytes)
     with nullcontext() if shard.entry is None else naming_lost_shards():
         reader = await open_reader_at(
             selection.storage, shard.key, _position(first, index), path=shard.display_path, warns=False, **options

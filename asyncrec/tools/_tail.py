@@ -12,6 +12,8 @@ from typing import Any
 
 import anyio
 
+from asyncrec._arguments import Size
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
@@ -113,6 +115,7 @@ async def open_tail(
     where: Sequence[Where] = (),
     follow: bool = False,
     interval: float = 1.0,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[TailStream]:
@@ -121,6 +124,7 @@ async def open_tail(
 
     Args:
         interval: seconds between two looks at the manifest.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
 
     Raises:
         ValueError: a number below 0.
@@ -130,7 +134,9 @@ async def open_tail(
     if records < 0 or interval < 0:
         raise ArgumentValueError("the number of records and the interval are not below 0")
     async with (
-        selected(path, storage=storage, storage_options=storage_options) as selection,
+        selected(
+            path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+        ) as selection,
         AsyncExitStack() as stack,
     ):
         if follow and selection.kind != "data set":

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.map import side_by_side
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _orphans as orphans_
@@ -91,6 +93,7 @@ async def verify(
     delete: bool = False,
     min_age: float = MIN_AGE,
     progress: Progress = lambda done, total: None,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
@@ -106,6 +109,7 @@ async def verify(
         delete: orphans are deleted instead; those too of a data set to which nothing was ever committed.
         min_age: of orphans that are adopted or deleted, in seconds. What belongs to a job that has not ended is left to
             `asyncrec.recover` at any age.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
         progress: called with bytes done and in all.
 
     Raises:
@@ -116,7 +120,9 @@ async def verify(
     check_jobs(jobs)
     if adopt and delete:
         raise ArgumentValueError("adopt and delete exclude each other")
-    async with selected(path, given_up=delete, storage=storage, storage_options=storage_options) as selection:
+    async with selected(
+        path, given_up=delete, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
+    ) as selection:
         report = VerifyReport(path=selection.path, kind=selection.kind, spool=await selection.is_spool())
         report.conflicts = [conflict for dataset in selection.datasets for conflict in dataset.manifest.conflicts]
         found = {

@@ -226,8 +226,8 @@ def test_after_a_fork_the_child_has_a_loop_of_its_own_and_what_it_inherited_rais
     done = run(FORK, tmp_path)
     assert done.returncode == 0, done.stderr
     told, read, parent = done.stdout.splitlines()
-    assert "forked" in told
-    assert "open it again in this process" in told
+    assert "before a fork" in told
+    assert "open it anew" in told
     assert read == "[b'1', b'2']"
     assert parent == "b'1'"
 
@@ -244,7 +244,7 @@ def told(what, items):
             try:
                 print(what, "gave", next(items), flush=True)
             except RuntimeError as error:
-                print(what, "raised" if "forked" in str(error) else error, flush=True)
+                print(what, "raised" if "before a fork" in str(error) else error, flush=True)
         finally:
             os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0

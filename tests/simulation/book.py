@@ -95,12 +95,15 @@ class Run:
     def promise_what_is_old(self, now: float, chunk: int) -> None:
         """The writer goes, and was never asked: but the disk answered all the time, and has what is old enough.
 
+        A record ages while the event loop turns: for as long as the program holds it, nothing is promised.
+
         ``chunk``: the bytes that a call writes.
         """
         if self.flush_seconds is not None and self.writer:
             behind = _BEHIND + sum(len(record.data) for record in self.records) / chunk * _OF_A_CALL
             for record in self.records:
-                if record.state == "taken" and record.taken <= now - self.flush_seconds - behind:
+                aged = self.process.turned(record.taken, now) - behind
+                if record.state == "taken" and aged >= self.flush_seconds:
                     record.spooled = record.spooled or now
 
     def flushes(self) -> int:

@@ -149,6 +149,27 @@ def crawl(drawing: Drawing) -> None:
         bystanders(drawing, path, spool=spool)
 
 
+@theme("held", 0.7)
+def held(drawing: Drawing) -> None:
+    """Rolling writers whose program holds the event loop, as a parser does, and is killed meanwhile."""
+    rng = drawing.rng
+    local = rng.random() < 0.6
+    path = drawing.target(local=local)
+    spool = None if local else f"/m0/{path.split('/')[-2]}-spool"
+    start = 0.0
+    for _ in range(rng.choice((1, 2))):
+        spec = _writer(drawing, path, fixed=False, spool=spool)
+        spec["options"]["flush_seconds"] = rng.choice((0.1, 1.0, 40.0))
+        for actions in spec["tasks"]:
+            for _ in range(rng.choice((1, 2, 4))):
+                at = rng.randrange(len(actions) + 1)
+                # The longest pause is long enough for what was written before it to reach the disk.
+                sleep = rng.choice((0.0, 0.0, 5.0, 110.0))
+                actions[at:at] = [["sleep", sleep], ["hold", rng.choice((3.0, 200.0, 200.0))]]
+        drawing.process(spec, start=start)["holds"] = rng.random() < 0.8
+        start += drawing.later()
+
+
 @theme("fixed", 2.0)
 def fixed(drawing: Drawing) -> None:
     """Fixed sets under one name, at once or again, and what appends to them."""

@@ -101,6 +101,10 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
         chance = rng.random()
         if process["safe"]:
             continue
+        if process.get("holds"):
+            kill = {"kind": "kill", "process": number, "by": "time", "since": "holding"}
+            faults.append({**kill, "nth": rng.choice((1, 1, 2)), "at": rng.choice((0.0, 1.0, 120.0, 190.0, 230.0))})
+            continue
         if process.get("takes_back"):
             faults.append(_takes_back(rng, number))
             continue

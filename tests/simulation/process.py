@@ -25,6 +25,7 @@ class Process:
         strike_at: the system call, counted from 1, before which it dies.
         calls: system calls it has made.
         steps: callbacks that ran for it.
+        held_until: its loop does not turn before; its threads go on.
     """
 
     def __init__(self, name: str, pid: int, machine: Any, host: str | None = None) -> None:
@@ -39,9 +40,21 @@ class Process:
         self.calls = 0
         self.steps = 0
         self.strike_at: int | None = None
+        self.held_until = 0.0
+        self._holds: list[tuple[float, float]] = []
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
+
+    def hold(self, now: float, seconds: float) -> None:
+        """What runs on its loop from now on, for so many seconds, gives no other callback its turn."""
+        self.held_until = now + seconds
+        self._holds.append((now, self.held_until))
+
+    def turned(self, since: float, now: float) -> float:
+        """For how many seconds of these its loop turned."""
+        held = sum(max(0.0, min(end, now) - max(begin, since)) for begin, end in self._holds)
+        return now - since - held
 
     def kill(self) -> None:
         """kill -9: from now on nothing of it runs; the system closes its files, and its locks are gone."""

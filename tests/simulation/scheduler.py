@@ -19,7 +19,7 @@ import anyio._backends._asyncio
 
 from .process import PROCESS, Killed, Process
 
-__all__ = ["EventLog", "Hung", "Loop"]
+__all__ = ["EventLog", "Hung", "Loop", "OfThread"]
 
 
 class Hung(Exception):
@@ -66,6 +66,16 @@ class _Handle(asyncio.Handle):
 
 class _Timer(_Handle, asyncio.TimerHandle):
     __slots__ = ()
+
+
+class OfThread:
+    """A callback that stands for a thread's work: it has its turn while the loop of its process is held."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self._callback = callback
+
+    def __call__(self) -> None:
+        self._callback()
 
 
 class _Task(asyncio.Task[Any]):
@@ -178,6 +188,11 @@ class Loop(asyncio.BaseEventLoop):
         process = handle._context.get(PROCESS) or _process_of_scope(handle)  # type: ignore[attr-defined]
         if process is not None and process.dead:
             self._buried.append(handle)
+            return
+        callback = handle._callback  # type: ignore[attr-defined]
+        if process is not None and self.now < process.held_until and not isinstance(callback, OfThread):
+            self._timers += 1
+            heapq.heappush(self._scheduled, (process.held_until, self._timers, handle))  # type: ignore[attr-defined]
             return
         self.steps += 1
         if self.steps > self._max_steps:

@@ -19,7 +19,7 @@ import anyio
 from anyio._core._eventloop import set_current_async_library
 
 from .process import PROCESS, Killed
-from .scheduler import Loop
+from .scheduler import Loop, OfThread
 
 __all__ = ["Event", "Lock", "Strand", "Threads"]
 
@@ -148,9 +148,9 @@ class Threads:
 
     def _later(self, callback: Callable[[], None]) -> None:
         if late := self._rng.random() * self._latest if self._rng.random() < 0.5 else 0.0:
-            self._loop.call_later(late, callback)
+            self._loop.call_later(late, OfThread(callback))
         else:
-            self._loop.call_soon(callback)
+            self._loop.call_soon(OfThread(callback))
 
     def _advance(self, strand: Strand, end: Callable[[], None]) -> None:
         strand.resume()
@@ -172,7 +172,7 @@ class _Job:
         set_current_async_library(None)  # as anyio's threads: there is no loop in them
         owner = getattr(self._func, "__self__", None)
         if isinstance(owner, Event) and not owner.is_set():
-            self._threads._loop.call_later(0.01, self.begin)  # it waits for another thread: look again
+            self._threads._loop.call_later(0.01, OfThread(self.begin))  # it waits for another thread: look again
             return
         threads = self._threads
         if threads._rng.random() < threads.stopping:

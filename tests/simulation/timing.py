@@ -3,7 +3,8 @@
 Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), its first
 key (``"first key"``), its first flush (``"flushing"``), the end of a writer's body (``"leaving"``), the first shard
 that gets its name (``"publishing"``), the first segment (``"committing"``); for the ``nth`` time, it has a lock
-(``"locking"``), or a shard, an index or keys are gone (``"removing"``).
+(``"locking"``), a shard, an index or keys are gone (``"removing"``), or its user's code holds the event loop
+(``"holding"``).
 """
 
 from __future__ import annotations

@@ -96,6 +96,10 @@ async def _act(world: Any, run: Run, writer: Any, task: int, actions: list[list[
                     run.promise(level, last, world.loop.now)
             case "sleep":
                 await anyio.sleep(arguments[0])
+            case "hold":
+                run.process.hold(world.loop.now, arguments[0])
+                world.timing.comes_to(run.process, "holding")
+                await anyio.sleep(arguments[0])
             case "bad":
                 with contextlib.suppress(TypeError):
                     await writer.write("no bytes")

@@ -92,14 +92,11 @@ async def test_json_lines_there_and_back(storage: Storage, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz"])
-async def test_a_line_without_an_end_is_bad_and_ends_no_other_file(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setattr("asyncrec.tools._formats.source.MAX_RECORD_BYTES", 3 << 20)
+async def test_a_line_without_an_end_is_bad_and_ends_no_other_file(storage: Storage, name: str) -> None:
     content = b'{"a": 1}\n' + b"x" * (8 << 20)
     await storage.put(f"in/{name}", gzip.compress(content) if name.endswith("gz") else content)
     await storage.put("in/y.jsonl", b'{"a": 2}\n')
-    report = await convert(storage, "in", "set")
+    report = await convert(storage, "in", "set", max_record_bytes=3 << 20)
     assert (report.records, [bad.where for bad in report.bad]) == (2, ["line 2"])
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Any
 
-from asyncrec._framing.frames import FrameDecoder, encode_frames
+from asyncrec._framing.frames import ANY_RECORD_BYTES, FrameDecoder, encode_frames
 from asyncrec.errors import FormatError
 from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.lock import FileLock
@@ -71,7 +71,7 @@ class BucketFiles:
             CorruptRecordError, TruncatedError: it did not come back as it was written.
         """
         path = self._path(name)
-        decoder = FrameDecoder(max_record_bytes=1 << 62)  # a record that was held fits into memory
+        decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)  # a record that was held fits into memory
         try:
             with open(path, "rb") as file:
                 while block := file.read(_READ_BYTES):

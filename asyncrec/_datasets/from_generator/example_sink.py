@@ -14,6 +14,7 @@ from asyncrec._datasets.from_generator.images import image_shapes
 from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.from_generator.source import Example
 from asyncrec._datasets.progress import Progress
+from asyncrec._records.record_size import check_size
 from asyncrec.errors import ArgumentTypeError
 
 __all__ = ["ExampleSink"]
@@ -26,6 +27,7 @@ class ExampleSink:
         sparse_features: get their shapes beside them.
         flattens: features are made ready for an Example; otherwise the serializer has them as they are.
         own_serializer: it is the user's: what records hold is read from them.
+        max_record_bytes: a longer record is refused.
 
     Attributes:
         taken: examples so far.
@@ -40,6 +42,7 @@ class ExampleSink:
         sparse_features: tuple[str, ...],
         flattens: bool,
         own_serializer: bool,
+        max_record_bytes: int,
     ) -> None:
         self.taken = 0
         self._shuffler = shuffler
@@ -48,6 +51,7 @@ class ExampleSink:
         self._sparse = sparse_features
         self._flattens = flattens
         self._own_serializer = own_serializer
+        self._max_record_bytes = max_record_bytes
         self._prepared = 0
         self._last: Mapping[str, Any] = {}
 
@@ -70,7 +74,8 @@ class ExampleSink:
         return key, prepare(features) if self._flattens else features
 
     def take(self, example: Example, record: bytes) -> None:
-        """Raises TypeError when ``record`` is not bytes, SchemaError, DuplicateKeyError."""
+        """Raises TypeError when ``record`` is not bytes, ValueError for one that is too long, and SchemaError,
+        DuplicateKeyError."""
         key, features = example
         if not isinstance(record, bytes):
             if not isinstance(record, bytearray | memoryview):
@@ -78,6 +83,7 @@ class ExampleSink:
                     f"example {self.taken}: the serializer gave a {type(record).__name__}, not bytes"
                 )
             record = bytes(record)
+        check_size(len(record), self._max_record_bytes, f"example {self.taken}")
         if self._own_serializer:
             self._description.see_record(record, flatten(features), self.taken)
         else:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size, byte_count, record_limit
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.description import Description
 from asyncrec._datasets.from_generator.example_sink import ExampleSink
@@ -18,6 +18,7 @@ from asyncrec._datasets.from_generator.source import Examples, Serializer, run
 from asyncrec._datasets.progress import Progress
 from asyncrec._datasets.sidecars import ShardInfo
 from asyncrec._framing.compression import Compression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example._codec import encode_example
 from asyncrec.storage._base import Storage
@@ -58,6 +59,7 @@ class DatasetWriter:
             kept (then the order in which they come matters).
         memory_limit: how many bytes of records are held in memory; more are written to disk. 64 MiB.
         temporary_folder: where that is; the system's by default. It needs room for all records.
+        max_record_bytes: a longer record is refused; 256 MiB, as for `asyncrec.open_sharded_writer`.
         progress: show a progress bar; `None` shows one if rich is installed and stderr is a terminal.
         storage: an open `Storage`; it is used, and not closed. ``path`` is then a prefix in it, and may be empty.
         storage_options: options for the backend, if the writer opens the storage.
@@ -82,6 +84,7 @@ class DatasetWriter:
         on_duplicate: OnDuplicate = "raise",
         memory_limit: Size = MEMORY_LIMIT,
         temporary_folder: str | os.PathLike[str] | None = None,
+        max_record_bytes: Size = MAX_RECORD_BYTES,
         progress: bool | None = None,
         storage: Storage | None = None,
         storage_options: dict[str, Any] | None = None,
@@ -105,6 +108,7 @@ class DatasetWriter:
             on_duplicate=on_duplicate,
         )
         self._shuffler = self._make_shuffler()
+        self._max_record_bytes = record_limit(max_record_bytes)
         self._show_progress = progress
         self._description = Description(self._sparse)
 
@@ -134,6 +138,7 @@ class DatasetWriter:
             DuplicateKeyError: a key came twice. If this cannot be seen here, `flush_records` raises it.
             SchemaError: a value that no feature can hold, or examples that contradict each other.
             DatasetError: the generator yielded no example.
+            ValueError: a record is longer than ``max_record_bytes``.
             TypeError: it yielded something other than pairs of a key and a dict, or the serializer did not return
                 bytes.
             StorageError: the temporary folder is full.
@@ -151,6 +156,7 @@ class DatasetWriter:
                     sparse_features=self._sparse,
                     flattens=self._serializer is None,
                     own_serializer=self._serializer not in (None, encode_example),
+                    max_record_bytes=self._max_record_bytes,
                 )
                 try:
                     await run(self._generator, self._kwargs, self._serializer or encode_example, sink)

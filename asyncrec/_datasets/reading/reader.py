@@ -14,6 +14,7 @@ from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._datasets.description import FeatureTable, schema_of_table
 from asyncrec._datasets.sidecars import merged_tables, read_shard_info, read_table
 from asyncrec._framing.compression import parse_reading_compression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._shards.manifest.manifest import Manifest
@@ -42,6 +43,7 @@ class Slice:
     skip: int
     take: int
     bytes: int
+    max_record_bytes: int = MAX_RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,15 @@ async def open_folder(
 
 def _slices(manifest: Manifest) -> list[Slice]:
     return [
-        Slice(s.path, s.index.path if s.index is not None else None, s.compression, 0, s.records, s.bytes)
+        Slice(
+            s.path,
+            s.index.path if s.index is not None else None,
+            s.compression,
+            0,
+            s.records,
+            s.bytes,
+            s.max_record_bytes,
+        )
         for s in manifest.shards
     ]
 
@@ -253,7 +263,11 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
                 offset, skip = _start(index, skip)
     missing = each.take
     async with open_reader_in(
-        folder, each.key, compression=parse_reading_compression(each.compression), start_offset=offset
+        folder,
+        each.key,
+        compression=parse_reading_compression(each.compression),
+        start_offset=offset,
+        max_record_bytes=each.max_record_bytes,
     ) as records:
         async for batch in records.batches():
             kept = batch[skip : skip + missing]

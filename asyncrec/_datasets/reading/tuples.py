@@ -8,9 +8,11 @@ from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._datasets.reading.reader import open_folder
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
@@ -91,6 +93,7 @@ async def generate_dataset(
     filepaths: Path | Sequence[Path],
     example_class: type[DeclaredExample] | None = None,
     *,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[TupleReader]:
@@ -102,6 +105,7 @@ async def generate_dataset(
     Args:
         filepaths: one or many, as `get_tfrecord_filepaths` gives them.
         example_class: whose fields they are; without it, the schema in the manifest of their folder says.
+        max_record_bytes: as for `open_reader`.
         storage: an open `Storage`, used and not closed; paths are then keys in it.
         storage_options: for the backend, when it is opened here.
 
@@ -121,12 +125,13 @@ async def generate_dataset(
         names, decode = list(schema.features), lambda record: tuple(schema.decode(record).values())
     batches = Handover[list[tuple[Any, ...]]](1, f"{redact(paths[0])}: the reader")  # one ahead: some hundred KiB
     reader = TupleReader(names, batches)
+    opening = {"max_record_bytes": max_record_bytes, "storage": storage, "storage_options": storage_options}
 
     async def feed() -> None:
         """A task of its own: what it opens it closes, wherever the reader's caller may stand."""
         try:
             for path in paths:
-                await _feed_file(path, decode, batches, storage, storage_options)
+                await _feed_file(path, decode, batches, opening)
         except Exception as error:
             batches.end(error)
         else:
@@ -145,11 +150,10 @@ async def _feed_file(
     path: str,
     decode: _Decode,
     batches: Handover[list[tuple[Any, ...]]],
-    storage: Storage | None,
-    storage_options: dict[str, Any] | None,
+    opening: dict[str, Any],
 ) -> None:
     before = 0
-    async with open_reader(path, storage=storage, storage_options=storage_options) as reader:
+    async with open_reader(path, **opening) as reader:
         async for records in reader.batches():
             decoded, error = await in_thread(_decoded, records, decode, f"{redact(path)}, record ", before)
             if decoded:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._framing.compression import CompressionType, Decompressor, detect_compression
 from asyncrec._framing.crc import crc32c
-from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES
+from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES
 from asyncrec._framing.measuring import FrameMeter
 from asyncrec._numpy import np
 from asyncrec._records.index import RecordIndex
@@ -55,6 +55,7 @@ class FrameScan:
     Args:
         verify: whether every checksum is checked, and `crc32c` computed; else only those of the lengths are.
         sizes: whether to remember the size of every record, for `index`: 8 bytes each.
+        max_record_bytes: as for `FrameDecoder`.
 
     Attributes:
         compression: of the object.
@@ -63,12 +64,14 @@ class FrameScan:
         crc32c: of these bytes; 0 without ``verify``.
     """
 
-    def __init__(self, compression: str, *, verify: bool, sizes: bool = True) -> None:
+    def __init__(
+        self, compression: str, *, verify: bool, sizes: bool = True, max_record_bytes: int = MAX_RECORD_BYTES
+    ) -> None:
         self.compression = compression
         self.bytes = 0
         self.crc32c = 0
         self._verify = verify
-        self._meter = FrameMeter(verify=verify)
+        self._meter = FrameMeter(verify=verify, max_record_bytes=max_record_bytes)
         self._decompressor = Decompressor(compression) if compression else None
         self._sizes: list[np.ndarray[tuple[int], np.dtype[np.int64]]] | None = [] if sizes else None
         self._members = [(0, 0)]  # where each begins, compressed and decompressed
@@ -121,14 +124,20 @@ class FrameScan:
 
 
 async def scan_source(
-    source: ByteSource, *, compression: str | None = None, verify: bool, sizes: bool = True, advance: Advance = _nobody
+    source: ByteSource,
+    *,
+    compression: str | None = None,
+    verify: bool,
+    sizes: bool = True,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    advance: Advance = _nobody,
 ) -> FrameScan:
     """Read a source to its end; the arguments and errors are those of `scan_object`."""
     head = b""
     if compression is None:
         head = await receive_exactly(source, HEADER_BYTES)
         compression = detect_compression(head)
-    scan = FrameScan(compression, verify=verify, sizes=sizes)
+    scan = FrameScan(compression, verify=verify, sizes=sizes, max_record_bytes=max_record_bytes)
     scan.feed(head)
     told = 0
     at_once = _READ_COMPRESSED if compression else _READ_BYTES
@@ -148,6 +157,7 @@ async def scan_object(
     compression: str | None = None,
     verify: bool,
     sizes: bool = True,
+    max_record_bytes: int = MAX_RECORD_BYTES,
     check: Callable[[ObjectInfo], None] = _any,
     advance: Advance = _nobody,
 ) -> tuple[FrameScan, ObjectInfo]:
@@ -155,7 +165,7 @@ async def scan_object(
 
     Args:
         compression: of the object; `None` to look at it.
-        verify, sizes: as for `FrameScan`.
+        verify, sizes, max_record_bytes: as for `FrameScan`.
         check: called with what the store says of it, before anything is read; it may raise.
         advance: called with the bytes read since the last call.
 
@@ -167,14 +177,21 @@ async def scan_object(
     if folder is None:
         async with ResumingSource(storage, key) as source:
             check(source.info)
-            scan = await scan_source(source, compression=compression, verify=verify, sizes=sizes, advance=advance)
+            scan = await scan_source(
+                source,
+                compression=compression,
+                verify=verify,
+                sizes=sizes,
+                max_record_bytes=max_record_bytes,
+                advance=advance,
+            )
             return scan, source.info
     file = await in_thread(open_file, folder, key)
     try:
         check(file.info)
         if compression is None:
             compression = await in_thread(compression_of, file)
-        scan = FrameScan(compression, verify=verify, sizes=sizes)
+        scan = FrameScan(compression, verify=verify, sizes=sizes, max_record_bytes=max_record_bytes)
         while scan.bytes < file.info.size:
             told = scan.bytes
             await in_thread(_feed_from, file, scan)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import anyio
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size, byte_count, record_limit
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._framing.compression import CompressionType, ReadingCompression, parse_reading_compression
@@ -212,10 +212,10 @@ async def open_reader(
             decompressed together with the damage, about 256 KiB.
     """
     kind = parse_reading_compression(compression)
-    max_record_bytes = byte_count(max_record_bytes, "max_record_bytes")
+    max_record_bytes = record_limit(max_record_bytes)
     chunk_size = byte_count(chunk_size, "chunk_size")
-    if chunk_size < 1 or start_offset < 0 or max_record_bytes < 0:
-        raise ArgumentValueError("chunk_size is at least 1, start_offset and max_record_bytes at least 0")
+    if chunk_size < 1 or start_offset < 0:
+        raise ArgumentValueError("chunk_size is at least 1, and start_offset at least 0")
     if on_corrupt not in ("raise", "skip", "stop"):
         raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
     options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size)
@@ -242,10 +242,18 @@ async def open_reader_in(
     etag: str | None = None,
     compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
     start_offset: int = 0,
+    max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
     """As `open_reader`, of an object in a folder; messages say which folder that is. ``etag``: see `open_reader_at`."""
-    position, path = Position(start_offset, 0, 0), join(folder.root, key)
-    reader = await open_reader_at(folder, key, position, path=path, etag=etag, compression=compression)
+    reader = await open_reader_at(
+        folder,
+        key,
+        Position(start_offset, 0, 0),
+        path=join(folder.root, key),
+        etag=etag,
+        compression=compression,
+        max_record_bytes=max_record_bytes,
+    )
     try:
         yield reader
     finally:
@@ -310,6 +318,7 @@ async def read_records(
     limit: int | None = None,
     *,
     compression: ReadingCompression = "auto",
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> list[bytes]:
@@ -321,7 +330,13 @@ async def read_records(
     if limit is not None and limit < 0:
         raise ArgumentValueError(f"limit={limit}: at least 0, or None for all")
     found: list[bytes] = []
-    async with open_reader(path, compression=compression, storage=storage, storage_options=storage_options) as reader:
+    async with open_reader(
+        path,
+        compression=compression,
+        max_record_bytes=max_record_bytes,
+        storage=storage,
+        storage_options=storage_options,
+    ) as reader:
         async for records in reader.batches():
             found += records
             if limit is not None and len(found) >= limit:

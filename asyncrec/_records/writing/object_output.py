@@ -5,6 +5,7 @@ It has no task and no queue of its own: the task that owns it calls it, one call
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
@@ -12,6 +13,7 @@ import anyio
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, make_compressor
 from asyncrec._framing.crc import crc32c
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import encode_index
 from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer
@@ -25,6 +27,7 @@ class ObjectOutput:
 
     Attributes:
         records: how many were taken so far.
+        largest: the bytes of the longest of them, if that is longer than what readers take.
         flushed: whether a flush has promised that what was taken survives.
         seconds_compressing: in worker threads.
         seconds_storing: until the sink had taken the bytes.
@@ -48,6 +51,7 @@ class ObjectOutput:
         self._keys: ChunkWriter | None = None
         self._offset = 0
         self.records = 0
+        self.largest = 0
         self.flushed = False
         self.seconds_compressing = 0.0
         self.seconds_storing = 0.0
@@ -139,3 +143,5 @@ class ObjectOutput:
         if self._keys is not None:
             await self._keys.write([bytes(KEY_BYTES * batch.count) if batch.digests is None else batch.digests])
         self.records += batch.count
+        if batch.size > MAX_RECORD_BYTES:
+            self.largest = max(self.largest, *array("q", batch.lengths))

@@ -106,11 +106,12 @@ class WriteBatch:
 
 
 def batched(
-    records: Iterable[Buffer | Mapping[str, Any]], *, times: int = 1
+    records: Iterable[Buffer | Mapping[str, Any]], *, times: int = 1, longest: int = LARGE_RECORD
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
-    """Cut records into lists that fit into a `WriteBatch`, with the bytes of their frames; a large one comes as it is.
+    """Cut records into lists that fit into a `WriteBatch`, with the bytes of their frames.
 
-    With ``times`` they have so many times its bytes, for whoever spreads them over several.
+    One that is longer than ``longest``, which is at most LARGE_RECORD, comes as it is. With ``times`` they have so many
+    times a batch's bytes, for the caller that spreads them over several.
 
     Raises:
         TypeError: one of them is not a buffer, after those before it were given out; or ``records`` is itself one.
@@ -121,15 +122,15 @@ def batched(
     while batch := list(islice(source, BATCH_RECORDS)):
         begin = 0
         while begin < len(batch):
-            end, size = fitting(batch, begin, times * BATCH_BYTES, LARGE_RECORD)
+            end, size = fitting(batch, begin, times * BATCH_BYTES, longest)
             if end == begin:  # the next is large, or not bytes; what is none is refused there
-                yield from _cut_any(cast("list[Buffer]", batch[begin:]))
+                yield from _cut_any(cast("list[Buffer]", batch[begin:]), longest)
                 break
             yield cast("list[bytes]", batch[begin:end]), size
             begin = end
 
 
-def _cut_any(batch: list[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:
+def _cut_any(batch: list[Buffer], longest: int) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Cut records of any kind, one by one."""
     part: list[bytes] = []
     size = 0
@@ -140,10 +141,10 @@ def _cut_any(batch: list[Buffer]) -> Iterator[tuple[list[bytes], int] | Buffer]:
             if part:
                 yield part, size
             raise
-        if part and (size + length > BATCH_BYTES or length > LARGE_RECORD):
+        if part and (size + length > BATCH_BYTES or length > longest):
             yield part, size
             part, size = [], 0
-        if length > LARGE_RECORD:
+        if length > longest:
             yield record
             continue
         part.append(record if type(record) is bytes else bytes(record))

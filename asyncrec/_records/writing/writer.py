@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 
+from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._framing.compression import Compression, parse_compression
-from asyncrec._framing.frames import FRAME_OVERHEAD
-from asyncrec._records.record_size import LARGE_RECORD, as_record
+from asyncrec._framing.frames import FRAME_OVERHEAD, MAX_RECORD_BYTES
+from asyncrec._records.record_size import LARGE_RECORD, as_record, check_size
 from asyncrec._records.writing.append import open_append_sink
 from asyncrec._records.writing.intake import Intake
 from asyncrec._records.writing.record_encoder import GivenSchema, Record, RecordEncoder, Validate, encoder_of, schema_of
@@ -57,10 +58,15 @@ class RecordWriter:
 
     Attributes:
         path: what is written, as the caller gave it.
+        max_record_bytes: a longer record is refused.
     """
 
-    def __init__(self, target: SingleObject, encoder: RecordEncoder | None = None) -> None:
+    def __init__(
+        self, target: SingleObject, encoder: RecordEncoder | None = None, *, max_record_bytes: int = MAX_RECORD_BYTES
+    ) -> None:
         self.path = target.path
+        self.max_record_bytes = max_record_bytes
+        self._longest = min(max_record_bytes, LARGE_RECORD)  # what is longer is looked at alone
         self._encoder = encoder
         self._target = target
         self._queue = target.queue
@@ -87,13 +93,15 @@ class RecordWriter:
         Raises:
             SchemaError: the values do not fit the schema; nothing was written.
             TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
+            ValueError: the record is longer than ``max_record_bytes``; nothing was written.
             ClosedResourceError: the context has exited.
             OSError: the store failed; every later call raises it again, chained.
         """
         if type(record) is not bytes or self._encoder is not None:
             record = await as_record(record) if self._encoder is None else (await self._encoder.take(record))[0]
         size = len(record) + FRAME_OVERHEAD
-        if size > LARGE_RECORD + FRAME_OVERHEAD:
+        if len(record) > self._longest:
+            check_size(len(record), self.max_record_bytes, self.path)
             await self._write_large(record)
             return
         budget = self._budget
@@ -113,7 +121,7 @@ class RecordWriter:
             await self._write_batches(records)
 
     async def _write_batches(self, records: Iterable[Record]) -> None:
-        for item in batched(records):
+        for item in batched(records, longest=self._longest):
             if not isinstance(item, tuple):
                 await self.write(item)
                 continue
@@ -172,6 +180,7 @@ async def open_writer(
     mode: Literal["w", "x", "a"] = "w",
     schema: GivenSchema = None,
     validate: Validate = "sample",
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[RecordWriter]:
@@ -190,6 +199,8 @@ async def open_writer(
             stored in the file; a data set stores it (`open_sharded_writer`).
         validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
             then every hundredth), ``"all"`` or ``"none"``.
+        max_record_bytes: a longer record is refused; 256 MiB by default, as for every reader. Those who read a file
+            with longer ones pass it, too.
         storage: an open `Storage`; it is used, and not closed.
         storage_options: options for the backend, if this call opens the storage.
 
@@ -198,6 +209,7 @@ async def open_writer(
         ValueError: a mode, or a combination of options, that does not exist.
     """
     options = parse_compression(compression)
+    max_record_bytes = record_limit(max_record_bytes)
     if mode not in ("w", "x", "a"):
         raise ArgumentValueError(f"mode is 'w', 'x' or 'a', not {mode!r}")
     encoder = encoder_of(redact(str(path)), schema_of(schema), validate=validate)
@@ -212,7 +224,7 @@ async def open_writer(
         async with TaskScope() as scope:
             await target.start(scope)
             try:
-                yield RecordWriter(target, encoder)
+                yield RecordWriter(target, encoder, max_record_bytes=max_record_bytes)
                 await target.finish()
             finally:
                 target.abandon()
@@ -224,12 +236,18 @@ async def write_records(
     *,
     compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
     """Write all the records to one object, and return what the store says of it. For notebooks; see `open_writer`."""
     async with open_writer(
-        path, compression=compression, mode=mode, storage=storage, storage_options=storage_options
+        path,
+        compression=compression,
+        mode=mode,
+        max_record_bytes=max_record_bytes,
+        storage=storage,
+        storage_options=storage_options,
     ) as writer:
         await writer.write_many(records)
     assert writer.published is not None, "a clean exit published"
@@ -243,6 +261,7 @@ async def write_examples(
     schema: GivenSchema = None,
     compression: Compression = "",
     mode: Literal["w", "x", "a"] = "w",
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> ObjectInfo:
@@ -253,7 +272,12 @@ async def write_examples(
     """
     encoder = RecordEncoder(redact(str(path)), schema_of(schema))
     async with open_writer(
-        path, compression=compression, mode=mode, storage=storage, storage_options=storage_options
+        path,
+        compression=compression,
+        mode=mode,
+        max_record_bytes=max_record_bytes,
+        storage=storage,
+        storage_options=storage_options,
     ) as writer:
         await encoder.take_many(rows, writer.write_many)
     assert writer.published is not None, "a clean exit published"

@@ -167,6 +167,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
             entry.path,
             etag=dataset.files.etag(shard),
             compression=parse_reading_compression(entry.compression),
+            max_record_bytes=entry.max_record_bytes,
         ) as reader:
             await dataset.files.check(shard, reader.info)
             async for records in reader.batches():

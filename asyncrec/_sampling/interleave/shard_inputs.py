@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from asyncrec._concurrency.map import concurrently
 from asyncrec._framing.compression import parse_reading_compression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
@@ -42,12 +43,19 @@ class ShardInput(NamedTuple):
 class ShardInputs:
     """The numbered shards of a stream, opened as they are needed."""
 
-    def __init__(self, inputs: Sequence[ShardInput], compression: Compression, on_corrupt: OnCorrupt) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[ShardInput],
+        compression: Compression,
+        on_corrupt: OnCorrupt,
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         if on_corrupt not in ("raise", "skip", "stop"):
             raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
         self._inputs = inputs
         self._compression = compression
         self._on_corrupt = on_corrupt
+        self._max_record_bytes = max_record_bytes
         self._damage = DamageByShard()
         self._open: set[RecordReader] = set()
         self._known: dict[int, ObjectInfo] = {}  # of those opened, listed or looked at
@@ -135,6 +143,7 @@ class ShardInputs:
             etag=None if known is None else known.etag,
             compression=self._compression,
             on_corrupt=self._on_corrupt,
+            max_record_bytes=self._max_record_bytes,
             chunk_size=chunk_size,
             inflate_bytes=inflate_bytes,
             read_ahead=0,
@@ -244,6 +253,7 @@ async def inputs_at(
     *,
     compression: Compression,
     on_corrupt: OnCorrupt,
+    max_record_bytes: int,
     storage: Storage | None,
     storage_options: Mapping[str, Any] | None,
 ) -> AsyncIterator[ShardInputs]:
@@ -267,4 +277,4 @@ async def inputs_at(
             inputs.append(ShardInput(display_path, store, its_key))
             if shared and its_key == key:
                 opened[root] = store
-        yield ShardInputs(inputs, compression, on_corrupt)
+        yield ShardInputs(inputs, compression, on_corrupt, max_record_bytes)

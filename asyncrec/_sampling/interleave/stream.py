@@ -11,11 +11,12 @@ from typing import Any
 
 import anyio
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size, byte_count, record_limit
 from asyncrec._concurrency.batches import Batches
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._framing.compression import ReadingCompression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
@@ -219,6 +220,7 @@ async def interleave(
     worker: tuple[int, int] = (0, 1),
     prefetch: int = PREFETCH,
     memory_limit: Size = MEMORY_LIMIT,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[InterleaveStream]:
@@ -243,6 +245,7 @@ async def interleave(
         prefetch: how many record batches are read ahead for each shard, with ``parallelism``.
         memory_limit: how many bytes the record batches of all open shards may take, 64 MiB by default; each shard gets
             an equal share, of at least 64 KiB.
+        max_record_bytes: as for `open_reader`.
 
     Raises:
         ValueError: there are no paths, or fewer paths than workers, or a number is out of range.
@@ -265,6 +268,7 @@ async def interleave(
         share,
         compression=parse_reading_compression(compression),
         on_corrupt=on_corrupt,
+        max_record_bytes=record_limit(max_record_bytes),
         storage=storage,
         storage_options=storage_options,
     )

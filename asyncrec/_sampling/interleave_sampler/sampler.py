@@ -17,9 +17,11 @@ from typing import Any
 
 import anyio
 
+from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._framing.compression import ReadingCompression
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
 from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
@@ -111,6 +113,7 @@ class InterleaveSampler:
             more batch is complete.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard there. `damage` lists what was lost.
+        max_record_bytes: as for `open_reader`.
         storage, storage_options: as for `open_reader`; with ``storage`` the folder is a key in it.
 
     Raises:
@@ -146,6 +149,7 @@ class InterleaveSampler:
         worker: tuple[int, int] = (0, 1),
         on_exhausted: OnExhausted = "stop",
         on_corrupt: OnCorrupt = "raise",
+        max_record_bytes: Size = MAX_RECORD_BYTES,
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -176,6 +180,7 @@ class InterleaveSampler:
             worker=worker,
             compression=parse_reading_compression(compression),
             on_corrupt=on_corrupt,
+            max_record_bytes=record_limit(max_record_bytes),
             storage=storage,
             storage_options=storage_options,
         )

@@ -34,6 +34,7 @@ class ShardFolder:
     worker: tuple[int, int]
     compression: Compression
     on_corrupt: OnCorrupt
+    max_record_bytes: int
     storage: Storage | None
     storage_options: Mapping[str, Any] | None
 
@@ -43,7 +44,7 @@ class ShardFolder:
         return redact(self.path)
 
     def inputs(self, shards: list[ShardInput]) -> ShardInputs:
-        return ShardInputs(shards, self.compression, self.on_corrupt)
+        return ShardInputs(shards, self.compression, self.on_corrupt, self.max_record_bytes)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[list[str], ShardInputs]]:

@@ -15,9 +15,10 @@ import numpy as np
 from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
-from asyncrec._arguments import Size, byte_count
+from asyncrec._arguments import Size, byte_count, record_limit
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.examples import Examples
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
@@ -298,6 +299,7 @@ async def open_dataset(
     *,
     cache: str | PathLike[str] | None = None,
     cache_bytes: Size = _CACHE_BYTES,
+    max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[Dataset]:
@@ -312,6 +314,7 @@ async def open_dataset(
         cache: a local folder, shared by all processes of this machine, that keeps and verifies each shard from which
             something was read. For a remote store that is read more than once.
         cache_bytes: how many bytes all cached shards may take; 64 GiB. The least recently used ones are removed.
+        max_record_bytes: a longer record is an error where there is no manifest and no index; see `open_reader`.
         storage: an open `Storage`; it is used, and not closed.
         storage_options: options for the backend, if this call opens the storage.
 
@@ -320,6 +323,7 @@ async def open_dataset(
         ManifestError: the manifest cannot be read.
         FormatError: there is no manifest, and a shard without an index is damaged.
     """
+    longest = record_limit(max_record_bytes)
     given = path if isinstance(path, Manifest) else None
     where: str | PathLike[str] = path.path if isinstance(path, Manifest) else path
     where, checkpoint = (None if given else split_checkpoint_path(str(where))) or (where, None)
@@ -335,7 +339,7 @@ async def open_dataset(
         if manifest is None and name and not is_pattern(name):
             manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:
-            manifest = await scan_manifest(folder, name, path=display_path)
+            manifest = await scan_manifest(folder, name, path=display_path, max_record_bytes=longest)
         dataset = Dataset(folder, name, manifest, shard_cache)
         try:
             yield dataset

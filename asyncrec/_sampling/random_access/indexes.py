@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.frame_scan import FrameScan, scan_object, scan_source
 from asyncrec._sampling.random_access.shard_files import ShardFiles, check_version
@@ -154,7 +155,10 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
     """
     async with files.opened(shard) as source:
         try:
-            scan = await scan_source(source, compression=files.shards[shard].compression, verify=False)
+            entry = files.shards[shard]
+            scan = await scan_source(
+                source, compression=entry.compression, verify=False, max_record_bytes=entry.max_record_bytes
+            )
         except FormatError as error:
             error.path = files.display_path(shard)
             raise
@@ -162,7 +166,9 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
     return _as_one_member(index) if scan.compression == "ZLIB" else index
 
 
-async def scan_shard(folder: Storage, entry: ShardEntry, *, sizes: bool = True) -> FrameScan:
+async def scan_shard(
+    folder: Storage, entry: ShardEntry, *, sizes: bool = True, max_record_bytes: int = MAX_RECORD_BYTES
+) -> FrameScan:
     """Read a shard once for its lengths, apart from any data set: what the tools that count and index make of it.
 
     Raises:
@@ -177,6 +183,7 @@ async def scan_shard(folder: Storage, entry: ShardEntry, *, sizes: bool = True) 
             compression=entry.compression,
             verify=False,
             sizes=sizes,
+            max_record_bytes=max_record_bytes,
             check=partial(check_version, path, entry),
         )
     except FormatError as error:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import detect_compression
-from asyncrec._framing.frames import HEADER_BYTES
+from asyncrec._framing.frames import HEADER_BYTES, MAX_RECORD_BYTES
 from asyncrec._sampling.file_versions import with_version
 from asyncrec._sampling.mixed_datasets import warn_of_several
 from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
-from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.manifest.segment import Segment, ShardEntry, noting
 from asyncrec._shards.manifest.snapshot import dataset_names
 from asyncrec._shards.ownership.listing import list_shards, longer_names
 from asyncrec.errors import ObjectNotFoundError
@@ -27,7 +27,7 @@ __all__ = ["unlisted_entry", "scan_manifest"]
 _NO_TIME = "1970-01-01T00:00:00.000000Z"
 
 
-async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
+async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_bytes: int = MAX_RECORD_BYTES) -> Manifest:
     """What is stored under a name or a pattern, in the order of names.
 
     Its id depends on names, counts and sizes, and on the store's checksum where it keeps one: a copy elsewhere has the
@@ -54,7 +54,7 @@ async def scan_manifest(folder: Storage, name: str, *, path: str) -> Manifest:
 
     async def look(key: str) -> ShardEntry:
         entry, info = await unlisted_entry(folder, key)
-        entry = with_version(entry, info)
+        entry = replace(with_version(entry, info), extra=noting(max_record_bytes))
         index = await read_index(folder, entry, count_known=False)
         if index is None:
             index = await make_index(ShardFiles(folder, [entry], None), 0)

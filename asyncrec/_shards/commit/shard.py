@@ -10,7 +10,7 @@ from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_batch import WriteBatch, batched
 from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.manifest.names import index_key, keys_key
-from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
+from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, noting
 from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._local.sink import LocalSink
@@ -74,6 +74,7 @@ class Shard:
             first=clock.wall_time(first),
             last=clock.wall_time(last),
             committed=clock.now(),
+            extra=noting(self.output.largest),
         )
 
     # -- for the publisher --------------------------------------------------------------------------------------------

@@ -18,6 +18,9 @@ gave up: it can commit nothing more, and what it had committed stands in its oth
 the log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
 Unknown members are kept.
 
+``largest`` is the length of the shard's longest record, and stands there only if that is longer than 256 MiB, which is
+what every reader takes.
+
 Version 1, of releases before 0.2, is one JSON object that holds the shards as ``add``; its ``index`` and ``keys`` are
 paths alone. It is read for ever.
 """
@@ -31,6 +34,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.manifest.names import check_relative
 from asyncrec.errors import ManifestError
 
@@ -41,6 +45,7 @@ __all__ = [
     "Sidecar",
     "format_time",
     "is_too_many",
+    "noting",
     "parse_segment",
     "parse_time",
 ]
@@ -56,6 +61,8 @@ _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[
 _CRC = re.compile(r"[0-9a-f]{8}")
 # Of indexes and keys: text as DALI reads it; 16 bytes of BLAKE2b for each record.
 _SIDECAR_FORMAT = 1
+# Of a few shards, and so kept among what not every shard has.
+_LARGEST = "largest"
 
 
 def format_time(seconds: float) -> str:
@@ -107,6 +114,12 @@ class ShardEntry:
         """The paths of the shard, its index and its keys."""
         return (self.path, *(sidecar.path for sidecar in (self.index, self.keys) if sidecar is not None))
 
+    @property
+    def max_record_bytes(self) -> int:
+        """What a reader of the shard takes: as every reader, or its longest record, if that is longer."""
+        largest = self.extra.get(_LARGEST)
+        return max(MAX_RECORD_BYTES, largest) if isinstance(largest, int) else MAX_RECORD_BYTES
+
     def to_json(self) -> dict[str, Any]:
         return {
             "path": self.path,
@@ -122,6 +135,11 @@ class ShardEntry:
             "committed": self.committed,
             **self.extra,
         }
+
+
+def noting(largest: int) -> dict[str, int]:
+    """What an entry has besides, of a shard whose longest record is so long; nothing if that is what readers take."""
+    return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

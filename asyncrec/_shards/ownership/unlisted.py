@@ -6,19 +6,17 @@ import re
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.crc import crc32c
+from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._records.index import parse_index
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
-from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time
+from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time, noting
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._stored_checksum import end_crc32c, stored_crc32c
 
 __all__ = ["entry_of_unlisted", "is_there", "published_by"]
-
-# A shard that was written may hold any record; what is believed is its checksums.
-_MOST_RECORD = 1 << 40
 
 
 async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:
@@ -31,12 +29,14 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
     from asyncrec._records.reading.reader import open_reader  # writers import this module, and read nothing
 
     info = await target.head(shard)
-    records = 0
+    records = largest = 0
+    # It was written: what is believed is its checksums.
     async with open_reader(
-        shard, storage=target, compression=header.compression.type, max_record_bytes=_MOST_RECORD
+        shard, storage=target, compression=header.compression.type, max_record_bytes=ANY_RECORD_BYTES
     ) as reader:
         async for batch in reader.batches():
             records += len(batch)
+            largest = max(largest, *map(len, batch))
     checksum = info.crc32c
     if checksum is None:
         checksum = await stored_crc32c(target, shard, etag=info.etag)
@@ -52,6 +52,7 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
         keys=await _keys(target, keys_key(sidecar_name), records),
         last=format_time(info.modified.timestamp()),
         committed=now,
+        extra=noting(largest),
     )
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.commit.closing import abandoned_error
 from asyncrec._shards.journal.job_files import (
@@ -40,9 +41,6 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 __all__ = ["LocalWriterRecovery"]
 
 _log = logging.getLogger("asyncrec.shards")
-
-# A shard that was written may hold any record; what is believed is its checksums.
-_MOST_RECORD = 1 << 40
 
 
 class LocalWriterRecovery(WriterRecovery):
@@ -192,7 +190,7 @@ class LocalWriterRecovery(WriterRecovery):
         ours = await in_thread(self._reader, shard)
         try:
             await in_thread(ours.open)
-            async with open_reader(shard, storage=self._target, max_record_bytes=_MOST_RECORD) as reader:
+            async with open_reader(shard, storage=self._target, max_record_bytes=ANY_RECORD_BYTES) as reader:
                 batches = reader.batches()
                 theirs: list[bytes] = []
                 while (batch := await in_thread(ours.next)) is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
-from asyncrec._records.record_size import LARGE_RECORD, as_record, fitting
+from asyncrec._records.record_size import LARGE_RECORD, as_record, check_size, fitting
 from asyncrec._records.writing.intake import Intake
 from asyncrec._records.writing.record_encoder import Record, RecordEncoder
 from asyncrec._records.writing.write_batch import BATCH_BYTES, Key, WriteBatch, batched
@@ -52,17 +52,21 @@ class ShardedWriter:
         path: the data set, as the caller gave it.
         writer_id: the id of this writer, used in names and in the manifest.
         flush_seconds: after this many seconds a record is on the disk, unasked; `None` where it is not.
+        max_record_bytes: a longer record is refused.
     """
 
     def __init__(
         self,
         shards: OpenShards,
+        max_record_bytes: int,
         *,
         partition_by: Callable[[bytes], Partition] | None,
         keys: KeySet | None,
         encoder: RecordEncoder | None = None,
     ) -> None:
         self.path = shards.path
+        self.max_record_bytes = max_record_bytes
+        self._longest = min(max_record_bytes, LARGE_RECORD)  # what is longer is looked at alone
         self.writer_id = shards.job.header.writer
         self.flush_seconds = shards.queues[0].flush_seconds
         self._shards = shards
@@ -107,6 +111,7 @@ class ShardedWriter:
         Raises:
             SchemaError: the values do not fit the schema; nothing was written.
             TypeError: the record is not bytes, a bytearray or a memoryview, nor, for a writer with a schema, a mapping.
+            ValueError: the record is longer than ``max_record_bytes``; nothing was written.
             ClosedResourceError: the context has exited.
             OSError: a shard failed; every later call raises it again, chained.
         """
@@ -116,16 +121,16 @@ class ShardedWriter:
             record = await as_record(record)
         size = len(record) + FRAME_OVERHEAD
         # What may be refused is looked at first: a record that is refused takes no room, key or ticket.
+        large = len(record) > self._longest
+        if large:
+            check_size(len(record), self.max_record_bytes, self.path)
         chosen = None
         if partition is not None or self._partition_by is not None:
             chosen = self._chosen_queue(record, partition)
         named: Key | None = key
         digest = None
         if key is not None and (
-            self._keys is not None
-            or size > LARGE_RECORD
-            or not (type(key) is str or type(key) is bytes)
-            or len(key) > _HASHED_LATER
+            self._keys is not None or large or not (type(key) is str or type(key) is bytes) or len(key) > _HASHED_LATER
         ):
             digest = digest_of(key)
             if self._is_duplicate(digest):
@@ -137,7 +142,6 @@ class ShardedWriter:
             budget.used = used
         else:
             await self._intake.take(size)
-        large = size > LARGE_RECORD + FRAME_OVERHEAD
         if large:
             frames = await self._intake.frame_large(record)
         if digest is not None and self._keys is not None and not self._keys.add(digest):
@@ -173,7 +177,7 @@ class ShardedWriter:
         chosen = None if partition is None else self._queues[partition_of(partition, len(self._queues))]
         count = len(self._queues)
         spread = chosen is None and count > 1 and self._budget.limit >= _AMPLE * BATCH_BYTES
-        for item in batched(records, times=_SPREAD if spread else 1):
+        for item in batched(records, times=_SPREAD if spread else 1, longest=self._longest):
             if not isinstance(item, tuple):
                 await self.write(item, partition=partition)
                 continue

@@ -15,6 +15,7 @@ from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.reading.reader import find_split, open_folder
+from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec.errors import ArgumentValueError, FormatError, ObjectNotFoundError, SchemaError
 from asyncrec.example._schema import Schema
@@ -41,6 +42,7 @@ class Part:
         records: how many there are; `None` for all to the end of the file, where nothing has counted them.
         bytes: that are read of the file, about; 0 where nothing says.
         index: the file's index, by which any of its records is found, or `None`.
+        max_record_bytes: as for `asyncrec.open_reader`.
     """
 
     path: str
@@ -50,6 +52,7 @@ class Part:
     records: int | None
     bytes: int
     index: str | None = None
+    max_record_bytes: int = MAX_RECORD_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +151,7 @@ def _parts_of(selection: Selection, opened: bool, worker: tuple[int, int]) -> li
                 records=None if entry is None else entry.records,
                 bytes=shard.size,
                 index=None if entry is None or entry.index is None else folder + entry.index.path,
+                max_record_bytes=shard.max_record_bytes,
             )
         )
     return share((part for part in parts if part.records != 0), worker)
@@ -165,6 +169,7 @@ async def _parts_of_split(
             records=each.take,
             bytes=each.bytes,
             index=None if each.index is None else base + each.index,
+            max_record_bytes=each.max_record_bytes,
         )
         for each in found.slices
     ]

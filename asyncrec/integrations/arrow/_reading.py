@@ -171,7 +171,11 @@ class _Feed:
     async def _read(self, part: Part, options: dict[str, Any]) -> None:
         skip, missing = part.skip, part.records
         async with open_reader(
-            part.path, compression=parse_reading_compression(part.compression), start_offset=part.offset, **options
+            part.path,
+            compression=parse_reading_compression(part.compression),
+            start_offset=part.offset,
+            max_record_bytes=part.max_record_bytes,
+            **options,
         ) as reader:
             async for records in reader.batches():
                 kept = records[skip:] if missing is None else records[skip : skip + missing]

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import IO
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
-from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._resuming_source import ResumingSource
@@ -22,9 +21,9 @@ _BLOCK = 4 << 20
 class StoredFile:
     """A file in a storage; made by `open_file_of`. `asyncrec.plugins.SourceFile` says what its methods do."""
 
-    def __init__(self, storage: Storage, key: str, path: str, source: ResumingSource) -> None:
+    def __init__(self, storage: Storage, key: str, path: str, source: ResumingSource, max_record_bytes: int) -> None:
         self.path = path
-        self.max_record_bytes = MAX_RECORD_BYTES
+        self.max_record_bytes = max_record_bytes
         self._storage = storage
         self._key = key
         self._source = source
@@ -48,13 +47,15 @@ class StoredFile:
 
 
 @asynccontextmanager
-async def open_file_of(storage: Storage, key: str, *, path: str, etag: str | None = None) -> AsyncIterator[StoredFile]:
+async def open_file_of(
+    storage: Storage, key: str, *, path: str, etag: str | None = None, max_record_bytes: int
+) -> AsyncIterator[StoredFile]:
     """The file at a key, as a format reads it. ``path``: for messages; ``etag``: of the version that is meant.
 
     Raises: as `ResumingSource`, here and by ``receive``.
     """
     async with ResumingSource(storage, key, etag=etag) as source:
-        yield StoredFile(storage, key, path, source)
+        yield StoredFile(storage, key, path, source, max_record_bytes)
 
 
 def _temporary() -> IO[bytes]:

@@ -232,10 +232,7 @@ async def test_a_warc_in_any_pieces_is_the_same(step: int) -> None:
         assert not bad
 
 
-async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("asyncrec.tools._formats.source.MAX_RECORD_BYTES", 1 << 20)
+async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(storage: Storage) -> None:
     bomb = gzip.compress(bytes(5 << 20))
     http = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n" + bomb
     record = (
@@ -244,7 +241,7 @@ async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(
         b"Content-Length: %d\r\n\r\n%s\r\n\r\n" % (len(http), http)
     )
     await storage.put("x.warc", record + warc(compressed=False, pages=2) + record)
-    report = await convert(storage, "x.warc", "set")
+    report = await convert(storage, "x.warc", "set", max_record_bytes="1MiB")
     assert (report.records, report.bad_count) == (2, 2)
     assert "decodes to more than 1,048,576" in report.bad[0].reason
 

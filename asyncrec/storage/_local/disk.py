@@ -27,7 +27,6 @@ __all__ = [
     "Place",
     "is_not_own",
     "is_partial",
-    "leads_to",
     "local_error",
     "mapped_errors",
     "object_info",
@@ -248,17 +247,6 @@ def is_not_own(error: StorageError) -> bool:
     A disk that fails, or too many open files, make nobody's header another user's.
     """
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
-
-
-def leads_to(path: str, fd: int, system: Any = None) -> bool:
-    """Tell whether a path still leads to an open file: else nobody will find what is written to it. Blocks."""
-    system = os if system is None else system
-    here = system.fstat(fd)
-    try:
-        there = system.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return bool((here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
 
 
 def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:

@@ -16,11 +16,11 @@ from asyncrec import tools
 from asyncrec.errors import StoragePermissionError, TransientStorageError
 from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._local.storage import LocalStorage
-from asyncrec.tools._doctor_report import Check, DoctorReport
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.storage._ranged_source import RangedSource
 from asyncrec.storage._retry import retrying
 from asyncrec.testing import Fault, FlakyStorage, LaxStorage
+from asyncrec.tools._doctor_report import Check, DoctorReport
 
 pytestmark = pytest.mark.anyio
 

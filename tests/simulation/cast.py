@@ -8,9 +8,9 @@ from .bystanders import bystanders, elsewhere
 from .operations import Drawing, theme
 from .sources import CONVERTED, DAMAGED, SOURCE
 
-__all__: list[str] = []
+__all__ = ["SIZES", "writer"]
 
-_SIZES = (20, 60, 300, 3000)
+SIZES = (20, 60, 300, 3000)
 
 
 def _limit(drawing: Drawing, share: float = 0.08) -> list[Any] | None:
@@ -21,7 +21,7 @@ def _limit(drawing: Drawing, share: float = 0.08) -> list[Any] | None:
 
 def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitions: bool) -> list[list[list[Any]]]:
     rng = drawing.rng
-    size = rng.choice(_SIZES)
+    size = rng.choice(SIZES)
     total = 0
     tasks = []
     for task in range(rng.choice((1, 1, 2, 3))):
@@ -67,7 +67,7 @@ def _tasks(drawing: Drawing, *, spools: bool, commits: bool, keys: str, partitio
     return tasks
 
 
-def _writer(
+def writer(
     drawing: Drawing, path: str, *, fixed: bool, spool: str | None = None, mode: str = "append"
 ) -> dict[str, Any]:
     rng = drawing.rng
@@ -140,7 +140,7 @@ def crawl(drawing: Drawing) -> None:
         start = 0.0
         for _ in range(rng.choice((1, 2, 3))):
             machine = elsewhere(drawing, path, spool)
-            spec = _writer(drawing, path, fixed=False, spool=spool, mode=mode)
+            spec = writer(drawing, path, fixed=False, spool=spool, mode=mode)
             process = drawing.process(spec, start=start, machine=machine)
             if spec["options"].get("on_error") == "discard" and rng.random() < 0.5:
                 process["discards"] = True
@@ -158,7 +158,7 @@ def held(drawing: Drawing) -> None:
     spool = None if local else f"/m0/{path.split('/')[-2]}-spool"
     start = 0.0
     for _ in range(rng.choice((1, 2))):
-        spec = _writer(drawing, path, fixed=False, spool=spool)
+        spec = writer(drawing, path, fixed=False, spool=spool)
         spec["options"]["flush_seconds"] = rng.choice((0.1, 1.0, 40.0))
         for actions in spec["tasks"]:
             for _ in range(rng.choice((1, 2, 4))):
@@ -185,7 +185,7 @@ def fixed(drawing: Drawing) -> None:
     shards = rng.randint(1, 3)
     for number in range(rng.choice((1, 2, 2, 3)) if together else 1):
         spool = f"/m0/{path.split('/')[-2]}-spool{number}" if where == "spool" else None
-        spec = _writer(drawing, path, fixed=True, spool=spool, mode=rng.choice(("append", "append", "new")))
+        spec = writer(drawing, path, fixed=True, spool=spool, mode=rng.choice(("append", "append", "new")))
         spec["options"]["num_shards"] = shards
         if rng.random() < 0.2:
             spec["options"]["take_over"] = True
@@ -197,7 +197,7 @@ def fixed(drawing: Drawing) -> None:
         if rng.random() < 0.3:
             start += drawing.later()
     if rng.random() < 0.5:
-        late = _writer(drawing, path, fixed=False)
+        late = writer(drawing, path, fixed=False)
         drawing.process(late, start=start + drawing.later())
     bystanders(drawing, path)
 
@@ -208,7 +208,7 @@ def _taken_over(drawing: Drawing, path: str) -> None:
     settings["failing"] = rng.choice((0.0, 0.0, 0.01))
     settings["parts"] = rng.choice((100, 700))
     settings["lax"] = rng.random() < 0.7
-    first, second = _writer(drawing, path, fixed=True), _writer(drawing, path, fixed=True)
+    first, second = writer(drawing, path, fixed=True), writer(drawing, path, fixed=True)
     first["options"]["num_shards"] = second["options"]["num_shards"] = rng.randint(1, 3)
     second["options"]["take_over"] = True
     for actions in first["tasks"]:
@@ -225,22 +225,22 @@ def replace(drawing: Drawing) -> None:
     rng = drawing.rng
     path = drawing.target(local=rng.random() < 0.5)
     together = drawing.may("replacing writers at once")
-    first = _writer(drawing, path, fixed=rng.random() < 0.5)
+    first = writer(drawing, path, fixed=rng.random() < 0.5)
     alone = drawing.spared("a replacing writer that fails")
     drawing.process(first, start=0.0, safe=alone or rng.random() < 0.7)
     start = drawing.later() if together else 200_000.0
     for _ in range(rng.choice((1, 2, 2, 3))):
         if rng.random() < 0.3:
             count = rng.choice((3, 20))
-            spec: dict[str, Any] = {"kind": "split", "path": path, "count": count, "size": rng.choice(_SIZES[:3])}
+            spec: dict[str, Any] = {"kind": "split", "path": path, "count": count, "size": rng.choice(SIZES[:3])}
             spec.update(num_shards=rng.randint(1, 3), memory_limit=rng.choice((500, 64 << 20)))
         else:
-            spec = _writer(drawing, path, fixed=rng.random() < 0.6, mode="replace")
+            spec = writer(drawing, path, fixed=rng.random() < 0.6, mode="replace")
         drawing.process(spec, start=start + rng.random() * 2, safe=alone, machine=elsewhere(drawing, path))
         if not together or rng.random() < 0.3:
             start += 200_000.0 if not together else drawing.later()
     if rng.random() < 0.5 and together:
-        drawing.process(_writer(drawing, path, fixed=False), start=start + rng.random() * 2)
+        drawing.process(writer(drawing, path, fixed=False), start=start + rng.random() * 2)
     bystanders(drawing, path)
 
 
@@ -254,12 +254,12 @@ def joint(drawing: Drawing) -> None:
     if rng.random() < 0.8:
         options["job_id"] = "monday"
     if rng.random() < 0.4:
-        drawing.process(_writer(drawing, path, fixed=False), start=0.0)
+        drawing.process(writer(drawing, path, fixed=False), start=0.0)
     start = 0.0
     for _ in range(rng.choice((1, 2, 2, 3))):
         parts = [
             {
-                "size": rng.choice(_SIZES),
+                "size": rng.choice(SIZES),
                 "count": rng.choice((1, 3, 10)),
                 "attempts": [*rng.sample(("fails", "lost"), rng.choice((0, 0, 1, 2))), "counts"],
             }
@@ -306,31 +306,6 @@ def tools(drawing: Drawing) -> None:
             start += drawing.later()
     if tool != "repair" and drawing.may("recover beside tools"):
         bystanders(drawing, path)
-
-
-@theme("shared folder", 1.0)
-def shared_folder(drawing: Drawing) -> None:
-    """Two hosts do not see each other's locks: a writer that is silent for long is taken for dead, and goes on."""
-    rng = drawing.rng
-    drawing.plan["settings"]["shared"] = True
-    path = drawing.target(local=True)
-    for _ in range(rng.choice((1, 1, 2))):
-        spec = _writer(drawing, path, fixed=rng.random() < 0.25)
-        if rng.random() < 0.8:
-            spec["options"]["status_seconds"] = None
-        for actions in spec["tasks"]:
-            pause = ["sleep", rng.choice((10.0, 150.0, 400.0, 1000.0))]
-            actions.insert(rng.randrange(len(actions) + 1), pause)
-            size = rng.choice(_SIZES)
-            actions += [pause, ["write", size, None, {}], ["flush", None], ["sleep", rng.choice((0.0, 100.0))]]
-        drawing.process(spec, start=rng.random(), safe=rng.random() < 0.4)
-    for _ in range(rng.choice((1, 2, 3))):
-        start = rng.choice((20.0, 300.0, 900.0)) * (0.5 + rng.random())
-        if rng.random() < 0.3:
-            drawing.process(_writer(drawing, path, fixed=rng.random() < 0.2), start=start)
-        else:
-            drawing.process({"kind": "recover", "path": path}, start=start, safe=rng.random() < 0.5)
-    bystanders(drawing, path)
 
 
 @theme("files", 1.0)

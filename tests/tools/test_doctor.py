@@ -20,6 +20,7 @@ from asyncrec.storage._memory import MemoryStorage
 from asyncrec.storage._ranged_source import RangedSource
 from asyncrec.storage._retry import retrying
 from asyncrec.testing import Fault, FlakyStorage, LaxStorage
+from asyncrec.tools._doctor_report import Check, DoctorReport
 
 pytestmark = pytest.mark.anyio
 
@@ -202,3 +203,17 @@ async def test_it_says_what_a_kill_takes_where_no_disk_is_under_a_writer(tmp_pat
     assert "spool=" in told.detail
     told = {check.name: check for check in (await tools.doctor(tmp_path)).checks}["kill -9"]
     assert "the last 5 seconds (flush_seconds), and no more" in told.detail
+
+
+async def test_the_doctor_tries_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(report: DoctorReport) -> Check:
+        return {check.name: check for check in report.checks}["locks"]
+
+    assert told(await tools.doctor(tmp_path)).ok is True
+    monkeypatch.setattr("asyncrec.tools._locks.mount_of", lambda fd: ("fuse.sshfs", "0:1"))
+    assert "'fuse.sshfs', which several machines may mount" in told(await tools.doctor(tmp_path)).detail
+    monkeypatch.setattr("asyncrec.tools._locks.try_flock", lambda fd: True)
+    check = told(await tools.doctor(tmp_path))
+    assert check.ok is False
+    assert "keeps nobody out" in check.detail
+    assert list(tmp_path.iterdir()) == []

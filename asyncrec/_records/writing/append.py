@@ -24,10 +24,11 @@ from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._records.torn_end import whole_end, zeros_from
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Buffer, ByteSink, Storage
-from asyncrec.storage._local.disk import Disk, leads_to, read_at, write_at
+from asyncrec.storage._local.disk import Disk, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+from asyncrec.storage._local.unfinished import leads_to
 
 __all__ = ["open_append_sink"]
 

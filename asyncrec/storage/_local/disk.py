@@ -26,7 +26,6 @@ __all__ = [
     "Disk",
     "Place",
     "is_partial",
-    "leads_to",
     "local_error",
     "mapped_errors",
     "object_info",
@@ -188,17 +187,6 @@ def partial_name(name: str, owner: str | None = None) -> str:
 def is_partial(name: str) -> bool:
     """Tell whether a file of that name is unfinished."""
     return name.startswith(".") and name.endswith(".partial") and len(name) > len("..partial")
-
-
-def leads_to(path: str, fd: int, system: Any = None) -> bool:
-    """Tell whether a path still leads to an open file: else nobody will find what is written to it. Blocks."""
-    system = os if system is None else system
-    here = system.fstat(fd)
-    try:
-        there = system.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return bool((here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
 
 
 def read_at(fd: int, size: int, position: int, system: Any = None) -> bytes:

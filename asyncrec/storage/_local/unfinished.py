@@ -14,14 +14,15 @@ import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Buffer, ObjectInfo
-from asyncrec.storage._local.disk import Disk, Place, leads_to, object_info, partial_name
+from asyncrec.storage._local.disk import Disk, Place, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import create_file
 
-__all__ = ["Target", "UnfinishedFile", "nbytes"]
+__all__ = ["Target", "UnfinishedFile", "leads_to", "nbytes"]
 
 logger = logging.getLogger("asyncrec.storage")
 
@@ -290,6 +291,17 @@ class UnfinishedFile:
             return self._disk.link(partial, self._target.path)
         except FileExistsError as error:
             raise _exists_already(self._target) from error
+
+
+def leads_to(path: str, fd: int, system: Any = None) -> bool:
+    """Tell whether a path still leads to an open file: else nobody will find what is written to it. Blocks."""
+    system = os if system is None else system
+    here = system.fstat(fd)
+    try:
+        there = system.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return bool((here.st_dev, here.st_ino) == (there.st_dev, there.st_ino))
 
 
 def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:

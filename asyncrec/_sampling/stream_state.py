@@ -25,8 +25,8 @@ VERSION = 3
 _READ = (1, 2, 3)
 # From this version on a state has all parameters that decide what is left.
 _ALL_PARAMETERS = 3
-# Of a stream over numbered records.
-_ORDERED = 1
+# Of a stream over numbered records. 1 does not say how long the run of a shuffled stream is.
+_ORDERED = 2
 # What there is to do where the snapshot is another one.
 _OTHER_SNAPSHOT = (
     "; if that is an earlier snapshot of this data set, and not another data set, read_manifest(path, at=<that id>) "
@@ -106,13 +106,13 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
         ValueError: it is of another version, another kind of stream, or another order; says which.
     """
     version = state.plain("version")
-    if type(version) is not int or version != _ORDERED or state.plain("kind") != kind:
+    if type(version) is not int or not 1 <= version <= _ORDERED or state.plain("kind") != kind:
         raise ArgumentValueError(
             f"a state of kind {state.plain('kind')!r:.80}, version {version!r:.80}; "
-            f"this is {kind!r}, version {_ORDERED}"
+            f"this is {kind!r}, and reads the versions 1 to {_ORDERED}"
         )
     for name, value in identity.items():
-        if state.plain(name) != value:
+        if state.plain(name) != value and (version == _ORDERED or name in state):
             remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
             raise ArgumentValueError(
                 f"the state was made with {name}={state.plain(name)!r:.80}, and this stream has {value!r}: it would go "

@@ -6,6 +6,7 @@ Used by one task at a time, like the sink it wraps.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import anyio
 
@@ -15,7 +16,7 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._base import Buffer, ByteSink
 from asyncrec.storage._resuming_source import ResumingSource
 
-__all__ = ["ChunkWriter", "ResumingSource"]
+__all__ = ["END_BYTES", "ChunkWriter", "ResumingSource"]
 
 # Copies and checksums above this leave the event loop: 1 MiB is 50 to 100 us of either, and a frame of it a bit more.
 _MOST_ON_LOOP = 2 << 20
@@ -23,6 +24,8 @@ _MOST_ON_LOOP = 2 << 20
 # hold and to hand over than to copy.
 _SMALL = 4 << 10
 _SLAB = 64 << 10
+# What `end_crc32c` is of, at most: less than a page more to read, and some records even if they are a kilobyte each.
+END_BYTES = 4 << 10
 
 
 class ChunkWriter:
@@ -36,6 +39,7 @@ class ChunkWriter:
     Attributes:
         size: bytes taken.
         crc32c: of all of them; without ``checksum``, which is for those whom nobody asks, 0.
+        end: the last `END_BYTES` of them, or all where there are fewer; nothing without ``checksum``.
     """
 
     def __init__(self, sink: ByteSink, *, checksum: bool = True) -> None:
@@ -47,6 +51,7 @@ class ChunkWriter:
         self._finished = False
         self.size = 0
         self.crc32c = 0
+        self.end = b""
 
     @property
     def held(self) -> int:
@@ -74,6 +79,8 @@ class ChunkWriter:
                 self.crc32c = await in_thread(_checksum, buffers, self.crc32c)
             else:
                 self.crc32c = _checksum(buffers, self.crc32c)
+            if self._checksum:
+                self.end = _end_of(self.end, buffers)
             self.size += size
             for buffer in buffers:
                 await self._take(buffer)
@@ -174,6 +181,18 @@ def _checksum(buffers: Sequence[Buffer], value: int) -> int:
     for buffer in buffers:
         value = crc32c(buffer, value)
     return value
+
+
+def _end_of(before: bytes, buffers: Sequence[Buffer]) -> bytes:
+    """The last bytes of what came before and these."""
+    pieces: list[Buffer] = []
+    missing = END_BYTES
+    for buffer in chain(reversed(buffers), (before,)):
+        pieces.append(buffer[-missing:])
+        missing -= len(pieces[-1])
+        if not missing:
+            break
+    return b"".join(reversed(pieces))
 
 
 def _base_size(view: memoryview) -> int:

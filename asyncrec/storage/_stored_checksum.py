@@ -1,12 +1,13 @@
-"""`stored_crc32c`: the checksum of an object, for stores that keep none."""
+"""`stored_crc32c`: the checksum of an object, for stores that keep none; `end_crc32c`: of its end alone."""
 
 from __future__ import annotations
 
 from asyncrec._framing.crc import crc32c
-from asyncrec.storage._base import Storage
-from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._chunk_writer import END_BYTES
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-__all__ = ["stored_crc32c"]
+__all__ = ["END_BYTES", "end_crc32c", "stored_crc32c"]
 
 # Checksummed on the event loop: about 50 us.
 _BLOCK = 1 << 20
@@ -24,3 +25,14 @@ async def stored_crc32c(storage: Storage, key: str, *, etag: str | None = None) 
         while block := await source.receive(_BLOCK):
             checksum = crc32c(block, checksum)
     return checksum
+
+
+async def end_crc32c(storage: Storage, info: ObjectInfo) -> int:
+    """The CRC32C of the last `END_BYTES` of this version of an object, which are read; of all where there are fewer.
+
+    Raises:
+        ObjectNotFoundError, ObjectChangedError: there is no longer this version of it.
+    """
+    start = max(0, info.size - END_BYTES)
+    async with ResumingSource(storage, info.key, start=start, end=info.size, etag=info.etag, read_ahead=0) as source:
+        return crc32c(await receive_exactly(source, info.size - start))

@@ -178,7 +178,7 @@ def test_ranks_are_found_by_themselves_and_no_record_comes_twice(
     assert sorted(found) == list(range(COUNT))
 
 
-@WORKERS
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork")])
 @pytest.mark.parametrize("chosen", [None, 2])
 def test_a_state_of_a_later_epoch_is_gone_on_from(
     numbers: str, workers: int, method: str | None, chosen: int | None

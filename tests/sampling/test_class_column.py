@@ -60,7 +60,7 @@ def header(shape: tuple[int, ...]) -> bytes:
 CODES = npy(np.zeros(RECORDS, np.int32))
 LABELS = npy(np.frombuffer(b'{"bytes":false,"labels":[0]}', np.uint8))
 ZEROS = [bytes(1 << 20)] * 100
-EACH_ITS_OWN = npy(np.arange(RECORDS, dtype=np.int32))
+TWO = npy(np.arange(RECORDS, dtype=np.int32) % 2)
 
 
 def labels(text: bytes) -> bytes:
@@ -82,6 +82,10 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "a code beyond its labels": lambda: archive(codes=npy(np.full(RECORDS, 2**31 - 1, np.int32)), labels=LABELS),
     "a negative code": lambda: archive(codes=npy(np.full(RECORDS, -1, np.int32)), labels=LABELS),
     "a label of no record": lambda: labels(b'{"bytes":false,"labels":[0,1]}'),
+    "a label twice": lambda: archive(
+        codes=TWO, labels=npy(np.frombuffer(b'{"bytes":false,"labels":[1,1.0]}', np.uint8))
+    ),
+    "a label that is not a number": lambda: labels(b'{"bytes":false,"labels":[NaN]}'),
     "labels that nothing is keyed by": lambda: labels(b'{"bytes":false,"labels":[[0]]}'),
     "labels that are nested": lambda: labels(b"[" * 100_000),
     "labels that are no list": lambda: labels(b'{"bytes":false,"labels":5}'),
@@ -115,6 +119,21 @@ def test_one_that_was_damaged_is_refused_or_has_a_class_for_each_record(at: int,
         return
     assert len(found.codes) == RECORDS
     assert 0 <= found.codes.min() <= found.codes.max() < len(found.labels)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("by", ["feature", "function"])
+async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record(by: str) -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        for number in range(RECORDS):
+            await writer.write(asyncrec.encode_example({"label": float("nan") if number in (7, 9) else 1.5}))
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        ways: dict[str, Any] = {"feature": "label", "class_fn": None}
+        if by == "function":
+            ways = {"feature": None, "class_fn": lambda record: float(asyncrec.decode_example(record)["label"][0])}
+        with pytest.raises(asyncrec.SchemaError, match=r"record 7: its class is nan, which does not equal itself"):
+            await class_column(dataset, **ways)
 
 
 async def stored(storage: MemoryStorage) -> None:

@@ -411,6 +411,25 @@ async def test_a_shard_with_fewer_records_than_the_manifest_says_is_an_error() -
             await dataset.get(0)
 
 
+@pytest.mark.parametrize("kind", [np.int8, np.int64, np.uint8, np.uint16, np.uint32, np.uint64])
+async def test_numbers_of_any_type_are_records_or_an_index_error(kind: Any) -> None:
+    """None becomes another one by a cast."""
+    storage = MemoryStorage()
+    records = await written(storage)
+    limits = np.iinfo(kind)
+    numbers = {0, 1, 99, limits.max, limits.max - 24, limits.min, limits.min + 1, limits.max // 2 + 1, 999, 1000}
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        for number in sorted(numbers):
+            if not limits.min <= number <= limits.max:
+                continue
+            if -1000 <= number < 1000:
+                assert await dataset.get_many(np.array([number], kind)) == [records[number]]
+                assert await dataset.get(kind(number)) == records[number]
+            else:
+                with pytest.raises(IndexError, match=str(number)):
+                    await dataset.get_many(np.array([0, number], kind))
+
+
 async def test_indices_are_integers_in_one_dimension() -> None:
     storage = MemoryStorage()
     await written(storage)

@@ -345,6 +345,33 @@ async def test_a_shard_that_vanishes_midway_is_named(prefetch_size: int, async_c
                 pass
 
 
+@pytest.mark.parametrize("prefetch_size", [0, 2])
+@pytest.mark.parametrize("async_cycle", [False, True])
+@pytest.mark.parametrize("records", [1, 39, 40, 41])
+async def test_a_shard_that_was_replaced_since_it_was_listed_is_named(
+    prefetch_size: int, async_cycle: bool, records: int
+) -> None:
+    """Before its turn, and in a later pass: no batch holds records of two versions."""
+    storage = await folder([[b"old"] * 40 for _ in range(40)])
+    options: dict[str, Any] = {"prefetch_size": prefetch_size, "async_cycle": async_cycle, "shards_per_cycle": 2}
+    async with sampler_of(storage, **options) as sampler:
+        await anext(sampler)
+        for shard in range(40):
+            await asyncrec.write_records(f"data/s{shard:03}.tfrecord", [b"new"] * records, storage=storage)
+        given: list[bytes] = []
+        with pytest.raises(asyncrec.ObjectChangedError, match=r"s0\d\d\.tfrecord"):
+            async for batch in sampler:
+                given += batch
+        assert set(given) <= {b"old"}
+
+
+async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record() -> None:
+    storage = await folder([[b"0", b"1", b"x", b"2"]])
+    sampler = sampler_of(storage, class_fn=lambda record: float("nan") if record == b"x" else record, batch_size=2)
+    with pytest.raises(asyncrec.DecodeError, match=r"s000\.tfrecord, record 2: class_fn .*nan, which does not equal"):
+        await batches_of(sampler)
+
+
 @pytest.mark.parametrize("class_fn", [None, class_of])
 @pytest.mark.parametrize("prefetch_size", [0, 3])
 async def test_a_corrupt_record_is_skipped_or_raised_as_told_with_its_path(class_fn: Any, prefetch_size: int) -> None:

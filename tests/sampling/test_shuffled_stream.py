@@ -351,7 +351,7 @@ async def test_leaving_early_ends_what_was_read_ahead() -> None:
     slow = SlowStorage(storage, latency=3600)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async with dataset.shuffled(**SMALL) as stream:
-            dataset._files.folder = slow
+            dataset.files.folder = slow
             with anyio.move_on_after(0.01) as scope:
                 await anext(stream)
             assert scope.cancelled_caught

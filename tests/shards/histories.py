@@ -45,6 +45,7 @@ def _entries(draw: st.DrawFn, writer: str, time: str | None = None) -> ShardEntr
         records=draw(st.integers(0, min(1 << 40, size // 16))),
         bytes=size,
         crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)),
+        end_crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)),
         compression=draw(st.sampled_from(("", "GZIP", "ZLIB"))),
         index=draw(_sidecars(path, writer)),
         keys=draw(_sidecars(path, writer)),

@@ -236,11 +236,16 @@ async def open_reader(
 
 @asynccontextmanager
 async def open_reader_in(
-    folder: Storage, key: str, *, compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto", start_offset: int = 0
+    folder: Storage,
+    key: str,
+    *,
+    etag: str | None = None,
+    compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
+    start_offset: int = 0,
 ) -> AsyncIterator[RecordReader]:
-    """As `open_reader`, of an object in a folder; messages say which folder that is."""
-    position = Position(start_offset, 0, 0)
-    reader = await open_reader_at(folder, key, position, path=join(folder.root, key), compression=compression)
+    """As `open_reader`, of an object in a folder; messages say which folder that is. ``etag``: see `open_reader_at`."""
+    position, path = Position(start_offset, 0, 0), join(folder.root, key)
+    reader = await open_reader_at(folder, key, position, path=path, etag=etag, compression=compression)
     try:
         yield reader
     finally:

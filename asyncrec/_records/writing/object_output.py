@@ -11,6 +11,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions, make_compressor
+from asyncrec._framing.crc import crc32c
 from asyncrec._records.index import encode_index
 from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer
@@ -60,6 +61,11 @@ class ObjectOutput:
     def crc32c(self) -> int:
         """The checksum of these bytes."""
         return self._chunks.crc32c
+
+    @property
+    def end_crc32c(self) -> int:
+        """The checksum of the last `END_BYTES` of them."""
+        return crc32c(self._chunks.end)
 
     @property
     def sidecar_bytes(self) -> int:

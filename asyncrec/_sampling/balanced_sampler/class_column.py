@@ -28,7 +28,6 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec._sampling.random_access.shard_files import check_version
 from asyncrec.errors import ArgumentTypeError, DatasetError, DecodeError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._kinds import FixedLen
@@ -164,9 +163,12 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         parts[shard] = []
         count = 0
         async with open_reader_in(
-            dataset.folder, entry.path, compression=parse_reading_compression(entry.compression)
+            dataset.folder,
+            entry.path,
+            etag=dataset.files.etag(shard),
+            compression=parse_reading_compression(entry.compression),
         ) as reader:
-            check_version(reader.path, entry, reader.info)
+            await dataset.files.check(shard, reader.info)
             async for records in reader.batches():
                 try:
                     parts[shard].append(await in_thread(code, records))
@@ -183,6 +185,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
                 count += len(records)
         if count != entry.records:
             raise DatasetError(f"{reader.path}: it holds {count:,} records, and the manifest says {entry.records:,}")
+        dataset.files.keep(shard, reader.info)
 
     await concurrently(read, range(len(dataset.manifest.shards)), tasks=_SHARDS_AT_ONCE)
     coded = [part for shard in sorted(parts) for part in parts[shard]]

@@ -153,12 +153,12 @@ class ShuffledStream:
             order = order if seed is None else ShuffledOrder(self._dataset, self._plan._replace(seed=seed))
         self._dataset.versions.check_state(state, _KIND, self._identity(order))
         values = StateValues(state)
-        self._batches.go_on(
-            values.whole("epoch"),
-            values.whole("position"),
-            first_epoch=values.whole("first_epoch"),
-            num_repeat=values.whole("num_repeat", least=-1),
-        )
+        epoch, position = values.whole("epoch"), values.whole("position")
+        if values.plain("version") == 1:  # says nothing of its run: it may be this one
+            self._batches.go_on(epoch, position)
+        else:
+            run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
+            self._batches.go_on(epoch, position, run)
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:

@@ -69,34 +69,35 @@ class WorkerBatches:
             return self._epoch + 1, 0
         return self._epoch, min(self._count, self._start + self._done * self._workers * self.batch_size)
 
-    def go_on(self, epoch: int, position: int, *, first_epoch: int, num_repeat: int) -> None:
-        """Begin at this place of a run over the epochs that these two say. Before the first `count_batches`.
+    def go_on(self, epoch: int, position: int, run: tuple[int, int] | None = None) -> None:
+        """Begin at this place of a run: its first epoch, and how many there are. Before the first `count_batches`.
 
-        Where no epoch was given, the run's are taken over.
+        Where no epoch was given, the run is taken over; where the run is not known, it is this one.
 
         Raises:
             ValueError: the run has no such place, or what would come here is not the rest of that run.
         """
-        end, here = _end(first_epoch, num_repeat), _end(self.first_epoch, self.num_repeat)
-        if not (first_epoch <= epoch and position <= self._count) or (end is not None and (epoch, position) > (end, 0)):
+        here = self.first_epoch, self.num_repeat
+        if run is None:
+            run = (epoch, self.num_repeat) if not self._epoch_given else here
+        first, end = run[0], _end(run)
+        if not (first <= epoch and position <= self._count) or (end is not None and (epoch, position) > (end, 0)):
             raise ArgumentValueError(
-                f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records, "
-                f"{_epochs(first_epoch, num_repeat)}"
+                f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records, {_shown(run)}"
             )
         if not self._epoch_given:
-            if num_repeat != self.num_repeat:
+            if run[1] != self.num_repeat:
                 raise ArgumentValueError(
-                    f"the state was made with num_repeat={num_repeat}, and this stream has {self.num_repeat}: it would "
-                    "not end where that one ends"
+                    f"the state was made with num_repeat={run[1]}, and this stream has {self.num_repeat}: it would not "
+                    "end where that one ends"
                 )
-            self.first_epoch = first_epoch
+            self.first_epoch = first
         elif (epoch, position) == (self.first_epoch, 0) and epoch == end:
             pass  # that run is over, and this stream is the next one
-        elif end != here or epoch < self.first_epoch:
+        elif end != _end(here) or epoch < self.first_epoch:
             raise ArgumentValueError(
-                f"the state stands in epoch {epoch}, {_epochs(first_epoch, num_repeat)}, and this stream has "
-                f"{_epochs(self.first_epoch, self.num_repeat)}: give that of the state (in PyTorch: "
-                f"set_epoch({first_epoch})), or no epoch, and the state says it"
+                f"the state stands in epoch {epoch}, {_shown(run)}, and this stream has {_shown(here)}: give what the "
+                f"state has (in PyTorch: set_epoch({first})), or no epoch, and the state says it"
             )
         self._epoch, self._start = epoch, position
 
@@ -144,7 +145,7 @@ class WorkerBatches:
             epoch, start = epoch + 1, 0
 
     def _has(self, epoch: int) -> bool:
-        end = _end(self.first_epoch, self.num_repeat)
+        end = _end((self.first_epoch, self.num_repeat))
         return self._count > 0 and (end is None or epoch < end)
 
     def _rounds_from(self, epoch: int, start: int, size: int) -> int:
@@ -172,10 +173,10 @@ class WorkerBatches:
         return first, min(first + self.batch_size, self._count)
 
 
-def _end(first_epoch: int, num_repeat: int) -> int | None:
+def _end(run: tuple[int, int]) -> int | None:
     """The epoch before which a run ends; `None` where it goes on for ever."""
-    return None if num_repeat == -1 else first_epoch + num_repeat
+    return None if run[1] == -1 else sum(run)
 
 
-def _epochs(first_epoch: int, num_repeat: int) -> str:
-    return f"epoch={first_epoch}, num_repeat={num_repeat}"
+def _shown(run: tuple[int, int]) -> str:
+    return f"epoch={run[0]}, num_repeat={run[1]}"

@@ -84,12 +84,12 @@ class Dataset:
         self.name = name
         # The number of each shard's first record, and at last the number of records.
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(manifest.shards.counts)])
-        self._files = ShardFiles(folder, manifest.shards, cache)
-        self._indexes = Indexes(folder, self._files)
-        self.lookup = RecordLookup(self._files, self._indexes, self._starts)
+        self.files = ShardFiles(folder, manifest.shards, cache)
+        self._indexes = Indexes(folder, self.files)
+        self.lookup = RecordLookup(self.files, self._indexes, self._starts)
         self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
-        self.versions = FileVersions(manifest.shards, self._files.display_path)
+        self.versions = FileVersions(manifest.shards, self.files.display_path)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -161,7 +161,7 @@ class Dataset:
 
         async def whole(part: RangeRead) -> list[bytes | None]:
             records, lost = await self.lookup.reader.whole(part)
-            damage.add(self._files.display_path(part.shard), lost)
+            damage.add(self.files.display_path(part.shard), lost)
             return records
 
         return await self._many(indices, whole)
@@ -202,7 +202,7 @@ class Dataset:
         local = number - int(self._starts[shard])
         found = await self._indexes.get(shard)
         return RecordLocation(
-            path=self._files.display_path(shard),
+            path=self.files.display_path(shard),
             offset=int(found.offsets[local]),
             size=int(found.sizes[local]),
             member=None if found.members is None else int(found.members[local]),

@@ -1,7 +1,8 @@
 """`ShardFiles` opens a data set's shards, in the store or in the local cache, and always the same version of them.
 
-The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard whose size is not the
-manifest's is refused, and where no manifest lists it, any version but the one that was found.
+The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
+size is not the manifest's, or its checksum, if the store keeps one; if it keeps none and a read costs no waiting, the
+checksum of its end. Of a shard that no manifest lists any version is refused but the one that was found.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+from asyncrec._framing.crc import crc32c
 from asyncrec._sampling.file_versions import version_in
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.shard_version import is_version
@@ -16,10 +18,17 @@ from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+from asyncrec.storage._stored_checksum import END_BYTES, end_crc32c
 from asyncrec.storage._url import join
 
 __all__ = ["ShardFiles", "check_version"]
+
+_REMEDY = (
+    ": if the data set was rewritten, open it again; if only this file was changed, that helps nothing: put back what "
+    "the manifest lists ('asyncrec copy' from a copy does), and 'asyncrec verify' says whether all is well"
+)
 
 
 class ShardFiles:
@@ -62,9 +71,22 @@ class ShardFiles:
             # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
             self._versions.setdefault(shard, info or source.info)
 
-    def pin(self, shard: int, info: ObjectInfo) -> bool:
-        """Whether all reads are pinned to this version; they are from now on, if to none yet. From any thread."""
-        return _is_of(self.shards[shard], info) and self._versions.setdefault(shard, info).etag == info.etag
+    def pin(self, shard: int, file: OpenFile) -> bool:
+        """Whether all reads are pinned to this file; they are from now on, if to none yet. In any thread. Blocks."""
+        entry, info = self.shards[shard], file.info
+        if shard not in self._versions:
+            if not _is_of(entry, info):
+                return False
+            if self._looks_at_end(entry, info):
+                size = min(entry.bytes, END_BYTES)
+                if crc32c(file.read(size, entry.bytes - size)) != entry.end_crc32c:
+                    return False
+        return self._versions.setdefault(shard, info).etag == info.etag
+
+    def _looks_at_end(self, entry: ShardEntry, info: ObjectInfo) -> bool:
+        """Whether only the shard's end tells that it is the manifest's: where a read costs no waiting."""
+        told = None not in (entry.crc32c, info.crc32c) or version_in(entry) is not None
+        return not (told or self.remote or entry.end_crc32c is None)
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""
@@ -118,10 +140,47 @@ class ShardFiles:
         )
         await stack.enter_async_context(source)
         self._check(shard, source.info)
+        if version is None:
+            await self._check_end(shard, source.info)
         return source, None
+
+    def etag(self, shard: int) -> str | None:
+        """The version that all reads of a shard are pinned to, if to one yet."""
+        pinned = self._versions.get(shard)
+        return None if pinned is None else pinned.etag
+
+    async def check(self, shard: int, info: ObjectInfo) -> None:
+        """Refuse what a reader opened by itself, with `etag`, if it is not the shard.
+
+        Raises:
+            ObjectChangedError: as `opened`.
+        """
+        self._check(shard, info)
+        if shard not in self._versions:
+            await self._check_end(shard, info)
+
+    def keep(self, shard: int, info: ObjectInfo) -> None:
+        """Pin all reads to this version, which was read to its end.
+
+        Raises:
+            ObjectChangedError: they were pinned to another one meanwhile.
+        """
+        if self._versions.setdefault(shard, info).etag != info.etag:
+            raise ObjectChangedError(f"{self.display_path(shard)}: it was replaced while it was read: open it again")
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
         check_version(self.display_path(shard), self.shards[shard], info)
+
+    async def _check_end(self, shard: int, info: ObjectInfo) -> None:
+        entry = self.shards[shard]
+        if not self._looks_at_end(entry, info):
+            return
+        found = await end_crc32c(self.folder, info)
+        if found != entry.end_crc32c:
+            raise ObjectChangedError(
+                f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: "
+                f"its end has crc32c {found:08x}, and {entry.end_crc32c or 0:08x} is expected{_REMEDY}"
+            )
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
@@ -133,13 +192,16 @@ def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
             f"{path}: it was replaced since the data set was opened: it has {info.size:,} bytes, etag {info.etag}, and "
             f"had {entry.bytes:,}: open it again"
         )
-    raise ObjectChangedError(
-        f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it: if the data set was rewritten, "
-        "open it again; if only this file was changed, that helps nothing: put back what the manifest lists ('asyncrec "
-        "copy' from a copy does), and 'asyncrec verify' says whether all is well"
-    )
+    found, expected = _described(info.size, info.crc32c), _described(entry.bytes, entry.crc32c)
+    raise ObjectChangedError(f"{path}: it has {found}, and {expected} are expected of it{_REMEDY}")
+
+
+def _described(size: int, checksum: int | None) -> str:
+    return f"{size:,} bytes" + ("" if checksum is None else f" (crc32c {checksum:08x})")
 
 
 def _is_of(entry: ShardEntry, info: ObjectInfo) -> bool:
     version = version_in(entry)
-    return info.size == entry.bytes if version is None else is_version(version, info)
+    if version is not None:
+        return is_version(version, info)
+    return info.size == entry.bytes and (None in (entry.crc32c, info.crc32c) or info.crc32c == entry.crc32c)

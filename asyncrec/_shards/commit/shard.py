@@ -67,6 +67,7 @@ class Shard:
             records=self.output.records,
             bytes=self.published.size,
             crc32c=self.output.crc32c,
+            end_crc32c=self.output.end_crc32c,
             compression=compression,
             index=_sidecar(self.index, self._index_chunks),
             keys=_sidecar(self.keys, self._keys_chunks),

@@ -6,15 +6,17 @@ A segment is JSON lines, created exclusively, never changed: a line that says wh
      "remove": ["pages-00000-of-00004.tfrecord"], "removal": 3, "schema": {...} or null, "metadata": {...},
      "closed": false, "abandoned": false}
     {"path": "pages-6740...-000000.tfrecord", "records": 1024, "bytes": 53100, "crc32c": "90ab12cd",
-     "compression": "GZIP", "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
+     "end_crc32c": "12cd90ab", "compression": "GZIP",
+     "index": {"path": "_index/...", "bytes": 20480, "crc32c": "...", "format": 1},
      "keys": {...} or null, "first": "...Z", "last": "...Z", "committed": "...Z"}
 
-``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A writer's closing segment
-(``"closed": true``) repeats everything it committed, so that a reader needs one object per closed writer, not one per
-commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody gave up: it can commit
-nothing more, and what it had committed stands in its other segments. ``removal`` is the place in the log of removals
-that the writer had won when it removed or replaced. Paths are relative to the data set's folder. Unknown members are
-kept.
+``end_crc32c`` is of the shard's last 4,096 bytes: by it a reader sees, without reading the whole shard, that another
+one was put under its name. ``first`` is when the writer took the shard's first record, ``last`` when the shard ended. A
+writer's closing segment (``"closed": true``) repeats everything it committed, so that a reader needs one object per
+closed writer, not one per commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody
+gave up: it can commit nothing more, and what it had committed stands in its other segments. ``removal`` is the place in
+the log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
+Unknown members are kept.
 
 Version 1, of releases before 0.2, is one JSON object that holds the shards as ``add``; its ``index`` and ``keys`` are
 paths alone. It is read for ever.
@@ -97,6 +99,7 @@ class ShardEntry:
     first: str | None = None
     last: str | None = None
     committed: str = ""
+    end_crc32c: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -110,6 +113,7 @@ class ShardEntry:
             "records": self.records,
             "bytes": self.bytes,
             "crc32c": _hexadecimal(self.crc32c),
+            "end_crc32c": _hexadecimal(self.end_crc32c),
             "compression": self.compression,
             "index": None if self.index is None else self.index.to_json(),
             "keys": None if self.keys is None else self.keys.to_json(),
@@ -231,7 +235,7 @@ def _parse_entry(data: Any, name: str) -> ShardEntry:
     if not isinstance(data, dict):
         raise ManifestError(f"{name}: 'add' holds {str(data)[:40]!r}, where an object should be")
     take = _Taker(name, data)
-    crc = take("crc32c", str, None)
+    crc, end_crc = take("crc32c", str, None), take("end_crc32c", str, None)
     index = _sidecar(data.pop("index", None), "index", name)
     keys = _sidecar(data.pop("keys", None), "keys", name)
     first = take("first", str, None)
@@ -241,6 +245,7 @@ def _parse_entry(data: Any, name: str) -> ShardEntry:
         records=_count(take("records", int), name),
         bytes=_count(take("bytes", int), name),
         crc32c=None if crc is None else _crc(crc, name),
+        end_crc32c=None if end_crc is None else _crc(end_crc, name),
         compression=take("compression", str, ""),
         index=index,
         keys=keys,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BY_WRITER",
     "COMPRESSIONS",
+    "FIRST_NUMBERS",
     "LACKS",
     "NUMBERS",
     "PLAIN_WRITER",
@@ -40,7 +41,17 @@ COMPRESSIONS = ("", "GZIP", "ZLIB")
 LACKS: Final = {
     name: 1 << 2 + bit
     for bit, name in enumerate(
-        ("crc32c", "index_bytes", "index_crc32c", "keys_bytes", "keys_crc32c", "first", "last", "committed")
+        (
+            "crc32c",
+            "index_bytes",
+            "index_crc32c",
+            "keys_bytes",
+            "keys_crc32c",
+            "first",
+            "last",
+            "committed",
+            "end_crc32c",
+        )
     )
 }
 # A writer whose id can be part of a name.
@@ -66,7 +77,10 @@ NUMBERS: Final[Mapping[str, str]] = {
     "extra": "int32",
     "commit": "uint32",
     "live": "bool",
+    "end_crc32c": "uint32",
 }
+# A checkpoint of format 1 has no more than these.
+FIRST_NUMBERS: Final[Mapping[str, str]] = {name: kind for name, kind in NUMBERS.items() if name != "end_crc32c"}
 
 
 def micros_of(time: str) -> int:
@@ -153,6 +167,7 @@ class ShardColumns:
             first=time("first"),
             last=time("last"),
             committed=time("committed") or "",
+            end_crc32c=given("end_crc32c"),
             extra=values[cell["extra"]] if cell["extra"] >= 0 else {},
         )
 
@@ -218,6 +233,7 @@ def _cells(entry: ShardEntry) -> dict[str, Any]:
         "records": entry.records,
         "bytes": entry.bytes,
         "crc32c": entry.crc32c,
+        "end_crc32c": entry.end_crc32c,
         "index_bytes": entry.index and entry.index.bytes,
         "index_crc32c": entry.index and entry.index.crc32c,
         "keys_bytes": entry.keys and entry.keys.bytes,

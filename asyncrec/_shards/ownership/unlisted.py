@@ -13,7 +13,7 @@ from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_n
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._stored_checksum import stored_crc32c
+from asyncrec.storage._stored_checksum import end_crc32c, stored_crc32c
 
 __all__ = ["entry_of_unlisted", "is_there", "published_by"]
 
@@ -46,6 +46,7 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
         records=records,
         bytes=info.size,
         crc32c=checksum,
+        end_crc32c=await end_crc32c(target, info),
         compression=header.compression.type,
         index=await _index(target, index_key(sidecar_name), records),
         keys=await _keys(target, keys_key(sidecar_name), records),

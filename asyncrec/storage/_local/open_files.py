@@ -149,14 +149,14 @@ class OpenFiles:
                     del self._files[key]
         return None
 
-    def open(self, key: Hashable, place: Place, accept: Callable[[ObjectInfo], bool]) -> OpenFile | None:
+    def open(self, key: Hashable, place: Place, accept: Callable[[OpenFile], bool]) -> OpenFile | None:
         """Open a file, and keep it open under the key if it is accepted; `None` if not. Blocks.
 
         Raises:
             StorageError: as `OpenFile`.
         """
         file = OpenFile(self._disk, place)
-        if not accept(file.info):
+        if not accept(file):
             return None
         with self._lock:
             dropped = [self._files.pop(key, None)]  # they are closed behind the lock, for which nobody waits long

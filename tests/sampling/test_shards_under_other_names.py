@@ -1,0 +1,170 @@
+"""A manifest's shard is the one that was committed: another one of the same size under its name is refused, in every
+way of reading; a copy, wherever it is, is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec import blocking
+from asyncrec.errors import ObjectChangedError
+from asyncrec.storage._memory import MemoryStorage
+
+pytestmark = pytest.mark.anyio
+
+COUNT = 300
+
+
+def record(number: int) -> bytes:
+    return asyncrec.encode_example({"label": 1000 + number % 3, "number": 1000 + number})
+
+
+async def written(folder: Any, *, shards: int = 3, **options: Any) -> list[str]:
+    async with asyncrec.open_sharded_writer(
+        f"{folder}/x" if isinstance(folder, Path) else "x", max_shard_records=COUNT // shards, **options
+    ) as writer:
+        for number in range(COUNT):
+            await writer.write(record(number), key=str(number))
+    return await asyncrec.list_shards(
+        f"{folder}/x" if isinstance(folder, Path) else "x", storage=options.get("storage")
+    )
+
+
+def swap(first: str, second: str) -> None:
+    os.rename(first, first + ".tmp")
+    os.rename(second, first)
+    os.rename(first + ".tmp", second)
+
+
+async def by_number(dataset: asyncrec.Dataset) -> Any:
+    return [await dataset.get(5)]
+
+
+async def by_key(dataset: asyncrec.Dataset) -> Any:
+    return [await dataset.get_by_key("5")]
+
+
+async def many(dataset: asyncrec.Dataset) -> Any:
+    return await dataset.get_many(range(150))
+
+
+async def in_order(dataset: asyncrec.Dataset) -> Any:
+    return [each async for records in dataset.batches() for each in records]
+
+
+async def shuffled(dataset: asyncrec.Dataset) -> Any:
+    async with dataset.shuffled(seed=1) as stream:
+        return [each async for each in stream]
+
+
+async def by_feature(dataset: asyncrec.Dataset) -> Any:
+    async with asyncrec.ClassBalancedSampler(dataset, 2, 2, class_feature="label") as sampler:
+        return await anext(sampler)
+
+
+async def by_function(dataset: asyncrec.Dataset) -> Any:
+    async with asyncrec.ClassBalancedSampler(dataset, 2, 2, class_fn=len) as sampler:
+        return await anext(sampler)
+
+
+WAYS = [by_number, by_key, many, in_order, shuffled, by_feature, by_function]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_shards_of_one_size_that_changed_places_are_refused(
+    way: Callable[[asyncrec.Dataset], Awaitable[Any]], tmp_path: Path
+) -> None:
+    first, second, _ = await written(tmp_path)
+    assert os.path.getsize(first) == os.path.getsize(second)
+    swap(first, second)
+    async with asyncrec.open_dataset(tmp_path / "x") as dataset:
+        with pytest.raises(ObjectChangedError, match=r"another shard than the manifest lists.*'asyncrec verify' says"):
+            await way(dataset)
+
+
+async def test_they_are_refused_without_async_too(tmp_path: Path) -> None:
+    first, second, _ = await written(tmp_path)
+    swap(first, second)
+    with blocking.open_dataset(tmp_path / "x") as dataset:
+        for read in (lambda: dataset[5], lambda: dataset.get_many([5, 7]), lambda: dataset.get_by_key("5")):
+            with pytest.raises(ObjectChangedError, match="another shard"):
+                read()
+
+
+@pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])
+async def test_they_are_refused_where_they_are_compressed(compression: Any, tmp_path: Path) -> None:
+    first, second, _ = await written(tmp_path, compression=compression)
+    content = Path(second).read_bytes()
+    Path(first).write_bytes(content[: os.path.getsize(first)].ljust(os.path.getsize(first), b"\0"))
+    async with asyncrec.open_dataset(tmp_path / "x") as dataset:
+        with pytest.raises(ObjectChangedError, match="another shard"):
+            await dataset.get(5)
+
+
+async def test_a_state_does_not_go_on_over_them(tmp_path: Path) -> None:
+    first, second, _ = await written(tmp_path)
+    async with asyncrec.open_dataset(tmp_path / "x") as dataset, dataset.shuffled(seed=1) as stream:
+        for _ in range(100):
+            await anext(stream)
+        state = stream.state_dict()
+    swap(first, second)
+    async with asyncrec.open_dataset(tmp_path / "x") as dataset, dataset.shuffled(seed=1) as stream:
+        stream.load_state_dict(state)
+        with pytest.raises(ObjectChangedError, match="another shard"):
+            await anext(stream)
+
+
+async def test_a_store_that_keeps_checksums_tells_by_them() -> None:
+    """It needs no look at the end, which here is the same."""
+    storage = MemoryStorage()
+    first, _, _ = await written(storage, storage=storage)
+    content = bytearray(await storage.get(first))
+    content[3] ^= 1
+    await storage.put(first, bytes(content))
+    async with asyncrec.open_dataset("x", storage=storage) as dataset:
+        assert await dataset.get(150) == record(150)
+        with pytest.raises(ObjectChangedError, match=r"crc32c [0-9a-f]{8}\), and .* are expected"):
+            await dataset.get(5)
+
+
+async def test_a_copy_that_kept_neither_times_nor_inodes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    await written(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b", copy_function=shutil.copyfile)
+    async with asyncrec.open_dataset(tmp_path / "b" / "x") as dataset:
+        assert await in_order(dataset) == list(map(record, range(COUNT)))
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("shards", [1, 3, 100])
+async def test_every_shard_that_was_committed_is_read(shards: int, compacted: bool, tmp_path: Path) -> None:
+    """Also of fewer bytes than an end has, and by a checkpoint."""
+    await written(tmp_path, shards=shards)
+    if compacted:
+        await asyncrec.tools.compact(tmp_path / "x")
+    manifest = await asyncrec.read_manifest(tmp_path / "x")
+    assert all(shard.end_crc32c is not None for shard in manifest.shards)
+    async with asyncrec.open_dataset(tmp_path / "x") as dataset:
+        assert await many(dataset) == list(map(record, range(150)))
+        assert await in_order(dataset) == list(map(record, range(COUNT)))
+
+
+@pytest.mark.parametrize("way", [by_feature, by_function])
+async def test_classes_and_records_are_of_one_version(
+    way: Callable[[asyncrec.Dataset], Awaitable[Any]], tmp_path: Path
+) -> None:
+    """A shard that was read, and then replaced by one of the same size and end."""
+    first, _, _ = await written(tmp_path)
+    async with asyncrec.open_dataset(tmp_path / "x") as dataset:
+        await dataset.get(5)
+        shutil.copyfile(first, tmp_path / "other")
+        os.replace(tmp_path / "other", first)
+        with pytest.raises(ObjectChangedError):
+            await way(dataset)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import asyncrec
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, _encode, _parse, class_column
+from asyncrec.errors import SchemaError
 from asyncrec.storage._memory import MemoryStorage
 
 RECORDS = 20
@@ -132,7 +133,7 @@ async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record(by:
         ways: dict[str, Any] = {"feature": "label", "class_fn": None}
         if by == "function":
             ways = {"feature": None, "class_fn": lambda record: float(asyncrec.decode_example(record)["label"][0])}
-        with pytest.raises(asyncrec.SchemaError, match=r"record 7: its class is nan, which does not equal itself"):
+        with pytest.raises(SchemaError, match=r"record 7: its class is nan, which does not equal itself"):
             await class_column(dataset, **ways)
 
 

@@ -20,6 +20,7 @@ import pytest
 
 import asyncrec
 from asyncrec._sampling.interleave_sampler.shard_folder import folder_of
+from asyncrec.errors import DecodeError, ObjectChangedError
 from asyncrec.storage import ObjectInfo
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -359,7 +360,7 @@ async def test_a_shard_that_was_replaced_since_it_was_listed_is_named(
         for shard in range(40):
             await asyncrec.write_records(f"data/s{shard:03}.tfrecord", [b"new"] * records, storage=storage)
         given: list[bytes] = []
-        with pytest.raises(asyncrec.ObjectChangedError, match=r"s0\d\d\.tfrecord"):
+        with pytest.raises(ObjectChangedError, match=r"s0\d\d\.tfrecord"):
             async for batch in sampler:
                 given += batch
         assert set(given) <= {b"old"}
@@ -368,7 +369,7 @@ async def test_a_shard_that_was_replaced_since_it_was_listed_is_named(
 async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record() -> None:
     storage = await folder([[b"0", b"1", b"x", b"2"]])
     sampler = sampler_of(storage, class_fn=lambda record: float("nan") if record == b"x" else record, batch_size=2)
-    with pytest.raises(asyncrec.DecodeError, match=r"s000\.tfrecord, record 2: class_fn .*nan, which does not equal"):
+    with pytest.raises(DecodeError, match=r"s000\.tfrecord, record 2: class_fn .*nan, which does not equal"):
         await batches_of(sampler)
 
 

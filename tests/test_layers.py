@@ -79,6 +79,7 @@ ROOMS = {
     "asyncrec._datasets": ("progress", "description", "sidecars", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (
         "parameters",
+        "state_values",
         "stream_state",
         "damage",
         "shard_version",
@@ -114,6 +115,7 @@ PURE = (
     "asyncrec._sampling.random_access.record_blocks",
     "asyncrec._sampling.random_access.record_numbers",
     "asyncrec._sampling.interleave.shuffle_buffer",
+    "asyncrec._sampling.state_values",
     "asyncrec._sampling.stream_state",
     "asyncrec._sampling.interleave.rounds",
 )

@@ -2,6 +2,7 @@
 
 The public names are those of `asyncrec`. A room imports from those above it in this list, never from one below.
 
+state_values        the values of a saved state, each of its type
 stream_state        the envelope of every saved state
 damage              what was skipped, by shard
 shard_version       whether a shard is still the one that was read

@@ -10,9 +10,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from asyncrec._sampling.shard_version import check_versions, packed_version, versions_in
+from asyncrec._sampling.shard_version import check_versions, packed_version
 from asyncrec._sampling.state_values import StateValues
-from asyncrec._sampling.stream_state import check_ordered
+from asyncrec._sampling.stream_state import check_ordered, versions_in
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec.storage._base import ObjectInfo

@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from asyncrec._sampling.state_values import StateValues
+from asyncrec._sampling.stream_state import ShardVersion
 from asyncrec.errors import DatasetError
 from asyncrec.storage._base import ObjectInfo
 
-__all__ = ["ShardVersion", "check_versions", "is_version", "packed_version", "same_version", "versions_in"]
-
-# ``[shard, *packed_version]``
-ShardVersion = Sequence[Any]
+__all__ = ["check_versions", "is_version", "packed_version", "same_version"]
 
 
 def packed_version(info: ObjectInfo) -> list[Any]:
@@ -40,19 +37,10 @@ def same_version(then: Sequence[Any], now: Sequence[Any]) -> bool:
     return modified == now[3] and bool(datetime.fromisoformat(now[3]).microsecond)
 
 
-def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
-    """The versions in a state, ``[shard, *packed]`` each, of so many shards; none where it says nothing of them.
-
-    Raises:
-        ValueError: they are no versions.
-    """
-    return values.each("versions", lambda each: _is_one(each, shards)) if "versions" in values else []
-
-
 def check_versions(
     versions: Sequence[ShardVersion], now: Callable[[int], Sequence[Any] | None], path: Callable[[int], str]
 ) -> None:
-    """Refuse versions, as `versions_in` gave them, where one is another now, as far as it is known.
+    """Refuse versions, as `stream_state.versions_in` gave them, where one is another now, as far as it is known.
 
     Raises:
         DatasetError: a shard was replaced; it says which.
@@ -65,15 +53,3 @@ def check_versions(
                 f"{found[2]}, and had {version[0]:,}, etag {version[2]}. A position in it means something "
                 "else now: bring the old one back, or begin anew without the state"
             )
-
-
-def _is_one(version: Any, shards: int | None) -> bool:
-    if not isinstance(version, list | tuple) or len(version) != 5:
-        return False
-    shard, size, crc32c, etag, modified = version
-    return (
-        all(type(number) is int and number >= 0 for number in (shard, size, crc32c or 0))
-        and (shards is None or shard < shards)
-        and isinstance(etag, str)
-        and isinstance(modified, str)
-    )

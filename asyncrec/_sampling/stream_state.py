@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from asyncrec._sampling.shard_version import ShardVersion, versions_in
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["check_ordered", "checked", "enveloped", "fingerprint", "ordered_state"]
+__all__ = ["ShardVersion", "check_ordered", "checked", "enveloped", "fingerprint", "ordered_state", "versions_in"]
 
 VERSION = 3
 # Of these a state is read. 1 says nothing of the shards but their names.
@@ -27,6 +26,8 @@ _READ = (1, 2, 3)
 _ALL_PARAMETERS = 3
 # Of a stream over numbered records. 1 does not say how long the run of a shuffled stream is.
 _ORDERED = 2
+# ``[shard, *packed_version]``: see `asyncrec._sampling.shard_version`.
+ShardVersion = Sequence[Any]
 # What there is to do where the snapshot is another one.
 _OTHER_SNAPSHOT = (
     "; if that is an earlier snapshot of this data set, and not another data set, read_manifest(path, at=<that id>) "
@@ -118,3 +119,24 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
                 f"the state was made with {name}={state.plain(name)!r:.80}, and this stream has {value!r}: it would go "
                 f"on in another order{remedy}"
             )
+
+
+def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:
+    """The versions in a state, ``[shard, *packed]`` each, of so many shards; none where it says nothing of them.
+
+    Raises:
+        ValueError: they are no versions.
+    """
+    return values.each("versions", lambda each: _is_one(each, shards)) if "versions" in values else []
+
+
+def _is_one(version: Any, shards: int | None) -> bool:
+    if not isinstance(version, list | tuple) or len(version) != 5:
+        return False
+    shard, size, crc32c, etag, modified = version
+    return (
+        all(type(number) is int and number >= 0 for number in (shard, size, crc32c or 0))
+        and (shards is None or shard < shards)
+        and isinstance(etag, str)
+        and isinstance(modified, str)
+    )

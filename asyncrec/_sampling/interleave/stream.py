@@ -23,8 +23,7 @@ from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
 from asyncrec._sampling.interleave.single_pass import NO_STATE, PassState, SinglePass
 from asyncrec._sampling.parameters import check_same_seed, check_seed, new_seed, whole_number, worker_of
-from asyncrec._sampling.shard_version import ShardVersion, versions_in
-from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
+from asyncrec._sampling.stream_state import ShardVersion, checked, enveloped, fingerprint, versions_in
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact

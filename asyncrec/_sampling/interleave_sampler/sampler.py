@@ -31,8 +31,7 @@ from asyncrec._sampling.interleave_sampler.passes import Passes
 from asyncrec._sampling.interleave_sampler.prefetch import Prefetcher
 from asyncrec._sampling.interleave_sampler.shard_folder import ShardFolder
 from asyncrec._sampling.parameters import check_function, check_same_seed, check_seed, new_seed, whole_number, worker_of
-from asyncrec._sampling.shard_version import versions_in
-from asyncrec._sampling.stream_state import checked, enveloped, fingerprint
+from asyncrec._sampling.stream_state import checked, enveloped, fingerprint, versions_in
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 

@@ -64,11 +64,11 @@ class StateValues:
         """A list of rows of whole numbers, each at least 0 and below its limit."""
         return self._rows(name, self._list(name), below)
 
-    def each(self, name: str, fits: Callable[[Any], bool]) -> list[Any]:
-        """A list of what ``fits``."""
+    def each(self, name: str, fits: Callable[[Any], bool], wanted: str) -> list[Any]:
+        """A list of what ``fits``, which ``wanted`` says for a message."""
         found = self._list(name)
         if not all(map(fits, found)):
-            raise self._error(name, "what describes what is there")
+            raise self._error(name, wanted)
         return found
 
     def plain(self, name: str) -> Any:

@@ -127,7 +127,11 @@ def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVer
     Raises:
         ValueError: they are no versions.
     """
-    return values.each("versions", lambda each: _is_one(each, shards)) if "versions" in values else []
+    return (
+        values.each("versions", lambda each: _is_one(each, shards), "versions of shards")
+        if "versions" in values
+        else []
+    )
 
 
 def _is_one(version: Any, shards: int | None) -> bool:

@@ -145,12 +145,12 @@ async def test_a_shard_that_was_replaced_is_another_file(tmp_path: Path) -> None
 async def test_a_store_that_fails_while_a_shard_comes_leaves_nothing(tmp_path: Path) -> None:
     inner = (await stored())._storage
     async with asyncrec.open_dataset("pages", storage=inner, cache=tmp_path) as dataset:
-        dataset._files.folder = FlakyStorage(inner, {2: Fault(error=asyncrec.StorageError, for_good=True)})
+        dataset.files.folder = FlakyStorage(inner, {2: Fault(error=asyncrec.StorageError, for_good=True)})
         with pytest.raises(asyncrec.StorageError):
             await dataset.get(0)
         assert files(tmp_path) == []
         assert not list(tmp_path.glob(".*.partial"))
-        dataset._files.folder = inner
+        dataset.files.folder = inner
         assert await dataset.get(0) == RECORDS[0]
 
 

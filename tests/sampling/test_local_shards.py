@@ -321,6 +321,6 @@ def test_a_child_closes_what_its_parent_had_open(tmp_path: Path) -> None:
     assert descriptors() == before - 1
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.read(7, 0)
-    again = files.open("a", place, lambda info: info.size == 7)
+    again = files.open("a", place, lambda file: file.info.size == 7)
     assert again is not None
     assert again.read(7, 0) == b"content"

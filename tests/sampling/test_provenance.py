@@ -10,8 +10,9 @@ from asyncrec._sampling.interleave.provenance import (
     SourcedBatch,
     TracedRecords,
     pack_sources,
-    unpack_sources,
+    parse_sources,
 )
+from asyncrec._sampling.state_values import StateValues
 
 
 def one_by_one(shard: int, count: int) -> TracedRecords:
@@ -60,10 +61,10 @@ def test_both_sides_of_a_cut_are_traced(count: int) -> None:
 
 def test_sources_go_into_a_state_and_come_back() -> None:
     sources = one_by_one(2, 3).sources()
-    assert unpack_sources(pack_sources(sources), shards=3) == sources
+    assert parse_sources(StateValues({"of": pack_sources(sources)}), "of", 3) == sources
 
 
 @pytest.mark.parametrize("packed", [[3, 0, 0, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]])
 def test_a_state_that_names_what_cannot_be_is_refused(packed: list[int]) -> None:
-    with pytest.raises(ValueError, match="cannot be"):
-        unpack_sources([packed], shards=3)
+    with pytest.raises(ValueError, match="whole numbers of what is there"):
+        parse_sources(StateValues({"of": [packed]}), "of", 3)

@@ -2,7 +2,7 @@
 
 The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
 size is not the manifest's, or its checksum, if the store keeps one; if it keeps none and a read costs no waiting, the
-checksum of its end. Of a shard that no manifest lists any version is refused but the one that was found.
+checksum of its end; unless it is damaged, which its records tell. Of a shard that no manifest lists any version is refused but the one that was found.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from asyncrec._framing.crc import crc32c
+from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._sampling.file_versions import version_in
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.shard_version import is_version
 from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import DatasetError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
@@ -77,16 +78,11 @@ class ShardFiles:
         if shard not in self._versions:
             if not _is_of(entry, info):
                 return False
-            if self._looks_at_end(entry, info):
+            if version_in(entry) is None and entry.end_crc32c is not None:
                 size = min(entry.bytes, END_BYTES)
                 if crc32c(file.read(size, entry.bytes - size)) != entry.end_crc32c:
                     return False
         return self._versions.setdefault(shard, info).etag == info.etag
-
-    def _looks_at_end(self, entry: ShardEntry, info: ObjectInfo) -> bool:
-        """Whether only the shard's end tells that it is the manifest's: where a read costs no waiting."""
-        told = None not in (entry.crc32c, info.crc32c) or version_in(entry) is not None
-        return not (told or self.remote or entry.end_crc32c is None)
 
     async def read(self, shard: int, start: int, end: int) -> bytes:
         """The bytes ``[start, end)``, fewer where the shard ends before."""
@@ -141,7 +137,7 @@ class ShardFiles:
         await stack.enter_async_context(source)
         self._check(shard, source.info)
         if version is None:
-            await self._check_end(shard, source.info)
+            await self._check_content(shard, source.info)
         return source, None
 
     def etag(self, shard: int) -> str | None:
@@ -157,7 +153,7 @@ class ShardFiles:
         """
         self._check(shard, info)
         if shard not in self._versions:
-            await self._check_end(shard, info)
+            await self._check_content(shard, info)
 
     def keep(self, shard: int, info: ObjectInfo) -> None:
         """Pin all reads to this version, which was read to its end.
@@ -171,16 +167,32 @@ class ShardFiles:
     def _check(self, shard: int, info: ObjectInfo) -> None:
         check_version(self.display_path(shard), self.shards[shard], info)
 
-    async def _check_end(self, shard: int, info: ObjectInfo) -> None:
+    async def _check_content(self, shard: int, info: ObjectInfo) -> None:
+        """Refuse another shard of the same size. One that is damaged is let through: its records say where."""
         entry = self.shards[shard]
-        if not self._looks_at_end(entry, info):
+        if version_in(entry) is not None:
             return
-        found = await end_crc32c(self.folder, info)
-        if found != entry.end_crc32c:
-            raise ObjectChangedError(
-                f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: "
-                f"its end has crc32c {found:08x}, and {entry.end_crc32c or 0:08x} is expected{_REMEDY}"
-            )
+        if None not in (entry.crc32c, info.crc32c):
+            agrees = entry.crc32c == info.crc32c
+        elif self.remote or entry.end_crc32c is None:
+            return
+        else:
+            agrees = await end_crc32c(self.folder, info) == entry.end_crc32c
+        if agrees or not await self._is_whole(entry):
+            self._versions.setdefault(shard, info)
+            return
+        raise ObjectChangedError(
+            f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: its "
+            f"checksum is another, and all its records are whole{_REMEDY}"
+        )
+
+    async def _is_whole(self, entry: ShardEntry) -> bool:
+        """Whether nothing in a shard is damaged. It is read through."""
+        try:
+            await scan_object(self.folder, entry.path, compression=entry.compression, verify=True, sizes=False)
+        except FormatError:
+            return False
+        return True
 
 
 def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
@@ -192,16 +204,9 @@ def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
             f"{path}: it was replaced since the data set was opened: it has {info.size:,} bytes, etag {info.etag}, and "
             f"had {entry.bytes:,}: open it again"
         )
-    found, expected = _described(info.size, info.crc32c), _described(entry.bytes, entry.crc32c)
-    raise ObjectChangedError(f"{path}: it has {found}, and {expected} are expected of it{_REMEDY}")
-
-
-def _described(size: int, checksum: int | None) -> str:
-    return f"{size:,} bytes" + ("" if checksum is None else f" (crc32c {checksum:08x})")
+    raise ObjectChangedError(f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it{_REMEDY}")
 
 
 def _is_of(entry: ShardEntry, info: ObjectInfo) -> bool:
     version = version_in(entry)
-    if version is not None:
-        return is_version(version, info)
-    return info.size == entry.bytes and (None in (entry.crc32c, info.crc32c) or info.crc32c == entry.crc32c)
+    return info.size == entry.bytes if version is None else is_version(version, info)

@@ -1,8 +1,9 @@
 """`ShardFiles` opens a data set's shards, in the store or in the local cache, and always the same version of them.
 
 The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
-size is not the manifest's, or its checksum, if the store keeps one; if it keeps none and a read costs no waiting, the
-checksum of its end; unless it is damaged, which its records tell. Of a shard that no manifest lists any version is refused but the one that was found.
+size is not the manifest's. So is another one of the same size: told by the checksum that the store keeps, or by that of
+its end where the store keeps none and a read costs no waiting. One that is only damaged is not: its records say where.
+Of a shard that no manifest lists any version is refused but the one that was found.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def attributes(kind: type) -> set[str]:
 
 # What is for asyncrec itself, or an asynchronous object.
 OF_ASYNC = {
-    "Dataset": {"folder", "name", "cache", "starts", "lookup", "keys", "versions"},
+    "Dataset": {"files", "folder", "name", "cache", "starts", "lookup", "keys", "versions"},
     "DatasetWriter": set(),
     "RecordReader": set(),
     "RecordWriter": set(),

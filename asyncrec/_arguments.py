@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["Size", "byte_count", "record_limit"]
-
 Size: TypeAlias = "int | str"
 """A number of bytes, or text such as ``"64MiB"``: k, M, G and T are powers of 1000, Ki, Mi, Gi and Ti of 1024."""
 

@@ -9,8 +9,6 @@ from contextlib import suppress
 
 import anyio
 
-__all__ = ["clock_of_loop"]
-
 
 def clock_of_loop() -> Callable[[], float]:
     """Return the clock of the loop that runs, as other threads may read it, too: there, by the time that has passed."""

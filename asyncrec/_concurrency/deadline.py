@@ -16,8 +16,6 @@ from contextvars import ContextVar
 
 import anyio
 
-__all__ = ["CLEAN_UP_SECONDS", "Deadline", "current_deadline", "shielded"]
-
 # Taking back what was published before a failure: some deletions, each retried by the backend; then we give up.
 CLEAN_UP_SECONDS = 30
 # At an exit that has to end: what does not answer now is left to `recover`.

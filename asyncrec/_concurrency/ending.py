@@ -12,8 +12,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-__all__ = ["LastExecutor", "is_refused_by_the_end"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

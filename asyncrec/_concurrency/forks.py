@@ -13,8 +13,6 @@ import weakref
 from functools import cache
 from typing import Any, Protocol
 
-__all__ = ["Forkable", "OfOneProcess", "forked_error", "on_fork"]
-
 
 class Forkable(Protocol):
     """An object that is told when it finds itself in a child."""

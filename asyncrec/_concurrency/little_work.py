@@ -7,8 +7,6 @@ from typing import TypeVar, TypeVarTuple
 
 from asyncrec._concurrency.tasks import in_thread
 
-__all__ = ["in_thread_unless"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

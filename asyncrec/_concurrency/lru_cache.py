@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 
 import anyio
 
-__all__ = ["AsyncLRUCache"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 

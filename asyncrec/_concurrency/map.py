@@ -11,8 +11,6 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-__all__ = ["concurrently", "for_each", "ordered_map", "side_by_side"]
-
 # So many small objects at once: enough to hide a store's delay, few enough for its connections.
 _SMALL_OBJECTS = 32
 

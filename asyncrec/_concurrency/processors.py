@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["processors"]
-
 
 def processors() -> int:
     """Count them: those it is bound to, where the system binds, and not all that the machine has."""

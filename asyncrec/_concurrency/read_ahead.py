@@ -10,8 +10,6 @@ import anyio
 
 from asyncrec._concurrency.tasks import Handover, TaskScope
 
-__all__ = ["ReadAhead", "iterated_ahead"]
-
 # Items that wait to be taken, besides the one that is being made.
 _WAITING = 2
 

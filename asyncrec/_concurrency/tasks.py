@@ -35,8 +35,6 @@ from anyio import to_thread
 from asyncrec._concurrency.ending import is_refused_by_the_end
 from asyncrec._concurrency.forks import forked_error, on_fork
 
-__all__ = ["Handover", "TaskScope", "ThreadedStep", "acquire_in_thread", "in_thread", "surely_in_thread"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

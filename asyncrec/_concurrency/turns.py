@@ -10,8 +10,6 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec._concurrency.tasks import in_thread
 
-__all__ = ["Turns"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

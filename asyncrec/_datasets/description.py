@@ -19,8 +19,6 @@ from asyncrec.example._dtypes import common_dtype, kind_of
 from asyncrec.example._schema import Entry, FixedLen, Schema, Tensor, VarLen
 from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE, parse_example
 
-__all__ = ["Description", "FeatureTable", "schema_of_table"]
-
 FeatureTable = dict[str, dict[str, Any]]
 """datum's: ``{feature: {"type": "int" | "float" | "string", "shape": [...], "dense": bool}}``."""
 

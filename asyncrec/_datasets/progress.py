@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Progress"]
-
 # The eye sees no more, and drawing costs what a hundred examples do.
 _SECONDS_BETWEEN = 0.1
 

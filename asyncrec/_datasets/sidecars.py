@@ -21,17 +21,6 @@ from asyncrec._shards.manifest.snapshot import load_manifests
 from asyncrec.errors import ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 
-__all__ = [
-    "SHARD_INFO",
-    "TABLE",
-    "ShardInfo",
-    "manifests_of_splits",
-    "merged_tables",
-    "read_shard_info",
-    "read_table",
-    "update",
-]
-
 ShardInfo = dict[str, dict[str, int]]
 
 SHARD_INFO = "shard_info.json"

@@ -11,8 +11,6 @@ from asyncrec._numpy import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["data_holds", "frame_borders"]
-
 
 def frame_borders(records: list[bytes], position: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the records' lengths, and where each of their frames begins, from ``position`` on, and the last ends."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
-__all__ = ["READ_ON", "Damage", "DamageLog", "DamageReason"]
-
 DamageReason = Literal["length", "data", "too_large", "truncated", "compression", "ambiguous"]
 
 # What to do about damage: the end of each error's message.

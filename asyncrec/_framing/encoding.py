@@ -12,8 +12,6 @@ from asyncrec._framing.crc import Buffer, crc32c, mask_all, masked_crc32c, maske
 from asyncrec._native import native
 from asyncrec._numpy import np
 
-__all__ = ["FOOTER_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "encode_frames"]
-
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_OVERHEAD = HEADER_BYTES + FOOTER_BYTES

@@ -12,8 +12,6 @@ from asyncrec._numpy import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FrameMeter"]
-
 
 class FrameMeter(FrameDecoder):
     """Takes a TFRecord byte stream as a `FrameDecoder` does, by `measure` in place of `feed`.

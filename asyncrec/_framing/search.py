@@ -23,8 +23,6 @@ from asyncrec._framing.crc import (
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES
 from asyncrec._numpy import np
 
-__all__ = ["FrameSearch", "find_headers"]
-
 # The next frame is most often near: windows begin small, so that little is looked at twice, and grow.
 _FIRST_WINDOW = 1 << 10
 _WINDOW = 1 << 18

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["MANIFESTS", "first_fixed_shard", "manifest_prefix"]
-
 # Below it, a folder for each data set.
 MANIFESTS = "_manifest/"
 

@@ -20,8 +20,6 @@ from asyncrec.errors import FormatError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["RecordIndex", "encode_index", "parse_index"]
-
 
 @dataclass(frozen=True, slots=True)
 class RecordIndex:

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
 
-__all__ = ["BEGINNING", "Position", "RecordBatch"]
-
 
 class Position(NamedTuple):
     """A place to read from: byte ``offset``, and ``skip`` records to drop; the next is number ``record``."""

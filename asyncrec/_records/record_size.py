@@ -14,18 +14,6 @@ from asyncrec._native import native
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Buffer
 
-__all__ = [
-    "LARGE_EXAMPLE",
-    "LARGE_RECORD",
-    "as_record",
-    "buffer_size",
-    "check_size",
-    "fitting",
-    "framed_size",
-    "lengths_of",
-    "pack_lengths",
-]
-
 # Above this a checksum or a copy takes long enough to be a worker thread's work (the design's 1 MiB).
 LARGE_RECORD = 1 << 20
 

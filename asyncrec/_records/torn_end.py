@@ -18,8 +18,6 @@ from asyncrec._framing.salvage.torn_member import finish_member
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.storage._local.disk import read_at
 
-__all__ = ["is_torn", "most_record_bytes", "whole_end", "zeros_from"]
-
 _BLOCK = 1 << 20
 # Deflate makes 1,032 bytes of one at most, and a file system that compresses 128 KiB of a block of 4.
 _MOST_INFLATED = 1040

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from asyncrec._framing.damage import Damage
 
-__all__ = ["DamageByShard", "ShardDamage"]
-
 # As for one file: with more damage than this, intact copies of the shards help, and a longer list does not.
 _LISTED = 1000
 

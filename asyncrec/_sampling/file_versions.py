@@ -17,8 +17,6 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec.storage._base import ObjectInfo
 
-__all__ = ["FileVersions", "version_in", "with_version"]
-
 _VERSION = "version"
 
 

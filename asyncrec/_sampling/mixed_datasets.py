@@ -7,8 +7,6 @@ from collections.abc import Callable, Collection, Iterable
 
 from asyncrec._shards.manifest.names import maker_of
 
-__all__ = ["warn_of_several"]
-
 _log = logging.getLogger("asyncrec.sampling")
 
 # In a warning, of the data sets of a folder.

@@ -11,8 +11,6 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["check_function", "check_same_seed", "check_seed", "new_seed", "public_type", "whole_number", "worker_of"]
-
 _WORKER = "give (i, n) for worker i of n, counted from 0"
 
 

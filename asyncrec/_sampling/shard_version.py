@@ -10,8 +10,6 @@ from asyncrec._sampling.stream_state import ShardVersion
 from asyncrec.errors import DatasetError
 from asyncrec.storage._base import ObjectInfo
 
-__all__ = ["check_versions", "is_version", "packed_version", "same_version"]
-
 
 def packed_version(info: ObjectInfo) -> list[Any]:
     """Which version of an object it is, as JSON."""

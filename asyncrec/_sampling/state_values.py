@@ -7,8 +7,6 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["StateValues"]
-
 # Beyond any data set, and within int64 with something added.
 _MOST = (1 << 62) - 1
 

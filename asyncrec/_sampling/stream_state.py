@@ -17,8 +17,6 @@ from typing import Any
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["ShardVersion", "check_ordered", "checked", "enveloped", "fingerprint", "ordered_state", "versions_in"]
-
 VERSION = 3
 # Of these a state is read. 1 says nothing of the shards but their names.
 _READ = (1, 2, 3)

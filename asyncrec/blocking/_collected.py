@@ -9,8 +9,6 @@ import anyio
 
 from asyncrec._shards.writing.writer import Partition, ShardedWriter
 
-__all__ = ["Collected"]
-
 logger = logging.getLogger("asyncrec.blocking")
 
 

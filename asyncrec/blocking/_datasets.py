@@ -18,17 +18,6 @@ from asyncrec.blocking._streams import CHUNK, Puller, RecordLists
 from asyncrec.errors import DatasetError
 from asyncrec.example._schema import Schema
 
-__all__ = [
-    "DatasetWriter",
-    "SplitReader",
-    "TupleReader",
-    "generate_dataset",
-    "get_tfrecord_filepaths",
-    "open_split",
-    "write_folds",
-    "write_splits_from_csv",
-]
-
 A = TypeVar("A")
 P = ParamSpec("P")
 

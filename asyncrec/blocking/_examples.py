@@ -9,8 +9,6 @@ from asyncrec._records.reading.examples import decoder
 from asyncrec.errors import ExampleError
 from asyncrec.example._schema import Schema
 
-__all__ = ["Examples"]
-
 
 class Examples(Iterator[dict[str, Any]]):
     """An iterator over the examples of ``records``; after a record that does not decode it goes on with the next."""

@@ -11,8 +11,6 @@ from typing import Any, Generic, TypeVar
 
 import anyio
 
-__all__ = ["Held"]
-
 T = TypeVar("T")
 A = TypeVar("A")
 

@@ -21,8 +21,6 @@ from asyncrec.blocking._held import Held
 from asyncrec.blocking._portal import Call, current_portal
 from asyncrec.errors import ArgumentTypeError
 
-__all__ = ["Handle", "Opened", "Owner", "as_call", "as_context", "owner_of", "with_parameters_of"]
-
 T = TypeVar("T")
 A = TypeVar("A")
 B = TypeVar("B")

@@ -29,8 +29,6 @@ from anyio.from_thread import start_blocking_portal
 from asyncrec._concurrency.ending import LastExecutor
 from asyncrec._concurrency.forks import forked_error, on_fork
 
-__all__ = ["Call", "Portal", "current_portal"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

@@ -32,17 +32,6 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer, ObjectInfo, Storage
 from asyncrec.storage._url import redact
 
-__all__ = [
-    "RecordReader",
-    "RecordWriter",
-    "open_reader",
-    "open_writer",
-    "read_records",
-    "write_examples",
-    "write_records",
-]
-
-
 P = ParamSpec("P")
 
 

@@ -24,8 +24,6 @@ from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, 
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.example._schema import Schema
 
-__all__ = ["ClassBalancedSampler", "Dataset", "InterleaveSampler", "interleave", "open_dataset"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -38,8 +38,6 @@ from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact
 from asyncrec.tools import _compact as compacting
 
-__all__ = ["ShardedWriter", "compact", "list_shards", "open_sharded_writer", "read_manifest", "recover"]
-
 P = ParamSpec("P")
 
 

@@ -11,8 +11,6 @@ from asyncrec.storage import _registry as registry
 from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._listing import LISTED, list_some
 
-__all__ = ["ByteSink", "ByteSource", "FileWriter", "Storage", "directory_check", "open_file", "open_storage"]
-
 
 class ByteSink(Handle[base.ByteSink]):
     """`asyncrec.storage.ByteSink`."""

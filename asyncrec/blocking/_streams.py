@@ -17,8 +17,6 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec.blocking._owner import Handle, Owner
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["CHUNK", "AsyncStream", "Puller", "RecordLists", "Stream"]
-
 T = TypeVar("T")
 A = TypeVar("A")
 T_co = TypeVar("T_co", covariant=True)

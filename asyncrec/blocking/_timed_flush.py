@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 import anyio
 
-__all__ = ["Flush", "flush_in_time"]
-
 # Hands on and flushes what was collected. False where that was nothing; `None`: not now, a thread is writing.
 Flush: TypeAlias = Callable[[], Awaitable[bool | None]]
 

@@ -19,8 +19,6 @@ from asyncrec.cli._descriptors import give_up_output
 from asyncrec.cli._help import help_page, help_width
 from asyncrec.cli._installed import INSTALLED, function_of
 
-__all__ = ["run"]
-
 # Columns below which two of text have no room.
 _NARROW = 60
 INTERRUPTED = 130  # as shells say of SIGINT: 128 + 2

@@ -6,8 +6,6 @@ import logging
 import sys
 from types import TracebackType
 
-__all__ = ["Warnings", "complain"]
-
 
 class Warnings(logging.Handler):
     """A context in which what is warned of (a store that is tried again, say) is told, line by line.

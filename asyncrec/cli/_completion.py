@@ -13,8 +13,6 @@ from typing import Any
 
 import typer
 
-__all__ = ["complete_condition", "complete_feature", "complete_path"]
-
 # Of a store that does not answer.
 _SECONDS = 3.0
 # The parameters that name what is read.

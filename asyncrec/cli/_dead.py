@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from asyncrec.storage._registry import is_local
 
-__all__ = ["SPOOL", "of_the_dead", "of_the_dead_shortly"]
-
 SPOOL = (
     "this is a spool, where records wait to be uploaded: 'asyncrec watch {path}' shows who is at work, and "
     "'asyncrec recover {path} --to ...' uploads what the dead left"

@@ -22,8 +22,6 @@ from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
 from asyncrec.errors import UsageError
 
-__all__ = ["ByFeature", "ByKey", "command", "known_by"]
-
 ByKey = Annotated[bool, typer.Option("--by-key", help="Records are the same that were written with the same key.")]
 ByFeature = Annotated[
     str | None,

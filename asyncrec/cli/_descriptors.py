@@ -6,8 +6,6 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["give_up_output", "take_closed_descriptors"]
-
 
 def take_closed_descriptors() -> bool:
     """Put the null device where stdin, stdout or stderr is closed, so that no file gets its number; False for stdout.

@@ -12,8 +12,6 @@ from traceback import walk_tb
 from asyncrec.cli._words import in_options
 from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatError, IntegrityError
 
-__all__ = ["DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE", "explained"]
-
 FINE, DAMAGE, USAGE, STORAGE, FAULT = range(5)
 
 

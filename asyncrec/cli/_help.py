@@ -11,8 +11,6 @@ from asyncrec.cli._complaints import Warnings
 from asyncrec.cli._installed import INSTALLED
 from asyncrec.cli._table import SECTIONS
 
-__all__ = ["OPTIONS", "help_page", "help_width", "show_help"]
-
 _ABOUT = """\
 Write, read, check and move TFRecord files and data sets, on any storage.
 

@@ -17,8 +17,6 @@ from asyncrec.plugins._kinds import Command
 if TYPE_CHECKING:
     from asyncrec.plugins._manager import Plugins
 
-__all__ = ["INSTALLED", "Installed", "function_of"]
-
 # Where we know the distribution that brings a command.
 _PACKAGES = {"report": "asyncrec-report"}
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["number_refused"]
-
 # Of what was typed, so much is shown.
 _SHOWN = 40
 

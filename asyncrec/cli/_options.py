@@ -9,24 +9,6 @@ import typer
 
 from asyncrec.cli._completion import complete_path
 
-__all__ = [
-    "Compression",
-    "Debug",
-    "Input",
-    "Jobs",
-    "Json",
-    "KeptCompression",
-    "MaxRecordBytes",
-    "NewTarget",
-    "Path",
-    "Source",
-    "SourceOptions",
-    "StorageOptions",
-    "Target",
-    "TargetOptions",
-    "run_async",
-]
-
 T = TypeVar("T")
 
 Path = Annotated[

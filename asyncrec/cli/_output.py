@@ -21,8 +21,6 @@ from typing import Any, Literal
 
 from asyncrec.errors import StorageError
 
-__all__ = ["clean", "entry", "human_bytes", "pairs", "plural", "print_json", "say", "table", "write"]
-
 Style = Literal["", "title", "name", "good", "bad"]
 
 # SGR: bold; cyan; green; bold red.

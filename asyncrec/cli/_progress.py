@@ -7,8 +7,6 @@ import time
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Bar"]
-
 # The eye sees no more.
 _SECONDS_BETWEEN = 0.1
 

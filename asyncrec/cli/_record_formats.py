@@ -15,8 +15,6 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from asyncrec.tools._head import FoundRecord
 
-__all__ = ["FORMATS", "Printer"]
-
 FORMATS = ("auto", "example", "json", "hex", "text", "raw")
 
 # Of one value, for people; the other formats show all of it.

@@ -17,18 +17,6 @@ if TYPE_CHECKING:
     from asyncrec.tools import Where
     from asyncrec.tools._head import FoundRecord
 
-__all__ = [
-    "Features",
-    "Format",
-    "LongFormat",
-    "RecordView",
-    "Wheres",
-    "conditions",
-    "show_all",
-    "show_record",
-    "show_records",
-]
-
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
 Format = Annotated[_Format, typer.Option("-f", "--format", help="auto shows Examples by feature.")]
 # Where -f means something else, as it does to tail.

@@ -14,8 +14,6 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from asyncrec.tools._splits import SplitsReport
 
-__all__ = ["Compression", "Ratios", "Seed", "ShardBytes", "SplitsTarget", "show", "split_arguments"]
-
 SplitsTarget = Annotated[
     str, typer.Argument(metavar="TARGET", help="A folder; the data sets train, eval and test are made in it.")
 ]

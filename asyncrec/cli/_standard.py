@@ -16,8 +16,6 @@ from typing import IO
 from asyncrec.errors import ObjectNotFoundError, StorageError, UsageError
 from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, in_thread
 
-__all__ = ["STANDARD", "StandardStreams", "standard_output"]
-
 STANDARD = "-"
 """What is written in place of a path."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from asyncrec.plugins._kinds import Command
 
-__all__ = ["COMMANDS", "SECTIONS"]
-
 SECTIONS: dict[str, dict[str, str]] = {
     "Look": {
         "info": "what a file, a folder or a data set holds",

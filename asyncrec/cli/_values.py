@@ -10,16 +10,6 @@ from asyncrec._arguments import byte_count
 from asyncrec.cli._standard import STANDARD, StandardStreams
 from asyncrec.errors import ArgumentValueError, UsageError
 
-__all__ = [
-    "opened",
-    "opened_target",
-    "parse_compression",
-    "parse_duration",
-    "parse_options",
-    "parse_size",
-    "stores",
-]
-
 _VALUE = re.compile(r'true|false|null|-?(0|[1-9]\d*)(\.\d+)?|"[^"\\\\]*"')
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from asyncrec._shards.journal.status import JobStatus
     from asyncrec.tools import WatchedWriter, WatchReport
 
-__all__ = ["screen"]
-
 _WAITING = {
     "nothing": "nothing",
     "records": "records",

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 
-__all__ = ["in_options"]
-
 # What the library advises, and what a command line has instead.
 _REMEDIES = (
     (

@@ -15,8 +15,6 @@ from asyncrec.cli._values import opened_target, parse_compression, parse_size
 if TYPE_CHECKING:
     from asyncrec.tools import WriteReport
 
-__all__ = ["Compression", "ShardBytes", "show", "target_arguments"]
-
 Compression = Annotated[
     options.KeptCompression,
     typer.Option(help="Of what is written; unless given that of the source.", case_sensitive=False),

@@ -17,8 +17,6 @@ from asyncrec.errors import DatasetError
 from asyncrec.example._entries import Ragged
 from asyncrec.example._schema import Tensor
 
-__all__ = ["ArrayBatches"]
-
 Batch = dict[str, NDArray[Any]]
 
 

@@ -8,8 +8,6 @@ from typing import Any, Generic, Self, TypeVar, overload
 from asyncrec.compat._tensors import found_tensorflow
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["BucketConfigs", "ConfigBase", "DatasetConfigs", "TFRReadConfigs"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._registry import open_storage
 from asyncrec.storage._url import local_path, scheme_of
 
-__all__ = ["Dataset", "InstructionError", "load"]
-
 
 class InstructionError(ArgumentValueError, AssertionError):
     """There is no such part of a split. It is an AssertionError because datum raises that."""

@@ -16,8 +16,6 @@ from asyncrec._datasets.reading.reader import Found
 from asyncrec.compat._tensors import is_read_by
 from asyncrec.example._schema import FixedLen
 
-__all__ = ["padded_shapes", "parser", "records"]
-
 _FILE_BUFFER = 8 << 20
 _TYPES = {"int": "int64", "float": "float32", "string": "string"}
 

@@ -17,8 +17,6 @@ import sniffio
 from asyncrec._concurrency.forks import on_fork
 from asyncrec.blocking._portal import current_portal
 
-__all__ = ["Closable", "close_dropped", "forget", "keep", "left_open"]
-
 # As long as a store may take to answer, and no longer than somebody would wait for a program that hangs.
 _PATIENCE = 30.0
 

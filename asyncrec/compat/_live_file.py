@@ -18,8 +18,6 @@ from asyncrec.compat._shared_file import SharedFile
 from asyncrec.errors import FormatError, StorageError
 from asyncrec.storage._local.disk import local_error
 
-__all__ = ["LiveFile"]
-
 # As much as Python's own files hold: nothing shows later than it did with tensorboardX.
 _BUFFER = 8 << 10
 

@@ -21,8 +21,6 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._registry import foreign_factory
 from asyncrec.storage._url import redact
 
-__all__ = ["RemoteFile"]
-
 # Handed on to the event loop together: its call of 60 us is then a fraction of a microsecond for each record.
 _BUFFER = 512 << 10
 # Kept in memory, to be sent again. Most event files end below it; a part of a multipart upload is as large.

@@ -31,8 +31,6 @@ from asyncrec.storage._local.disk import local_error
 from asyncrec.storage._local.lock import NO_LOCKS, try_flock, unlock
 from asyncrec.storage._local.opening import open_in_place
 
-__all__ = ["SharedFile"]
-
 # For a write of others, which takes milliseconds; whoever takes longer is stopped, or is no such writer.
 _PATIENCE = 5.0
 _SET_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)

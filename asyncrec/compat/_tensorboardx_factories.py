@@ -11,15 +11,6 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage import _registry as registry
 from asyncrec.storage._factory import StorageFactory
 
-__all__ = [
-    "REGISTERED_FACTORIES",
-    "GCSRecordWriter",
-    "GCSRecordWriterFactory",
-    "S3RecordWriter",
-    "S3RecordWriterFactory",
-    "register_writer_factory",
-]
-
 
 class S3RecordWriter(RemoteFile):
     """An object of S3, for any bytes: what `open_file` gives for ``s3://``."""

@@ -16,28 +16,6 @@ import anyio
 
 from asyncrec import errors as ours
 
-__all__ = [
-    "AbortedError",
-    "AlreadyExistsError",
-    "CancelledError",
-    "DataLossError",
-    "DeadlineExceededError",
-    "FailedPreconditionError",
-    "InternalError",
-    "InvalidArgumentError",
-    "NotFoundError",
-    "OpError",
-    "OutOfRangeError",
-    "PermissionDeniedError",
-    "ResourceExhaustedError",
-    "UnauthenticatedError",
-    "UnavailableError",
-    "UnimplementedError",
-    "UnknownError",
-    "as_tensorflow",
-    "told_as_tensorflow",
-]
-
 
 class OpError(Exception):
     """The root of them, with the attributes of TensorFlow's; there is no op here."""

@@ -14,8 +14,6 @@ from asyncrec.errors import SchemaError
 from asyncrec.example import _features as own
 from asyncrec.example._features import BytesList, Feature, FloatList, Int64List
 
-__all__ = ["bytes_feature", "bytes_list_feature", "float_list_feature", "int64_feature", "int64_list_feature"]
-
 
 def int64_feature(value: Any) -> Feature:
     """Make a Feature of one integer or bool."""

@@ -20,8 +20,6 @@ from asyncrec.storage._base import Buffer
 from asyncrec.storage._registry import is_local
 from asyncrec.storage._url import redact
 
-__all__ = ["TFRecordCompressionType", "TFRecordOptions", "TFRecordWriter", "tf_record_iterator"]
-
 Path = str | bytes | os.PathLike[str]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from asyncrec.storage._local.disk import is_partial
 
-__all__ = ["found_tensorflow", "is_read_by", "matching"]
-
 
 def found_tensorflow() -> Any:
     """Import the module ``tensorflow``; `None` where it is not installed."""

@@ -23,19 +23,6 @@ from asyncrec.example._values import CONVERTERS, raw_of
 from asyncrec.example._varints import int64_values, varint
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example, parse_sequence_example
 
-__all__ = [
-    "Decoded",
-    "Message",
-    "Prepared",
-    "decode_example",
-    "decode_sequence_example",
-    "encode_example",
-    "encode_prepared",
-    "encode_prepared_lists",
-    "encode_sequence_example",
-    "feature_bytes",
-]
-
 Decoded: TypeAlias = "npt.NDArray[np.int64] | npt.NDArray[np.float32] | list[bytes]"
 
 # A feature that was converted: its name, and the kind and payload of its value.

@@ -26,8 +26,6 @@ from asyncrec.example._scan import PADDING, Scan, fit
 from asyncrec.example._varints import int64_values, varint
 from asyncrec.example._wire import BYTES, FLOAT, NONE, Raw, byte_strings, parse_example
 
-__all__ = ["Column", "JoinedBytes", "column_of", "read_columns"]
-
 Ints: TypeAlias = npt.NDArray[np.int64]
 Check: TypeAlias = Callable[[Mapping[str, Raw], int], None]
 

@@ -15,8 +15,6 @@ from asyncrec.example._entries import Columns, Entry, Ragged, Stored, normalise,
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._wire import INT64
 
-__all__ = ["Sequence", "Sparse", "SparseArrays", "from_json"]
-
 
 class SparseArrays(NamedTuple):
     """The values that are given of an array, in row-major order; all others are zero.

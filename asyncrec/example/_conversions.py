@@ -14,8 +14,6 @@ from asyncrec.example._values import raw_of
 from asyncrec.example._varints import varint
 from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw
 
-__all__ = ["BUFFERS", "Convert", "Unfit", "converter", "default_of", "is_list", "sparse", "tensor", "told"]
-
 Convert: TypeAlias = Callable[[Any], Raw]
 
 BUFFERS = (bytes, bytearray, memoryview)

@@ -16,18 +16,6 @@ import numpy.typing as npt
 from asyncrec.errors import SchemaError
 from asyncrec.example._wire import BYTES, FLOAT, INT64
 
-__all__ = [
-    "Misfit",
-    "cast",
-    "common_dtype",
-    "default_array",
-    "dtype_name",
-    "from_plain",
-    "kind_of",
-    "plain",
-    "raw_array",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

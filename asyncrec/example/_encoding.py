@@ -37,8 +37,6 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._values import raw_of
 from asyncrec.example._wire import Raw
 
-__all__ = ["Encoder", "is_large"]
-
 # Copying so many bytes takes some tenths of a millisecond.
 _LARGE = 512 << 10
 # What a value in a list takes to be converted, against a byte that is copied.

@@ -31,18 +31,6 @@ from asyncrec.example._columns import Column, column_of
 from asyncrec.example._dtypes import common_dtype, dtype_name, kind_of, plain
 from asyncrec.example._wire import BYTES, Raw
 
-__all__ = [
-    "Columns",
-    "Entry",
-    "Ragged",
-    "Stored",
-    "normalise",
-    "shape_of",
-    "splits_of",
-    "values_of",
-    "with_common_dtype",
-]
-
 Columns: TypeAlias = Mapping[str, Column]
 
 _MOST_AXES = 32  # of NumPy's arrays, in every version of it

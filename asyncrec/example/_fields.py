@@ -13,8 +13,6 @@ from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, Tensor
 
-__all__ = ["ARRAYS", "ENTRIES", "LARGE", "FieldType", "Recordable", "stored", "tfrecordable"]
-
 
 class FieldType(enum.IntEnum):
     """What a field holds. TYPE_BYTES is ours: TFRecorder has no type for bytes that are not text."""

@@ -10,8 +10,6 @@ from asyncrec.errors import DecodeError
 from asyncrec.example._columns import Column, read_columns
 from asyncrec.example._wire import BYTES, NONE, Raw, parse_example, parse_sequence_example
 
-__all__ = ["decode_columns"]
-
 # Of more features than these in one batch, columns would be nearly empty.
 _MOST_FEATURES = 1000
 

@@ -15,8 +15,6 @@ from asyncrec.example._kinds import FixedLen, VarLen
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE, Raw
 
-__all__ = ["inferred"]
-
 _DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
 
 

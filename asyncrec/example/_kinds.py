@@ -27,8 +27,6 @@ from asyncrec.example._entries import (
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw
 
-__all__ = ["FixedLen", "Tensor", "VarLen"]
-
 _ABSENT: Raw = (NONE, b"")
 _VALUE_BYTES = 8
 # Of an array that is made where a record has none: as much as a record may hold.

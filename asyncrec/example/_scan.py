@@ -11,8 +11,6 @@ import numpy.typing as npt
 from asyncrec.example._varints import varint
 from asyncrec.example._wire import BYTES, FLOAT, NONE
 
-__all__ = ["PADDING", "Scan", "fit"]
-
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 PADDING = 8

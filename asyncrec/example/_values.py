@@ -31,8 +31,6 @@ from asyncrec.errors import SchemaError
 from asyncrec.example._varints import varint, varints
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw
 
-__all__ = ["CONVERTERS", "raw_of"]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 _FLOAT32 = np.dtype("<f4")

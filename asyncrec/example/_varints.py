@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from asyncrec.errors import DecodeError
 
-__all__ = ["int64_values", "varint", "varints"]
-
 _ONE_BYTE = [bytes([value]) for value in range(128)]
 _LOOP_UP_TO = 16  # integers: below this a Python loop beats NumPy's fixed 10 us
 _BLOCK = 1 << 16  # integers made into varints at a time: their ten columns stay within 2 MiB

@@ -18,18 +18,6 @@ from typing import TypeAlias
 
 from asyncrec.errors import DecodeError
 
-__all__ = [
-    "BYTES",
-    "FLOAT",
-    "INT64",
-    "KINDS",
-    "NONE",
-    "Raw",
-    "byte_strings",
-    "parse_example",
-    "parse_sequence_example",
-]
-
 NONE, BYTES, FLOAT, INT64 = range(4)
 """Which list a Feature holds, by its field number on the wire; NONE where it holds none."""
 KINDS = ("nothing", "bytes", "float", "int64")

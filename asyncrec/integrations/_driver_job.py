@@ -6,8 +6,6 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.joint_job import JobShare, JointJob, open_joint_job
 from asyncrec.blocking._owner import Handle, as_context
 
-__all__ = ["DriverJob", "open_driver_job"]
-
 
 class DriverJob(Handle[JointJob]):
     """The job, in the driver, without async."""

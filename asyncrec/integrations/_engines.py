@@ -16,8 +16,6 @@ from asyncrec.integrations.arrow import Part, schema_of
 from asyncrec.integrations.arrow._to_records import null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces
 
-__all__ = ["PART_BYTES", "groups", "read_size", "seen_from_tasks", "write_share"]
-
 PART_BYTES = 128 << 20  # of a task: Ray's own size of a block, and Spark's of a split
 _GZIP_FACTOR = 4  # what compressed pages become, about: for a guess at the number of tasks
 

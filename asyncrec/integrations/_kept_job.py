@@ -29,8 +29,6 @@ from asyncrec.errors import StorageError, UnsettledError
 from asyncrec.integrations._driver_job import DriverJob, open_driver_job
 from asyncrec.storage._url import redact
 
-__all__ = ["KeptJob", "keep", "keep_job"]
-
 _LOOK_SECONDS = 0.5  # where nothing tells that the parent has ended
 
 

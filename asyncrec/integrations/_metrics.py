@@ -11,8 +11,6 @@ from typing import Literal
 
 from asyncrec._shards.writing.totals import WriterTotals
 
-__all__ = ["METRICS", "Metric"]
-
 
 @dataclass(frozen=True, slots=True)
 class Metric:

@@ -11,8 +11,6 @@ from asyncrec import blocking
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._shards.manifest.manifest import Manifest
 
-__all__ = ["SnapshotRecords"]
-
 
 class SnapshotRecords:
     """The records of a data set as it was when this was made; it goes through pickle, and is opened where it is read.

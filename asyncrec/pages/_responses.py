@@ -12,8 +12,6 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.pages._schema import page
 
-__all__ = ["from_aiohttp", "from_crawlee", "from_httpx", "from_playwright", "from_scrapy"]
-
 # A digest takes about a millisecond for so much.
 _LARGE = 512 << 10
 _CUT = frozenset({"partial", "dataloss"})

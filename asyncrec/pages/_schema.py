@@ -16,8 +16,6 @@ from typing import Any, Literal, TypeAlias
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.example._schema import FixedLen, Schema
 
-__all__ = ["PAGE", "Headers", "header_lines", "page", "page_key", "payload_digest"]
-
 Headers: TypeAlias = "bytes | str | Mapping[Any, Any] | Iterable[tuple[Any, Any]]"
 
 

@@ -12,8 +12,6 @@ import pluggy
 
 from asyncrec.plugins._kinds import Command, Format
 
-__all__ = ["PROJECT", "hookimpl", "hookspec"]
-
 PROJECT = "asyncrec"
 
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-__all__ = ["BadMember", "Command", "Converted", "Encoder", "Format", "SourceFile"]
-
 # It may show what was found, of any size.
 _MOST_REASON = 500
 

@@ -24,8 +24,6 @@ from asyncrec.plugins import _hookspecs as hookspecs
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["DISABLE", "PLUGINS", "Plugins"]
-
 DISABLE = "ASYNCREC_DISABLE_PLUGINS"
 
 T = TypeVar("T")

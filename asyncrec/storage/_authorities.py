@@ -8,8 +8,6 @@ from functools import lru_cache
 
 from asyncrec.errors import StorageError
 
-__all__ = ["trusting"]
-
 
 def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False) -> ssl.SSLContext:
     """Give the context of a client that trusts the authorities in a file, or those of this machine. It reads files.

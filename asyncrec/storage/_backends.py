@@ -16,8 +16,6 @@ from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._local import storage as local
 from asyncrec.storage._url import scheme_of
 
-__all__ = ["Backends"]
-
 _BUILT_IN = (local, memory)
 
 

@@ -31,16 +31,6 @@ from asyncrec.errors import ObjectTooLargeError
 from asyncrec.storage._retry import retrying
 from asyncrec.storage._url import join
 
-__all__ = [
-    "Buffer",
-    "ByteSink",
-    "ByteSource",
-    "ExclusiveParts",
-    "ObjectInfo",
-    "Storage",
-    "UnfinishedUploads",
-]
-
 Buffer = bytes | bytearray | memoryview
 
 

@@ -22,8 +22,6 @@ from asyncrec.storage import _listing
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._other_loop import OtherCall, OtherContext, OtherLoop
 
-__all__ = ["BridgedStorage"]
-
 R = TypeVar("R")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
 
-__all__ = ["connection_fault"]
-
 _PROXY_ASKS = 407
 _ASKED = "a proxy on the way asks for a password: HTTPS_PROXY and HTTP_PROXY may hold it, as http://user:password@host"
 

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncrec.storage._base import Storage
 
-__all__ = ["StorageFactory"]
-
 
 @dataclass(frozen=True)
 class StorageFactory:

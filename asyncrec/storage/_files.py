@@ -21,8 +21,6 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._registry import foreign_factory, located
 from asyncrec.storage._url import join
 
-__all__ = ["FileWriter", "directory_check", "make_valid_tf_name", "open_file"]
-
 # Copied on the event loop at most.
 _MOST_ON_LOOP = 1 << 20
 

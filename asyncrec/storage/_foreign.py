@@ -28,8 +28,6 @@ from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Sto
 from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import join, redact
 
-__all__ = ["ForeignFactory", "ForeignStorage", "call"]
-
 logger = logging.getLogger("asyncrec.storage")
 
 # Joined, because such a file takes one bytes object: the most that is copied on the event loop.

@@ -6,8 +6,6 @@ import email.utils
 import re
 from datetime import UTC, datetime
 
-__all__ = ["parse_content_range", "parse_http_date", "parse_retry_after"]
-
 
 def parse_retry_after(value: str | None) -> float | None:
     """Read the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); `None` where it says nothing."""

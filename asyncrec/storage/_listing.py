@@ -6,8 +6,6 @@ from collections.abc import AsyncGenerator
 
 from asyncrec.storage._base import ObjectInfo, Storage
 
-__all__ = ["LISTED", "list_some"]
-
 # A page of the stores, so that no request is made for less than one.
 LISTED = 1_000
 

@@ -26,8 +26,6 @@ from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import check_key, join
 
-__all__ = ["MemoryStorage"]
-
 # Small, so that a test of some hundred kilobytes has several chunks; large enough for copying to be what costs.
 _CHUNK_SIZE = 64 << 10
 # Keys looked at between two checkpoints of a listing.

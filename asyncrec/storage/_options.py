@@ -8,8 +8,6 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["check_options"]
-
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 

@@ -26,8 +26,6 @@ import anyio
 from asyncrec._concurrency.deadline import Deadline, current_deadline
 from asyncrec.storage._retry import fault_listener, telling_faults
 
-__all__ = ["OtherCall", "OtherContext", "OtherLoop", "on_asyncio", "run_soon"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -24,8 +24,6 @@ from asyncrec.storage._base import Buffer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["PartBuffers", "PartSlots", "fill_part"]
-
 _ON_LOOP = 1 << 20  # some tenths of a millisecond
 
 

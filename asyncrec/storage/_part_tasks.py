@@ -8,8 +8,6 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 
-__all__ = ["PartTasks"]
-
 
 class PartTasks:
     """The tasks of one upload. The first that fails cancels the others, and its error is kept.

@@ -8,8 +8,6 @@ from fnmatch import fnmatchcase
 
 from asyncrec.storage._base import ObjectInfo, Storage
 
-__all__ = ["beginning_of", "is_pattern", "matching"]
-
 _SPECIAL = re.compile(r"[*?\[]")
 
 

@@ -13,8 +13,6 @@ import anyio
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._url import check_key, join
 
-__all__ = ["PrefixedStorage", "folder_at"]
-
 
 def folder_at(storage: Storage, prefix: str) -> Storage:
     """Make what lies below a prefix a storage; that is ``storage`` itself where the prefix is ``""``."""

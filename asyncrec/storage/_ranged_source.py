@@ -22,8 +22,6 @@ import anyio.lowlevel
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 
-__all__ = ["LongAnswer", "RangedSource", "StreamSlots"]
-
 # Bytes that are taken of a long answer at a time: what is set up and waited for once is shared by so many, and the
 # reader of a slow connection waits for no more.
 _OF_AN_ANSWER = 512 << 10

@@ -10,8 +10,6 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage._url import join, redact
 
-__all__ = ["ReadOnlyStorage"]
-
 
 class ReadOnlyStorage(Storage):
     """A storage for a backend to derive from that cannot write as asyncrec does.

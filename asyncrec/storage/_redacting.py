@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-__all__ = ["Redacting"]
-
 
 class Redacting(logging.Filter):
     """A filter that strikes secrets out of messages, and of the tracebacks that go with them.

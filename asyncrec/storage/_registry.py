@@ -32,19 +32,6 @@ from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._foreign import ForeignFactory, ForeignStorage
 from asyncrec.storage._url import join, redact, scheme_of, split_path
 
-__all__ = [
-    "factory_among",
-    "foreign_factory",
-    "is_local",
-    "located",
-    "located_folder",
-    "open_storage",
-    "register_writer_factory",
-    "registered",
-    "registered_for",
-    "schemes",
-]
-
 # Where we know the distribution that brings a scheme; "" where we know that there is none.
 _PACKAGES = {
     "s3": "asyncrec-s3",

@@ -22,8 +22,6 @@ from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._retry import Backoff
 from asyncrec.storage._url import join, redact
 
-__all__ = ["ResumingSource", "read_head", "receive_exactly"]
-
 # The first bytes asked for when reading ahead; each later request may be twice as large. A reader that only wants the
 # head of an object waits for no more.
 _FIRST_AHEAD = 1 << 20

@@ -24,8 +24,6 @@ from asyncrec._concurrency.ending import is_refused_by_the_end
 from asyncrec.errors import TransientStorageError
 from asyncrec.storage._url import redact
 
-__all__ = ["BRIEF", "DEFAULT", "Backoff", "RetryPolicy", "fault_listener", "patience", "retrying", "telling_faults"]
-
 T = TypeVar("T")
 OnRetry = Callable[[TransientStorageError, int, float], None]
 

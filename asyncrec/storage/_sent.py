@@ -5,8 +5,6 @@ from __future__ import annotations
 from asyncrec.errors import IntegrityError
 from asyncrec.storage._base import ObjectInfo
 
-__all__ = ["check_sent"]
-
 
 def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: int | None, then: str) -> None:
     """Hold what a sink says it has published at ``path`` against what went into it; ``then`` says what becomes of it.

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 import anyio
 import anyio.lowlevel
 
-__all__ = ["SharedClients"]
-
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C")
 

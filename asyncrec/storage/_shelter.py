@@ -13,8 +13,6 @@ import anyio
 from asyncrec._concurrency.deadline import shielded
 from asyncrec.storage._other_loop import on_asyncio
 
-__all__ = ["sheltered"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ import anyio
 
 from asyncrec.errors import StorageError
 
-__all__ = ["TRANSITIONS", "Event", "SinkState", "State"]
-
 State = Literal["new", "entering", "open", "busy", "failed", "closed"]
 Event = Literal["enter", "begin", "succeed", "fail", "leave"]
 

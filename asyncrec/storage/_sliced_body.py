@@ -8,8 +8,6 @@ import anyio.lowlevel
 
 from asyncrec.storage._base import Buffer
 
-__all__ = ["SlicedBody"]
-
 # Bytes handed to the socket at a time: each slice may be copied, and 256 KiB take 0.05 ms.
 _SLICE = 256 * 1024
 

@@ -16,8 +16,6 @@ from urllib.parse import quote, unquote
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["check_key", "join", "local_path", "redact", "scheme_of", "split_path"]
-
 # RFC 3986, but two characters at least: no store has a scheme of one letter, and ``c:`` is somebody's Windows drive.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):")
 _WORD = re.compile(r"\S+")

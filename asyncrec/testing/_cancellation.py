@@ -24,8 +24,6 @@ from typing import Any, TypeVar
 
 import anyio
 
-__all__ = ["cancel_at_checkpoint", "cancel_at_every_checkpoint"]
-
 T = TypeVar("T")
 
 # A function with more awaits than this is taken for one that never ends: it would be run as many times.

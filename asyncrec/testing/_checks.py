@@ -12,8 +12,6 @@ import crc32c
 
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo
 
-__all__ = ["Read", "check_equal", "check_info", "content", "pieces", "receive_all", "send_all"]
-
 Read = Callable[[str], Awaitable[bytes | None]]
 
 

@@ -30,8 +30,6 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["virtual_backend"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

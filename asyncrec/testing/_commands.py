@@ -30,8 +30,6 @@ from asyncrec.cli._installed import INSTALLED, Installed, function_of
 from asyncrec.plugins._kinds import Command
 from asyncrec.testing._kit import PluginKit, nothing_to_try
 
-__all__ = ["CommandConformance"]
-
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 
 

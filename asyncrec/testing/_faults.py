@@ -31,8 +31,6 @@ from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Sto
 from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import join
 
-__all__ = ["Fault", "FlakyStorage", "SlowStorage"]
-
 T = TypeVar("T")
 Call = Callable[[], Awaitable[T]]
 

@@ -27,8 +27,6 @@ from asyncrec.testing._cancellation import cancel_at_every_checkpoint
 from asyncrec.testing._kit import PluginKit, nothing_to_try
 from asyncrec.tools._formats import Formats
 
-__all__ = ["FormatConformance"]
-
 _LIMIT = 256 << 20
 _NOT_READ = "content gives None: the format is not read"
 

@@ -27,8 +27,6 @@ from asyncrec.errors import ArgumentTypeError
 from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._other_loop import run_soon
 
-__all__ = ["Kit", "PluginKit", "check_import", "nothing_to_try", "replaces_case"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 AsyncCase = Callable[..., Coroutine[Any, Any, None]]
 

@@ -18,20 +18,6 @@ from asyncrec.storage._base import ByteSink
 from asyncrec.testing._cancellation import cancel_at_checkpoint, cancel_at_every_checkpoint
 from asyncrec.testing._checks import Read, check_equal, check_info, content, pieces, send_all
 
-__all__ = [
-    "OpenSink",
-    "Unfinished",
-    "check_abort",
-    "check_buffers_reused",
-    "check_cancellation",
-    "check_closed_sink",
-    "check_concurrent_sinks",
-    "check_flush",
-    "check_send_given_up",
-    "check_sink",
-    "check_sizes",
-]
-
 OpenSink = Callable[[str], AbstractAsyncContextManager[ByteSink]]
 Unfinished = Callable[[], Awaitable[Collection[str]]]
 

@@ -15,15 +15,6 @@ from asyncrec.storage._base import ByteSource
 from asyncrec.testing._cancellation import cancel_at_checkpoint
 from asyncrec.testing._checks import check_equal, receive_all
 
-__all__ = [
-    "OpenSource",
-    "check_closed_source",
-    "check_ranges",
-    "check_receive_cancelled",
-    "check_short_reads",
-    "check_source",
-]
-
 
 class OpenSource(Protocol):
     """`Storage.open_source` with its key filled in."""

@@ -28,8 +28,6 @@ from asyncrec.storage._memory import MemoryStorage
 from asyncrec.storage._sink_state import SinkState
 from asyncrec.storage._url import check_key, join
 
-__all__ = ["LaxStorage"]
-
 
 class LaxStorage(Storage):
     """A storage in memory that keeps the contract badly. Writers that are to meet share one instance.

@@ -18,8 +18,6 @@ from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._selection import Selection, selected
 
-__all__ = ["get_record", "record_of"]
-
 
 async def get_record(
     path: str | os.PathLike[str],

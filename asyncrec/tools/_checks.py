@@ -19,8 +19,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.tools._read_through import read_through
 from asyncrec.tools._selection import SelectedShard
 
-__all__ = ["Problem", "ShardReport", "check_shard"]
-
 # A line of an index has three numbers of at most 20 digits.
 _MOST_LINE = 64
 

@@ -11,8 +11,6 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
 from asyncrec.storage._read_only import ReadOnlyStorage
 
-__all__ = ["ChecksummedStorage"]
-
 # A checksum of this much takes some 50 us; of more it is a worker thread's work.
 _MOST_ON_LOOP = 1 << 20
 

@@ -15,8 +15,6 @@ from asyncrec.example._codec import decode_example
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import features_of, unknown_feature
 
-__all__ = ["ClassCounts"]
-
 # Of each shard: so that a look takes a moment, and disturbs nobody.
 _RECORDS = 1000
 # At one look: the newest.

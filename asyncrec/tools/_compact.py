@@ -12,8 +12,6 @@ from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
 
-__all__ = ["CompactReport", "compact"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:

@@ -20,8 +20,6 @@ from asyncrec.example._schema import Schema
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
-__all__ = ["Conditions", "Operator", "Where", "features_of", "unknown_feature", "values_of"]
-
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains"]
 
 _SIGN = re.compile(r"\s(?P<word>in|contains|<=|>=|!=|=|<|>)\s|(?P<sign><=|>=|!=|=|<|>)")

@@ -46,8 +46,6 @@ from asyncrec.tools._keyed_records import MAX_SHARD_BYTES
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import selected
 
-__all__ = ["convert"]
-
 
 async def convert(
     source: str | os.PathLike[str],

@@ -14,8 +14,6 @@ from asyncrec.errors import DatasetError
 from asyncrec.plugins._kinds import BadMember, Converted
 from asyncrec.storage._base import ObjectInfo
 
-__all__ = ["ConvertReport", "ConvertedBefore"]
-
 # Told one by one; beyond it they are counted.
 _MOST_TOLD = 1000
 

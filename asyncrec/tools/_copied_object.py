@@ -13,8 +13,6 @@ from asyncrec.storage._sent import check_sent
 from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join
 
-__all__ = ["Item", "copy_object", "is_same", "is_there"]
-
 _BLOCK = 1 << 20
 
 

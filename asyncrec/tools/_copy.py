@@ -31,8 +31,6 @@ from asyncrec.tools._copied_object import Item, copy_object, is_same, is_there
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
-__all__ = ["CopyReport", "copy"]
-
 # Objects at once: they hide the delays of both stores, and each holds a chunk of each.
 _CONCURRENT = 4
 

@@ -22,8 +22,6 @@ from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
-__all__ = ["CountReport", "count", "counted", "counted_by_index", "counts_of"]
-
 # Shards at once of a store that is far away: of each little is asked, where it has an index.
 _FAR = 16
 

@@ -13,8 +13,6 @@ from asyncrec.tools._conditions import Conditions, Where, features_of, unknown_f
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import open_shard
 
-__all__ = ["MOST_VALUES", "CountedValue", "CountsBy"]
-
 # A feature that has more is no class; a URL, say. Some megabytes of short ones.
 MOST_VALUES = 10_000
 # Names that a message lists, of records without a schema.

@@ -20,8 +20,6 @@ from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarg
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import selected
 
-__all__ = ["dedupe"]
-
 
 async def dedupe(
     source: str | os.PathLike[str],

@@ -18,8 +18,6 @@ from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import selected
 
-__all__ = ["DiffReport", "diff"]
-
 # Numbers that are told, of each kind.
 _MOST_TOLD = 1000
 

@@ -44,8 +44,6 @@ from asyncrec.tools._installed import installed
 from asyncrec.tools._locks import check_locks
 from asyncrec.tools._races import race
 
-__all__ = ["doctor"]
-
 _ROUNDS = 5
 _WRITERS = 4
 _SMALL = 1 << 10

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Check", "DoctorReport"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:

@@ -18,8 +18,6 @@ from asyncrec.tools._progress import Progress
 from asyncrec.tools._schema import inferred
 from asyncrec.tools._selection import Selection
 
-__all__ = ["export"]
-
 _OF_BATCH = re.compile(r"record ([\d,]+) of the batch")
 # Records handed to an encoder at once, and the bytes at which they are fewer.
 _BATCH = 1024

@@ -16,8 +16,6 @@ from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarg
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import selected
 
-__all__ = ["filter"]
-
 
 async def filter(  # noqa: A001  # as the command is called
     source: str | os.PathLike[str],

@@ -26,8 +26,6 @@ from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.tools._keyed_records import ShardsInTurn
 from asyncrec.tools._selection import SelectedShard, Selection
 
-__all__ = ["FramedRecords"]
-
 # Of one hop to a thread; a record that is longer is read again, by itself.
 _BLOCK_BYTES = 1 << 20
 

@@ -20,8 +20,6 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._splits import ExampleParts, SplitOptions, SplitsReport, write_splits
 
-__all__ = ["from_folder"]
-
 
 async def from_folder(
     source: str | os.PathLike[str],

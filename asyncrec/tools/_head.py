@@ -17,8 +17,6 @@ from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-__all__ = ["FoundRecord", "RecordStream", "open_records"]
-
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:

@@ -6,8 +6,6 @@ import time
 
 import anyio
 
-__all__ = ["HeldLoop"]
-
 _TICK = 0.005
 
 

@@ -25,8 +25,6 @@ from asyncrec.tools._keyed_records import KeyedRecords, has_keys
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import Selection
 
-__all__ = ["CONTENT", "KEY", "Identities", "Rows", "check_by"]
-
 CONTENT, KEY = "content", "key"
 """What a record is known by, beside the name of a feature."""
 

@@ -29,8 +29,6 @@ from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
-__all__ = ["LAYOUTS", "IndexReport", "index"]
-
 LAYOUTS = ("asyncrec", "tfrecord", "dali")
 
 # Shards at once of a store that is far away: each holds the numbers and the text of one index.

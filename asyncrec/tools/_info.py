@@ -28,8 +28,6 @@ from asyncrec.tools._orphans import Orphan, find_orphans
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
-__all__ = ["DatasetInfo", "FileInfo", "InfoReport", "WriterInfo", "info"]
-
 # Files without an index are read through to be counted while they are no more than this together: a blink of an eye
 # from a disk, a few seconds from a store.
 _COUNTED_BYTES = 64 << 20

@@ -7,8 +7,6 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 
 from asyncrec import native
 
-__all__ = ["installed"]
-
 
 def installed() -> dict[str, str]:
     """Give the versions of Python, asyncrec and every plugin, and what is in C."""

@@ -11,8 +11,6 @@ from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
-__all__ = ["at_once", "check_jobs"]
-
 # Of a store that is far away, enough to hide its delays.
 _FAR = 8
 

@@ -27,8 +27,6 @@ import numpy as np
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example._codec import Decoded, decode_sequence_example, encode_example, encode_sequence_example
 
-__all__ = ["from_json", "is_example", "lists_of", "to_json"]
-
 
 def is_example(record: bytes) -> bool:
     """Whether a record reads as an Example or a SequenceExample that holds something."""

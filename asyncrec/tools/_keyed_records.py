@@ -32,22 +32,6 @@ from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_keys import ShardKeys
 from asyncrec.tools._shard_reading import open_shard
 
-__all__ = [
-    "MAX_SHARD_BYTES",
-    "KeptCompression",
-    "KeyedRecords",
-    "NewTarget",
-    "ShardsInTurn",
-    "WriteReport",
-    "has_keys",
-    "kept_compression",
-    "metadata_of",
-    "picked",
-    "schema_of_all",
-    "write_chosen",
-    "write_new",
-]
-
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 MAX_SHARD_BYTES = 256 << 20
 

@@ -13,8 +13,6 @@ from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.tools._doctor_report import Check
 
-__all__ = ["check_locks"]
-
 
 def check_locks(folder: LocalStorage) -> Check:
     """Lock a file there, and see that a second descriptor of it is refused the lock. Blocks."""

@@ -11,8 +11,6 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec.storage._base import Storage
 from asyncrec.tools._selection import Selection, selected
 
-__all__ = ["Listed", "LsReport", "ls"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:

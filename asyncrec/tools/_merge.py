@@ -24,8 +24,6 @@ from asyncrec.tools._keyed_records import (
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import Selection, selected
 
-__all__ = ["merge"]
-
 
 async def merge(
     sources: Sequence[str | os.PathLike[str]],

@@ -31,8 +31,6 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._selection import SelectedDataset
 
-__all__ = ["MIN_AGE", "Orphan", "commit_unlisted", "find_orphans", "remove"]
-
 # No commit takes so long between a shard and its segment, but for fixed shards that are published together.
 MIN_AGE = 3600.0
 # Objects that are looked up in one hop to a thread: some 30 microseconds each.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Advance", "Progress"]
-
 Progress = Callable[[int, int | None], None]
 """A function that is called with what is done and what there is in all; `None` where that is not known."""
 

@@ -10,8 +10,6 @@ from asyncrec._concurrency.tasks import TaskScope
 from asyncrec.errors import ObjectExistsError, StorageError
 from asyncrec.storage._base import Buffer, Storage
 
-__all__ = ["race"]
-
 
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
     """The numbers of those who were told that they created the object; one, where the store keeps them apart.

@@ -23,8 +23,6 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checksums import ChecksummedStorage
 from asyncrec.tools._selection import SelectedShard
 
-__all__ = ["ReadThrough", "read_through"]
-
 Advance = Callable[[int], None]
 
 

@@ -13,8 +13,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._selection import selected
 
-__all__ = ["RecoverReport", "recover"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverReport:

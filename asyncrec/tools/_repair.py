@@ -30,8 +30,6 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._progress import Progress
 
-__all__ = ["RepairReport", "repair"]
-
 # An index line has some 20 bytes: of ten million records. Beyond, search has to do without.
 _MOST_INDEX = 256 << 20
 

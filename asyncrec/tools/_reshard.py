@@ -44,8 +44,6 @@ from asyncrec.tools._salvaged import ShardLoss
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._sorting import Order, Sorted, Sorter
 
-__all__ = ["ReshardReport", "reshard"]
-
 
 @dataclass(slots=True, kw_only=True)
 class ReshardReport:

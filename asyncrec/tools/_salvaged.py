@@ -22,8 +22,6 @@ from asyncrec._records.reading.reader import RecordReader
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import open_shard, shard_index
 
-__all__ = ["SalvagedShard", "ShardLoss", "open_salvaged"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLoss:

@@ -24,8 +24,6 @@ from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarg
 from asyncrec.tools._progress import Progress
 from asyncrec.tools._selection import Selection, selected
 
-__all__ = ["SampleStream", "open_sample", "sample"]
-
 # Read at random together.
 _TOGETHER = 256
 

@@ -17,8 +17,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._selection import selected
 
-__all__ = ["SchemaReport", "inferred", "schema"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaReport:

@@ -33,8 +33,6 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-__all__ = ["SelectedDataset", "SelectedShard", "Selection", "reselected", "selected"]
-
 # In a folder, what holds records by its name: TensorFlow's, TFDS's and TensorBoard's habits. A file that is named
 # itself, or matches a pattern, is taken whatever its name is.
 _RECORDS = re.compile(r"\.tfrec|\.tfevents|-\d{5,}-of-\d{5,}(\.gz)?$")

@@ -11,8 +11,6 @@ from asyncrec.errors import DatasetError
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.tools._selection import SelectedShard, Selection
 
-__all__ = ["ShardKeys"]
-
 # Keys that nobody wants.
 _PASSED_AT_ONCE = 1 << 16
 

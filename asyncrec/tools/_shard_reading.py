@@ -15,8 +15,6 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._selection import SelectedShard, Selection
 
-__all__ = ["open_shard", "shard_index"]
-
 
 @asynccontextmanager
 async def open_shard(

@@ -16,8 +16,6 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import DecodeError
 from asyncrec.example._wire import parse_example
 
-__all__ = ["Order", "Sorted", "Sorter"]
-
 # Groups that are remembered, in 10 MiB; more of them are in the order of a hash.
 _MOST_GROUPS = 0xFF00
 

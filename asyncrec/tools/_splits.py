@@ -33,8 +33,6 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.tools._progress import Advance, Progress
 
-__all__ = ["ExampleParts", "ExampleSource", "SplitOptions", "SplitsReport", "write_splits"]
-
 # Files read at once: enough to hide a disk's and most of a store's delays, and as many are in memory.
 _CONCURRENT = 8
 

@@ -21,8 +21,6 @@ from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._selection import SelectedShard, Selection, reselected, selected
 
-__all__ = ["TailStream", "open_tail"]
-
 
 class TailStream:
     """The last records and, where they are followed, new ones: ``async for records in stream`` gives lists.

@@ -29,8 +29,6 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-__all__ = ["UploadsReport", "uploads"]
-
 # A day: what is being written goes on, and no upload of a shard takes so long.
 _OLDER_THAN = 86400.0
 

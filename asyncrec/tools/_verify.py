@@ -20,8 +20,6 @@ from asyncrec.tools._orphans import MIN_AGE, Orphan, find_orphans
 from asyncrec.tools._progress import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 
-__all__ = ["VerifyReport", "verify"]
-
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:

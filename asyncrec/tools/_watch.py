@@ -33,8 +33,6 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._class_counts import ClassCounts
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-__all__ = ["Watch", "open_watch", "watch"]
-
 # A writer that has told nothing for three times as long as it promised, and some seconds, is asked whether it lives.
 _LATE = 3.0
 _LATE_SECONDS = 5.0

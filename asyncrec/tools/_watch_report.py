@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from asyncrec._shards.journal.status import JobStatus
 
-__all__ = ["State", "WatchReport", "WatchedWriter"]
-
 State = Literal["at work", "ending", "silent", "dead"]
 
 

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator
 
 from asyncrec.errors import ArgumentTypeError, DatasetError
 
-__all__ = ["CsvRows", "csv_line"]
-
 _LINE = re.compile(r"[^\r\n]+(?:\r\n?|\n)?|\r\n?|\n")
 _SHOWN_ROW = 200
 

@@ -19,8 +19,6 @@ from asyncrec._datasets.from_csv.csv_rows import csv_line
 from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example._declared import DeclaredExample, IgnoreExample
 
-__all__ = ["Made", "Origin", "make"]
-
 _Steps = Generator[Any, Any, "Made"]
 
 

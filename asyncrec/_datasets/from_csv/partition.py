@@ -11,8 +11,6 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["deal", "weights_of"]
-
 _NAMES = ("train", "eval", "test")
 # What the sum of ratios may differ from 1: far more than the rounding of three floats, far less than a mistake.
 _ROUNDING = 1e-6

@@ -25,8 +25,6 @@ from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._url import join
 
-__all__ = ["EXAMPLES_CSV", "SplitPlan", "SplitWriter", "open_splits"]
-
 EXAMPLES_CSV = "examples.csv"
 # Of records that wait for the store; a split at a time is written, so it is the job's. More would not make it faster:
 # small shards are slow by the store's answers, not by its bandwidth. It holds some parts of any cloud's upload.

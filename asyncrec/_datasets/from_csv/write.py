@@ -37,8 +37,6 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact, scheme_of
 
-__all__ = ["WrittenSplits", "write_folds", "write_splits_from_csv"]
-
 _log = logging.getLogger("asyncrec.datasets")
 
 # TFRecorder's. Small files suit its toy sets; for training from an object store 100 MB and more are usual.

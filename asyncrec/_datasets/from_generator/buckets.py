@@ -23,8 +23,6 @@ from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import open_own
 
-__all__ = ["BucketFiles", "Item", "pack", "unpack"]
-
 _READ_BYTES = 1 << 20
 _PREFIX = "asyncrec-shuffle-"
 _LOCK = ".lock"

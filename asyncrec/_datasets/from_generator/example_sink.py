@@ -17,8 +17,6 @@ from asyncrec._datasets.progress import Progress
 from asyncrec._records.record_size import check_size
 from asyncrec.errors import ArgumentTypeError
 
-__all__ = ["ExampleSink"]
-
 
 class ExampleSink:
     """What takes the examples of one split, each as it comes.

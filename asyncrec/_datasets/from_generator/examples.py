@@ -21,8 +21,6 @@ import numpy as np
 from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.storage._local.disk import mapped_errors
 
-__all__ = ["IMAGES", "flatten", "prepare", "with_shapes"]
-
 _NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
 IMAGES = (".png", ".jpg", ".jpeg")
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from struct import Struct
 
-__all__ = ["Fingerprints"]
-
 _HALVES = Struct("<QQ").unpack
 
 

@@ -11,8 +11,6 @@ from typing import Any, BinaryIO
 
 from asyncrec._datasets.from_generator.examples import IMAGES
 
-__all__ = ["image_shape", "image_shapes"]
-
 _PNG = b"\x89PNG\r\n\x1a\n"
 _HEADER = Struct(">I4sIIBB")  # after the signature: chunk length, type, width, height, depth, colour type
 _PNG_AXES: dict[int, list[int]] = {0: [], 2: [3], 3: [], 4: [2], 6: [4]}

@@ -24,8 +24,6 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-__all__ = ["SplitTarget"]
-
 _log = logging.getLogger("asyncrec.datasets")
 
 # Deleting what the new split replaced; it is not listed any more, so that nothing depends on it.

@@ -10,8 +10,6 @@ from __future__ import annotations
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["MAX_SHARD_BYTES", "MIN_SHARD_BYTES", "shard_count"]
-
 MIN_SHARD_BYTES = 64 << 20
 MAX_SHARD_BYTES = 1 << 30
 _ROUND = 1024

@@ -23,8 +23,6 @@ from asyncrec._datasets.from_generator.buckets import BucketFiles, Item, pack, u
 from asyncrec._datasets.from_generator.fingerprints import Fingerprints
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyError
 
-__all__ = ["MEMORY_LIMIT", "HashShuffler", "OnDuplicate"]
-
 OnDuplicate = Literal["raise", "first", "last"]
 
 # Large enough that a spill appends some 250 KiB to each of its 256 buckets, small beside what training takes.

@@ -20,8 +20,6 @@ from anyio import from_thread
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec.errors import ArgumentTypeError
 
-__all__ = ["Examples", "Serializer", "Receiver", "run"]
-
 Example = tuple[Any, Mapping[str, Any]]
 Examples = Iterable[Example] | AsyncIterable[Example]
 Serializer = Callable[[Mapping[str, Any]], bytes | Awaitable[bytes]]

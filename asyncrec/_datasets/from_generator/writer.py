@@ -23,8 +23,6 @@ from asyncrec.errors import ArgumentTypeError, DatasetError
 from asyncrec.example._codec import encode_example
 from asyncrec.storage._base import Storage
 
-__all__ = ["DatasetWriter"]
-
 
 class DatasetWriter:
     """A writer of one split of a data set, from a generator of examples.

@@ -27,8 +27,6 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located_folder
 from asyncrec.storage._url import join, redact
 
-__all__ = ["Found", "Slice", "SplitReader", "find_split", "open_folder", "open_split"]
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:

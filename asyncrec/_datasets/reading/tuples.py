@@ -23,8 +23,6 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
 
-__all__ = ["TupleReader", "generate_dataset", "get_tfrecord_filepaths", "stored_schema"]
-
 _DATA_FILES = "*.tfrec*"
 
 Path = str | PathLike[str]

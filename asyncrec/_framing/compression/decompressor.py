@@ -10,8 +10,6 @@ from asyncrec._framing.compression.sliced_input import SlicedInput
 from asyncrec._framing.damage import READ_ON
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
-__all__ = ["Decompressor"]
-
 # A header without optional fields, as most writers make it, needs no reading where it came in one piece.
 _PLAIN_HEADER = GzipHeader.SHORT[:4]
 

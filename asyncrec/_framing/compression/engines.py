@@ -19,8 +19,6 @@ try:
 except ImportError:  # no build of it for this platform
     _isal = None
 
-__all__ = ["DEFLATE_ERRORS", "compressobj", "decompressobj"]
-
 _ISAL_LEVELS = (1, 2, 3)  # isal also has a 0, but it compresses; zlib's 0 stores, and that is what 0 is asked for
 _ISAL_DEFAULT = 2
 _TENSORFLOW_MEM_LEVEL = 9

@@ -10,8 +10,6 @@ import zlib
 
 from asyncrec.errors import FormatError
 
-__all__ = ["GzipHeader"]
-
 _HCRC, _EXTRA, _NAME, _COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
 _FIXED_BYTES = 10
 

@@ -10,18 +10,6 @@ from typing import Any, Literal, TypeAlias, cast
 from asyncrec._framing.crc import masked_crc32c
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = [
-    "GZIP_CONTAINER",
-    "Compression",
-    "CompressionOptions",
-    "CompressionType",
-    "ReadingCompression",
-    "ReadingType",
-    "detect_compression",
-    "parse_compression",
-    "parse_reading_compression",
-]
-
 CompressionType = Literal["", "GZIP", "ZLIB"]
 ReadingType = Literal["auto", "", "GZIP", "ZLIB"]
 # What a checker lets through; `parse_compression` takes any case.

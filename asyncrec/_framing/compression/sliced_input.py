@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["SlicedInput"]
-
 # Both libraries copy the input they could not yet use at each call; in slices that cost stays linear.
 # A fault takes the output of its slice along, so they are not larger than speed asks for.
 _SLICE = 32 * 1024

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from asyncrec._framing.damage import Damage, DamageReason
 from asyncrec._framing.encoding import FRAME_OVERHEAD
 
-__all__ = ["Doubt", "Found"]
-
 
 class Found(NamedTuple):
     """What was found by search last.

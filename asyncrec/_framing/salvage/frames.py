@@ -30,8 +30,6 @@ from asyncrec._framing.search import FrameSearch
 from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError
 
-__all__ = ["FrameSalvager", "Run"]
-
 # After damage the decoder is fed in pieces, small at first: what it cuts behind the next damage is thrown away.
 _FIRST_PIECE = 1 << 10
 _PIECE = 1 << 20

@@ -7,8 +7,6 @@ from bisect import bisect_right
 from asyncrec._framing.compression import Decompressor
 from asyncrec.errors import FormatError
 
-__all__ = ["MemberStarts", "MemberStream"]
-
 _STEP = 256 << 10
 _TOGETHER = 64 << 10
 

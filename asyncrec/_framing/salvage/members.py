@@ -23,8 +23,6 @@ from asyncrec._framing.salvage.member_stream import MemberStarts, MemberStream
 from asyncrec._framing.salvage.rewinding import Rewinding
 from asyncrec.errors import FormatError, TruncatedError
 
-__all__ = ["MemberSalvager", "recognise"]
-
 _MAGIC = b"\x1f\x8b\x08"
 _RESERVED = 0xE0  # flags that no member has (RFC 1952)
 

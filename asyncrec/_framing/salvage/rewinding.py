@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Rewinding"]
-
 # Going back: twice over all bytes is what a file takes in which every member is damaged.
 _AGAIN_FACTOR = 4
 _AGAIN_AT_LEAST = 16 << 20

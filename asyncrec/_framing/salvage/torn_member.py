@@ -10,8 +10,6 @@ from __future__ import annotations
 import struct
 import zlib
 
-__all__ = ["finish_member"]
-
 _SYNC = b"\x00\x00\xff\xff"
 _LAST_BLOCK = b"\x03\x00"
 _HEADER = b"\x1f\x8b\x08\x00"  # deflate, no flags: ten bytes in all, as asyncrec and TensorFlow write it

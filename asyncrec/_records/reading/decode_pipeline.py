@@ -17,8 +17,6 @@ from asyncrec._records.record_size import framed_size
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource
 
-__all__ = ["Pipeline"]
-
 
 class Pipeline:
     """A pass over one object, from a position on.

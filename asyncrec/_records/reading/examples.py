@@ -11,8 +11,6 @@ from asyncrec.errors import ExampleError
 from asyncrec.example._codec import decode_example
 from asyncrec.example._schema import Schema
 
-__all__ = ["Examples", "decoder"]
-
 
 class Examples:
     """An async iterator over the examples of ``records``; cancelled, it loses none.

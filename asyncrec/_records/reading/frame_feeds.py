@@ -16,8 +16,6 @@ from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource
 
-__all__ = ["InflatingFeed", "PlainFeed"]
-
 # Of records larger than this on average twice as much is parsed in the time that a chunk of small ones takes.
 _LARGER_RECORDS = 1 << 10
 

@@ -23,8 +23,6 @@ from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.storage import local_folder, open_file
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-__all__ = ["FrameScan", "compression_of", "scan_object", "scan_source"]
-
 Advance = Callable[[int], None]
 
 # Of a local file: what one hop to a thread reads and scans, and in what blocks. Who lets go of the GIL may wait for it,

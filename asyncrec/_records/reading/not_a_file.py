@@ -11,8 +11,6 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import list_some
 
-__all__ = ["is_dataset", "not_found"]
-
 # How long an error may wait for its explanation: time for the two requests of a store that is well, and none for the
 # back-off of one that throttles.
 _SECONDS = 2.0

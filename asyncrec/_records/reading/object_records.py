@@ -21,8 +21,6 @@ from asyncrec._records.reading.salvage_pipeline import SalvagePipeline
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-__all__ = ["ObjectRecords", "open_object"]
-
 _log = logging.getLogger("asyncrec.records")
 
 # What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.

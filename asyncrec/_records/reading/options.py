@@ -8,8 +8,6 @@ from typing import Literal
 
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 
-__all__ = ["CHUNK_SIZE", "INFLATE_BYTES", "OnCorrupt", "ReadOptions"]
-
 OnCorrupt = Literal["raise", "skip", "stop"]
 
 # Blocks of 256 to 512 KiB read best, and parsing one of small records holds the loop for less than a millisecond.

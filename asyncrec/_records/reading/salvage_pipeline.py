@@ -21,8 +21,6 @@ from asyncrec._records.reading.options import ReadOptions
 from asyncrec._records.record_size import framed_size
 from asyncrec.storage._base import ByteSource
 
-__all__ = ["SalvagePipeline"]
-
 
 class SalvagePipeline:
     """A pass over the rest of one object, from a position on, that gives what is whole in it.

@@ -30,8 +30,6 @@ from asyncrec.storage._local.opening import open_in_place
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._local.unfinished import leads_to
 
-__all__ = ["open_append_sink"]
-
 # Cutting a torn tail after an exception reads the file once; it must not hold up an exit for longer. What is left of it
 # the next opening cuts.
 _CLEAN_UP_SECONDS = 10

@@ -13,8 +13,6 @@ import anyio
 from asyncrec._records.writing.inbox import FlushRequest
 from asyncrec._records.writing.levels import Levels
 
-__all__ = ["FlushTimer"]
-
 
 class FlushTimer:
     """The time of an owner's next flush that nobody asks for.

@@ -13,8 +13,6 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.write_batch import WriteBatch
 
-__all__ = ["END_OBJECT", "EndObject", "FlushRequest", "Inbox"]
-
 # The owner takes queued batches together up to this, so that one hop to a worker thread compresses them all, and no
 # more: what it has taken is not yet given back to the budget.
 _TOGETHER_BYTES = 1 << 20

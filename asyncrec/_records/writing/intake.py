@@ -9,8 +9,6 @@ from asyncrec._framing.frames import FRAME_OVERHEAD, encode_frames
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec.storage._base import Buffer
 
-__all__ = ["Intake"]
-
 
 class Intake:
     """The entrance of a writer, where callers wait, and are told if it failed or was closed meanwhile."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["Levels"]
-
 
 class Levels:
     """A record of what of one queue is not yet spooled, and what is not yet committed.

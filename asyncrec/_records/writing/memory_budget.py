@@ -23,8 +23,6 @@ from anyio.lowlevel import checkpoint
 
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["ByteBudget"]
-
 # A chunk below this costs a disk as many hops to threads as copying it; a limit that may grow leaves room for it.
 _SHARE = 256 << 10
 

@@ -19,8 +19,6 @@ from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
 
-__all__ = ["ObjectOutput"]
-
 
 class ObjectOutput:
     """An object being written: frames, compressed or not, on their way into one sink.

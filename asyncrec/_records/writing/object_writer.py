@@ -20,8 +20,6 @@ from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._records.writing.write_queue import WriteQueue
 
-__all__ = ["ObjectEvents", "ObjectWriter"]
-
 
 class ObjectEvents(Protocol):
     """What happens to the objects of an `ObjectWriter`; the writer that has it implements this.

@@ -19,8 +19,6 @@ from asyncrec.storage._base import Buffer
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-__all__ = ["GivenSchema", "HasJson", "RecordEncoder", "Record", "Validate", "encoder_of", "schema_of"]
-
 Record: TypeAlias = "Buffer | Mapping[str, Any]"
 Validate = Literal["sample", "all", "none"]
 Key: TypeAlias = "str | bytes | None"

@@ -18,8 +18,6 @@ from asyncrec.storage._base import ByteSink, ObjectInfo
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._sent import check_sent
 
-__all__ = ["SingleObject"]
-
 # Eight records of 1 MiB on their way keep a disk and a network busy; more would only be more memory.
 _MEMORY_LIMIT = 8 << 20
 

@@ -15,8 +15,6 @@ from asyncrec._records.record_size import LARGE_RECORD, buffer_size, fitting, le
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.storage._base import Buffer
 
-__all__ = ["BATCH_BYTES", "BATCH_RECORDS", "KEY_BYTES", "JoinDigests", "Key", "WriteBatch", "batched"]
-
 # 1,024 records of 128 bytes take about 0.2 ms to frame, 512 KiB of larger ones less.
 BATCH_RECORDS = 1024
 BATCH_BYTES = 512 << 10

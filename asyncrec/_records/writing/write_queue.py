@@ -18,8 +18,6 @@ from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits, ObjectQuota
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, KEY_BYTES, JoinDigests, Key, WriteBatch
 
-__all__ = ["WriteQueue", "copy_for_reraise"]
-
 _NO_DIGEST = bytearray(KEY_BYTES)  # a digest already, wherever keys are hashed together
 
 

@@ -36,8 +36,6 @@ from asyncrec.storage._url import redact
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-__all__ = ["Level", "RecordWriter", "WriterStats", "open_writer", "write_examples", "write_records"]
-
 Level = Literal["buffered", "spooled", "committed"]
 
 

@@ -34,8 +34,6 @@ from asyncrec.example._kinds import FixedLen
 from asyncrec.example._schema import Schema
 from asyncrec.storage._url import join
 
-__all__ = ["ClassColumn", "class_column"]
-
 _log = logging.getLogger("asyncrec.sampling")
 
 # Shards read through at once: they are decoded by threads that mostly hold the interpreter, so more gain nothing.

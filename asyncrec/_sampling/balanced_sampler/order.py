@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from asyncrec._sampling.epochs.permutation import key_of, mix64, permuted
 
-__all__ = ["BalancedOrder"]
-
 Indices = NDArray[np.int64]
 
 

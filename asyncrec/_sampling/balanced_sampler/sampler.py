@@ -30,8 +30,6 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["ClassBalancedSampler"]
-
 _KIND = "class_balanced"
 _NO_COLUMN = ClassColumn(np.empty(0, np.int32), ())
 _HINTS = {

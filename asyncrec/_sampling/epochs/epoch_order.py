@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from asyncrec._sampling.epochs.permutation import key_of, permutation, permuted
 from asyncrec._sampling.interleave.order import InterleaveOrder
 
-__all__ = ["EpochOrder", "Mode"]
-
 Mode = Literal["block", "buffer", "global"]
 Indices = NDArray[np.int64]
 

@@ -11,8 +11,6 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["key_of", "mix64", "permutation", "permuted"]
-
 _U64 = NDArray[np.uint64]
 
 # Four rounds would do for large sets (Luby and Rackoff, 1988). For sets of ten numbers, as small classes are, six still

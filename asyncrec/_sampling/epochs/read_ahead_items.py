@@ -13,8 +13,6 @@ from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._concurrency.tasks import TaskScope
 
-__all__ = ["ReadAheadItems"]
-
 P = TypeVar("P")
 T = TypeVar("T")
 

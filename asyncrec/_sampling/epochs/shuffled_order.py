@@ -22,8 +22,6 @@ from asyncrec._sampling.parameters import whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["BUFFER_BYTES", "BUFFER_SIZE", "NumberedRecords", "ShuffledOrder", "ShufflePlan"]
-
 # Two windows of crawled pages (some 10 KiB each) fit beside a model; a batch's neighbours come from all over one.
 BUFFER_SIZE = 16384
 BUFFER_BYTES = 128 << 20

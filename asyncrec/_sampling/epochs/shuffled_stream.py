@@ -29,8 +29,6 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["ShuffledStream", "StreamStats"]
-
 _KIND = "shuffled"
 
 

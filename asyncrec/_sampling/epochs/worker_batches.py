@@ -13,8 +13,6 @@ from typing import Literal
 from asyncrec._sampling.parameters import whole_number, worker_of
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["PositionRange", "WorkerBatches"]
-
 
 @dataclass(frozen=True, slots=True)
 class PositionRange:

@@ -16,8 +16,6 @@ from asyncrec._sampling.interleave.shard_cursor import ShardCursor
 from asyncrec._sampling.interleave.shard_feed import PooledFeed, ReadPool, ShardFeed
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 
-__all__ = ["LEAST_BATCH", "MEMORY_LIMIT", "PREFETCH", "CycleShards", "InterleavePlan"]
-
 # For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
 # compressed ones a member of 4 MiB at a time.
 MEMORY_LIMIT = 64 << 20

@@ -18,8 +18,6 @@ from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["Interleaver", "InterleaverState"]
-
 # Records arranged at once, as references: so many that what is done once for each shard and batch costs nothing.
 _MOST_ARRANGED = 8192
 

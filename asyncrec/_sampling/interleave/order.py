@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["InterleaveOrder", "NondeterministicOrder", "OrderState", "Take"]
-
 
 class Take(NamedTuple):
     """Take up to ``count`` records from input number ``source`` next."""

@@ -13,8 +13,6 @@ from typing import NamedTuple, Protocol
 from asyncrec._records.position import Position, RecordBatch
 from asyncrec._sampling.state_values import StateValues
 
-__all__ = ["SourcedBatch", "Traceable", "RecordSource", "TracedRecords", "pack_sources", "parse_sources"]
-
 
 class RecordSource(NamedTuple):
     """Where a record comes from: the number of its shard, and the position there."""

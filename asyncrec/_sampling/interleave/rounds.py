@@ -12,8 +12,6 @@ from typing import NamedTuple
 from asyncrec._sampling.interleave.order import InterleaveOrder
 from asyncrec._sampling.interleave.provenance import RecordSource, SourcedBatch
 
-__all__ = ["RoundInput", "InterleaveRounds"]
-
 
 class RoundInput(NamedTuple):
     """What one input contributes: the records of ``current`` from index ``begin`` on, then those of ``next``."""

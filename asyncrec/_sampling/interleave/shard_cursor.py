@@ -8,8 +8,6 @@ from asyncrec._records.position import Position
 from asyncrec._sampling.interleave.provenance import SourcedBatch
 from asyncrec._sampling.interleave.shard_feed import ShardFeed
 
-__all__ = ["ShardCursor"]
-
 # A batch that comes early waits beside what is left of the one before: at most this fraction of
 # it, so that memory keeps its bound; and only where a batch is many blocks, since otherwise every round would wait
 # for a read of each shard.

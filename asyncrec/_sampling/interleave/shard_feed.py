@@ -17,8 +17,6 @@ from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._records.position import RecordBatch
 from asyncrec._sampling.interleave.shard_inputs import ShardReader
 
-__all__ = ["ShardFeed", "ReadPool", "PooledFeed"]
-
 
 class ShardFeed(Protocol):
     """Gives the record batches of one shard, one after the other."""

@@ -18,8 +18,6 @@ from asyncrec._arguments import Size, byte_count
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["ShuffleBuffer", "ShuffleState", "parse_shuffle_state"]
-
 T = TypeVar("T")
 
 # Seeding costs 10 us: nothing, spread over so many draws; taking up again repeats fewer than these.

@@ -29,8 +29,6 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-__all__ = ["InterleaveStats", "InterleaveStream", "interleave"]
-
 _KIND = "asyncrec.interleave"
 
 # Records taken together for `__anext__`, as far as they are at hand: to look up each would cost more than the record,

@@ -19,8 +19,6 @@ from asyncrec._sampling.interleave_sampler.passes import Passes, PassesState
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import DatasetError, DecodeError, SchemaError
 
-__all__ = ["BatchBuilder", "BatchPlan", "BuilderState", "OnExhausted"]
-
 _log = logging.getLogger("asyncrec.sampling")
 
 OnExhausted = Literal["stop", "repeat", "short"]

@@ -17,8 +17,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["ClassQueues", "QueuesState"]
-
 T = TypeVar("T")
 
 

@@ -14,8 +14,6 @@ from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec.errors import DecodeError
 
-__all__ = ["Deserializer"]
-
 # Records between two looks at the clock, at most: a look costs as much as a record of a fast function. It begins with
 # one record, and what the last ones took says how many are next.
 _AT_ONCE = 64

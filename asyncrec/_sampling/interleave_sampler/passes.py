@@ -14,8 +14,6 @@ from asyncrec._sampling.interleave.single_pass import PassState, SinglePass
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import DatasetError
 
-__all__ = ["Passes", "PassesState"]
-
 
 class PassesState(NamedTuple):
     """Which order of passes it is, the number of the pass, the records of those before it, and where it stands."""

@@ -14,8 +14,6 @@ from asyncrec._sampling.interleave.single_pass import NO_STATE
 from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BuilderState
 from asyncrec._sampling.state_values import StateValues
 
-__all__ = ["Prefetcher"]
-
 Snapshot = Callable[[], dict[str, Any]]
 
 # What is made before any of it can be taken. A change of tasks costs a hundredth of it.

@@ -37,8 +37,6 @@ from asyncrec._sampling.stream_state import checked, enveloped, fingerprint, ver
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 
-__all__ = ["InterleaveSampler", "SamplerStats"]
-
 _KIND = "asyncrec.InterleaveSampler"
 
 # Examples that wait for their class to be complete: four for each of a thousand classes, so that most batches lose

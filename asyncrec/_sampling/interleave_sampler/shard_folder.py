@@ -22,8 +22,6 @@ from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact, scheme_of
 
-__all__ = ["ShardFolder", "folder_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:

@@ -43,8 +43,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._url import redact
 
-__all__ = ["Dataset", "RecordLocation", "open_dataset"]
-
 T = TypeVar("T")
 
 # Indexes read at once.

@@ -32,8 +32,6 @@ from asyncrec.storage._local.opening import is_not_own, open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 from asyncrec.storage._url import join
 
-__all__ = ["ShardCache"]
-
 _log = logging.getLogger("asyncrec.sampling")
 
 _SUFFIX = ".tfrecord"

@@ -25,8 +25,6 @@ from asyncrec.errors import (
     TruncatedError,
 )
 
-__all__ = ["FrameExtractor", "RangeInflater", "cut_exactly", "join_ranges"]
-
 Indices = NDArray[np.int64]
 
 _INFLATE_STEP = 256 << 10

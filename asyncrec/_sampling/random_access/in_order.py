@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
 
-__all__ = ["RecordsInOrder", "step_of"]
-
 # Of one step: enough to hide a store's delay behind, and little to hold.
 _STEP_BYTES = 4 << 20
 _STEP_RECORDS = 4096

@@ -25,8 +25,6 @@ from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["Indexes", "make_index", "read_index", "scan_shard"]
-
 _log = logging.getLogger("asyncrec.sampling")
 
 # All indexes held: 16 bytes a record, or 24 where they are compressed, so those of some four million.

@@ -18,8 +18,6 @@ from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage
 
-__all__ = ["KeyIndex"]
-
 # Of a key, so much is shown.
 _LONGEST = 200
 

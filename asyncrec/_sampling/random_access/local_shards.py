@@ -32,8 +32,6 @@ from asyncrec.storage._local.open_files import OpenFile, OpenFiles, Range
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
-__all__ = ["LocalReads", "LocalShards"]
-
 # Copied on the event loop at once: about 40 us.
 _MOST_ON_LOOP = 256 << 10
 # Read there, of one shard: each is a call of the system, and 1.4 us.

@@ -24,8 +24,6 @@ from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
 from asyncrec._sampling.random_access.record_numbers import distinct_numbers, number_of
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 
-__all__ = ["RecordLookup"]
-
 T = TypeVar("T")
 Numbers = NDArray[np.int64]
 

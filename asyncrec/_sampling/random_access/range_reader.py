@@ -30,8 +30,6 @@ from asyncrec._sampling.random_access.read_cost import ReadCost
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
-__all__ = ["RangeRead", "RangeReader"]
-
 Indices = NDArray[np.int64]
 
 # Bytes read for nothing rather than in a read of their own: what comes in the time that a read takes to begin. Of a

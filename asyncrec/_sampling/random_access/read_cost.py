@@ -6,8 +6,6 @@ well be read for nothing: that many bytes between two records, and they share a 
 
 from __future__ import annotations
 
-__all__ = ["ReadCost"]
-
 # Until a store was measured: 20 ms before the first byte, and 26 MB/s.
 _LATENCY = 0.020
 _BYTES_PER_SECOND = (512 << 10) / _LATENCY

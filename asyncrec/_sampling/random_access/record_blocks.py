@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["record_blocks"]
-
 
 def record_blocks(
     starts: NDArray[np.int64], members: dict[int, NDArray[np.int64]], block_records: int, most: int

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from asyncrec.errors import ArgumentTypeError, RecordIndexError
 
-__all__ = ["distinct_numbers", "numbers_of"]
-
 # Beyond any data set, and within int64.
 _FAR = 1 << 62
 

@@ -21,8 +21,6 @@ from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._patterns import beginning_of, is_pattern
 from asyncrec.storage._resuming_source import read_head
 
-__all__ = ["unlisted_entry", "scan_manifest"]
-
 # There is no time of a commit to be known; any will do, for there is one segment.
 _NO_TIME = "1970-01-01T00:00:00.000000Z"
 

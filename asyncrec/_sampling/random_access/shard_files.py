@@ -25,8 +25,6 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._stored_checksum import END_BYTES, end_crc32c
 from asyncrec.storage._url import join
 
-__all__ = ["ShardFiles", "check_version"]
-
 _REMEDY = (
     ": if the data set was rewritten, open it again; if only this file was changed, that helps nothing: put back what "
     "the manifest lists ('asyncrec copy' from a copy does), and 'asyncrec verify' says whether all is well"

@@ -9,8 +9,6 @@ import anyio
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.segment import format_time, parse_time
 
-__all__ = ["CommitClock"]
-
 
 class CommitClock:
     """A wall clock whose times are later than every commit it was made after, and than each other."""

@@ -17,8 +17,6 @@ from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundErro
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["abandoned_error", "entomb", "fence", "load_closing"]
-
 
 async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:
     """Load what ended the job; returns `None` where it has not ended.

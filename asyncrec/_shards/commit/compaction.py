@@ -47,8 +47,6 @@ from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._sent import check_sent
 from asyncrec.storage._url import join
 
-__all__ = ["GRACE_SECONDS", "Compaction", "compact_manifest"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 # A reader that has listed a segment reads it within seconds; one that was stopped for so long begins again.

@@ -27,8 +27,6 @@ from asyncrec.errors import ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["delete_covered"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 

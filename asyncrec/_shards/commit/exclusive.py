@@ -18,8 +18,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
-__all__ = ["create"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 # Creating one small object, with the backend's retries; and reading it back, once more.

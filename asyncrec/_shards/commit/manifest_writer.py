@@ -26,8 +26,6 @@ from asyncrec.errors import ConflictError, ObjectExistsError, StorageError, Unse
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["ManifestWriter", "OnCommit"]
-
 OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
 _log = logging.getLogger("asyncrec.shards")

@@ -18,8 +18,6 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._sent import check_sent
 from asyncrec.storage._url import join
 
-__all__ = ["Shard"]
-
 
 class Shard:
     """A shard on its way into a store, made by `ShardPublisher.open_shard`.

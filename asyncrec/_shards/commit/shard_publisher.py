@@ -30,8 +30,6 @@ from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import join
 
-__all__ = ["ShardPublisher", "is_lost"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 

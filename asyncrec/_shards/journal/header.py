@@ -17,8 +17,6 @@ from typing import Any, Literal
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.manifest.names import fixed_shard_name, maker_of, rolling_shard_name, stem_of
 
-__all__ = ["MOST_BYTES", "Kind", "JobHeader"]
-
 Kind = Literal["rolling", "fixed", "whole"]
 
 # A schema of some thousand features; a larger object of that name is no header.

@@ -18,20 +18,6 @@ from asyncrec.storage._local.disk import partial_name
 from asyncrec.storage._local.opening import create_file, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-__all__ = [
-    "TAKEN",
-    "has_leftovers",
-    "header_path",
-    "is_silent",
-    "kept_path",
-    "leftovers_of",
-    "names_in",
-    "other_names",
-    "sidecars_left_of",
-    "strangers_among",
-    "take_journals",
-]
-
 TAKEN = "~taken"
 """Stands behind the maker in the name of an unfinished file that another process has taken."""
 

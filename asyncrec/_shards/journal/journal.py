@@ -41,16 +41,6 @@ from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.opening import create_file, is_not_own, open_own, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-__all__ = [
-    "Journal",
-    "dead_jobs",
-    "find_job_headers",
-    "has_header",
-    "remove_small_leftovers",
-    "remove_unnamed_headers",
-    "sync_deletions",
-]
-
 _ACKNOWLEDGED = b"acknowledged\n"
 _TAKEN = b"taken\n"
 # A small object is locked as soon as it is begun, and takes milliseconds.

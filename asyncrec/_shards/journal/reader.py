@@ -20,8 +20,6 @@ from asyncrec.storage._local.disk import read_at
 from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import mapped_errors
 
-__all__ = ["JournalReader"]
-
 _BLOCK = 1 << 20
 # An inflater that meets damage gives nothing of that call's input: so it is given little, and then the same again byte
 # by byte.

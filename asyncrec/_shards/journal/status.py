@@ -23,8 +23,6 @@ from asyncrec.storage._local.disk import read_at
 from asyncrec.storage._local.opening import create_file, open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-__all__ = ["MOST_STATUS_BYTES", "JobStatus", "StatusFile", "WaitingFor", "read_status", "status_path"]
-
 WaitingFor = Literal["nothing", "records", "room", "spool", "store", "end"]
 
 # Ten times what one takes.

@@ -40,8 +40,6 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CheckpointDecoder", "encode_checkpoint"]
-
 # Releases before checkpoints know segments of the versions 1 and 2.
 VERSION = 3
 # Format 1 says nothing of the ends of shards.

@@ -23,16 +23,6 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "BLOCK_ROWS",
-    "HEADER_BYTES",
-    "Block",
-    "decode_columns",
-    "encode_block",
-    "encode_columns",
-    "parse_header",
-]
-
 # So many rows take about a millisecond to decode: no other thread waits longer for the interpreter.
 BLOCK_ROWS = 4096
 

@@ -14,8 +14,6 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["check_commits", "check_paths", "check_shards", "check_sorted"]
-
 _FIRST = micros_of("0001-01-01T00:00:00.000000Z")
 _LAST = micros_of("9999-12-31T23:59:59.999999Z")
 _SLASH, _BACKSLASH, _DOT, _COLON = b"/\\.:"

@@ -14,8 +14,6 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ColumnParts"]
-
 _JOINED_AT_ONCE = 64
 
 

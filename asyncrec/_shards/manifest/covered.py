@@ -7,8 +7,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-__all__ = ["CoveredNames"]
-
 _COMMIT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]{0,63})-([0-9]{6,18})\.jsonl")
 
 Ranges = tuple[tuple[int, int], ...]

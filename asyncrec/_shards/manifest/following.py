@@ -7,8 +7,6 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import snapshot_of
 from asyncrec.storage._base import Storage
 
-__all__ = ["ManifestFollower"]
-
 
 class ManifestFollower:
     """The manifest of a data set that grows, loaded again and again: what was read is not read again."""

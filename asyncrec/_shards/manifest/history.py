@@ -20,8 +20,6 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ABANDONED", "CLOSED", "COMMITS", "History"]
-
 CLOSED, ABANDONED = 1, 2
 # Entries that are made of columns together: the first of them is not far, and each costs less than by itself.
 _MADE_AT_ONCE = 256

@@ -39,22 +39,6 @@ from asyncrec.errors import ManifestError, ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._resuming_source import ResumingSource
 
-__all__ = [
-    "LEAST_GRACE",
-    "MOST_POINTER_BYTES",
-    "ListedManifest",
-    "LoadedManifest",
-    "find_history",
-    "list_manifest",
-    "load_covered",
-    "load_history",
-    "load_listed",
-    "newest_checkpoint",
-    "pointed_checkpoint",
-    "read_checkpoint",
-    "read_pointer",
-]
-
 # Between a checkpoint and the deletion of a segment in it, in seconds; and how long a list may take that is believed.
 LEAST_GRACE = 60.0
 _LONG_LIST = 30.0

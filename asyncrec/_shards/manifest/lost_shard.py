@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from asyncrec.errors import ObjectNotFoundError
 
-__all__ = ["PUT_BACK", "naming_lost_shards"]
-
 PUT_BACK = "'asyncrec copy' from a copy of the data set puts it back"
 
 

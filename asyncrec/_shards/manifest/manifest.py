@@ -24,8 +24,6 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Manifest", "WriterState", "manifest_of", "merge_segments"]
-
 
 @dataclass(frozen=True, slots=True)
 class WriterState:

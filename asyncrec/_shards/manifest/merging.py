@@ -25,8 +25,6 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["plus", "shard_identity"]
-
 # A list is sorted without letting another thread run: by so many items a millisecond or two.
 _SORTED_AT_ONCE = 2048
 

@@ -14,8 +14,6 @@ from asyncrec.errors import SchemaError
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-__all__ = ["agreed", "refuse_incompatible"]
-
 Json = Mapping[str, Any]
 
 

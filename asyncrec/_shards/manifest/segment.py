@@ -38,18 +38,6 @@ from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.manifest.names import check_relative
 from asyncrec.errors import ManifestError
 
-__all__ = [
-    "MAX_SEGMENT_BYTES",
-    "Segment",
-    "ShardEntry",
-    "Sidecar",
-    "format_time",
-    "is_too_many",
-    "noting",
-    "parse_segment",
-    "parse_time",
-]
-
 # A closing segment of a million shards has about 500 MB; what is larger than this is not ours.
 MAX_SEGMENT_BYTES = 512 << 20
 

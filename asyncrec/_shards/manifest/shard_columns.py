@@ -20,19 +20,6 @@ from asyncrec._shards.manifest.texts import TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "BY_WRITER",
-    "COMPRESSIONS",
-    "FIRST_NUMBERS",
-    "LACKS",
-    "NUMBERS",
-    "PLAIN_WRITER",
-    "Added",
-    "ShardColumns",
-    "format_micros",
-    "micros_of",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -14,8 +14,6 @@ from asyncrec._shards.manifest.shard_columns import COMPRESSIONS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["ShardList"]
-
 # Entries that are kept for those who ask again: a reader does, for each record.
 _RECENT = 1024
 

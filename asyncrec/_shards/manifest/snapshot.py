@@ -29,18 +29,6 @@ from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 
-__all__ = [
-    "address_of",
-    "dataset_at",
-    "dataset_names",
-    "load_checkpoint",
-    "load_manifest",
-    "load_manifests",
-    "merged",
-    "read_manifest",
-    "snapshot_of",
-]
-
 
 async def read_manifest(
     path: str | PathLike[str],

@@ -15,8 +15,6 @@ from fractions import Fraction
 
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["Bound", "Split", "SplitPart", "parse_split"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]*")
 _PART = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(?:\[(?P<start>[^\[\]:]*):(?P<stop>[^\[\]:]*)\]\s*)?")
 _BOUND = re.compile(r"(?P<number>-?[0-9][0-9_]*)(?P<percent>\s*%)?")

@@ -14,8 +14,6 @@ from asyncrec._numpy import np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["TextColumn"]
-
 
 class TextColumn(Sequence[str]):
     """Texts that are never changed."""

@@ -22,8 +22,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
-__all__ = ["abandon", "delete_replaced", "delete_unlisted", "is_another_data_set"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 

@@ -26,9 +26,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
-__all__ = ["abandon_local", "refuse_makers", "settle_claims", "settle_dead"]
-
-
 _UNKNOWN = "which cannot be asked from here: when it is dead, take_over=True takes the name from it"
 
 

@@ -14,8 +14,6 @@ from asyncrec._shards.ownership.marks import find_claims, remove_mark
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
 
-__all__ = ["clear_up"]
-
 
 async def clear_up(target: Storage, header: JobHeader, *, plain: bool) -> None:
     """Take away what is left of a job that has ended: what it replaced, what no commit names, its claims and mark."""

@@ -10,8 +10,6 @@ from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
 from asyncrec.storage._local.opening import own_file
 from asyncrec.storage._local.storage import mapped_errors
 
-__all__ = ["remove_leftovers", "remove_leftovers_of"]
-
 
 def remove_leftovers(journal: Journal) -> list[str]:
     """Remove what is left of all shards of a job; returns their names."""

@@ -15,8 +15,6 @@ from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec.storage._base import Storage
 from asyncrec.storage._patterns import is_pattern, matching
 
-__all__ = ["list_shards", "longer_names", "of_no_manifest", "without_unfinished"]
-
 
 async def list_shards(
     path: str | PathLike[str] | Manifest,

@@ -30,8 +30,6 @@ from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage
 
-__all__ = ["BETWEEN_LOOKS", "LOOKS", "Life", "LifeState", "claim_journal", "claim_life", "state_of", "this_host"]
-
 LifeState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
 """Of a job: ``"unknown"`` where nothing here can tell; ``"ended"`` where its header has just gone."""
 

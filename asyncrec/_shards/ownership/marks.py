@@ -27,21 +27,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
-__all__ = [
-    "Claim",
-    "find_claims",
-    "find_jobs",
-    "find_marks",
-    "load_mark",
-    "load_status",
-    "put_claim",
-    "put_mark",
-    "remove_mark",
-    "remove_own_mark",
-    "remove_stray_statuses",
-    "uses_plain_names",
-]
-
 _CLAIM = "_claim-"
 
 

@@ -23,8 +23,6 @@ from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundErro
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["take_place"]
-
 # Between a place and its closing segment lie two small requests, each with its retries for a minute.
 _PATIENCE_SECONDS = 130
 _POLL_SECONDS = 0.25

@@ -16,8 +16,6 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._stored_checksum import end_crc32c, stored_crc32c
 
-__all__ = ["entry_of_unlisted", "is_there", "published_by"]
-
 
 async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:
     """Describe a shard that is there already for the manifest, after reading all of it. ``now`` is its commit's time.

@@ -38,8 +38,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.opening import own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-__all__ = ["LocalWriterRecovery"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 

@@ -32,8 +32,6 @@ from asyncrec.storage._url import join
 if TYPE_CHECKING:
     from asyncrec._shards.recovery.run import RecoveryRun
 
-__all__ = ["commit_published_of_the_dead", "recover_on_opening", "refuse_other_spool", "told_dead"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 

@@ -42,8 +42,6 @@ from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._registry import is_local
 from asyncrec.storage._url import join, redact
 
-__all__ = ["recover"]
-
 # Addresses that an error lists.
 _MOST_LISTED = 5
 

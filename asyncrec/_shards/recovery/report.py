@@ -8,8 +8,6 @@ from datetime import datetime
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.segment import ShardEntry
 
-__all__ = ["RecoveredWriter", "Recovery", "UnfinishedJob"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class UnfinishedJob:

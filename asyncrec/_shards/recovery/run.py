@@ -24,8 +24,6 @@ from asyncrec.errors import ArgumentValueError, AsyncRecError, ConflictError, Ob
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 
-__all__ = ["RecoveryRun"]
-
 
 class RecoveryRun:
     """The progress of one call: what it has done so far, and what has failed.

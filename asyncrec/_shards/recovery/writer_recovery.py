@@ -26,8 +26,6 @@ from asyncrec._shards.recovery.report import RecoveredWriter
 from asyncrec.errors import ConflictError
 from asyncrec.storage._base import Storage
 
-__all__ = ["RemoteWriterRecovery", "WriterRecovery"]
-
 # One shard is written at a time; some stores take chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
 

@@ -9,8 +9,6 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.spool.upload import Upload
 from asyncrec.errors import ArgumentValueError, StorageError
 
-__all__ = ["SPOOL_LIMIT", "SpoolBacklog"]
-
 # An hour of a crawl that writes 2 MB/s, and small beside the disks of machines that crawl.
 SPOOL_LIMIT = 8 << 30
 

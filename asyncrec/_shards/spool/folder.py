@@ -29,8 +29,6 @@ from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-__all__ = ["LOCK_NAME", "SpoolFolder", "is_spool", "lock_spool", "refuse_spool"]
-
 LOCK_NAME = ".asyncrec-spool"
 # The folder that is in every folder with a data set (`_shards.manifest.names`).
 _MANIFESTS = "_manifest"

@@ -6,8 +6,6 @@ import anyio
 
 from asyncrec._shards.manifest.segment import ShardEntry
 
-__all__ = ["Upload"]
-
 
 class Upload:
     """A shard on its way from the spool into the store.

@@ -28,8 +28,6 @@ from asyncrec.storage._sent import check_sent
 from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join
 
-__all__ = ["UploadEvents", "Uploader"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 # Between two attempts at a shard; the backend has tried each request for two minutes by then.

@@ -14,8 +14,6 @@ import anyio
 from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec._records.writing.writer import Level
 
-__all__ = ["Acknowledgements"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 # A wait for a commit that lasts this long has probably nothing that would end it; it is named in the log.

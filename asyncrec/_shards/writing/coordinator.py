@@ -15,8 +15,6 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.job import Job
 
-__all__ = ["CommitCoordinator"]
-
 # Shards that are opened, flushed or published at once: enough to keep a disk or a store busy.
 _AT_ONCE = 16
 

@@ -12,8 +12,6 @@ from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["FramedBatch"]
-
 
 @dataclass(frozen=True, slots=True)
 class FramedBatch:

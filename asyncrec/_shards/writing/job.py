@@ -47,8 +47,6 @@ from asyncrec.errors import (
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-__all__ = ["Job", "Mode"]
-
 Mode = Literal["append", "new", "replace"]
 
 _log = logging.getLogger("asyncrec.shards")

@@ -50,8 +50,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
 
-__all__ = ["JobShare", "JointJob", "ShareWriter", "open_joint_job", "open_share"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits

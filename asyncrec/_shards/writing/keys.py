@@ -20,8 +20,6 @@ from asyncrec.errors import ArgumentTypeError, DatasetError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["NO_KEY", "KeySet", "digest_of", "join_digests", "key_digest", "key_digests", "partition_of"]
-
 NO_KEY = bytes(KEY_BYTES)
 
 

@@ -45,8 +45,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import redact
 
-__all__ = ["open_sharded_writer"]
-
 # Large enough that a store's cost per object does not count, small enough to be lost, moved or read whole.
 _MAX_SHARD_BYTES = 256 << 20
 # 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.

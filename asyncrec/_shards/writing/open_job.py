@@ -46,8 +46,6 @@ from asyncrec.storage._local.storage import LocalStorage, first_there, local_fol
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
-__all__ = ["open_job", "whole_job_header"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 _LONGEST_NAME = 255

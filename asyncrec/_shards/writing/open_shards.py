@@ -25,8 +25,6 @@ from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.shard_events import ShardEvents, ShardUploadEvents
 from asyncrec._shards.writing.stats import ShardedWriterStats
 
-__all__ = ["OpenShards"]
-
 
 class OpenShards:
     """The shards that a writer has open.

@@ -28,18 +28,6 @@ from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 
-__all__ = [
-    "Batch",
-    "BlockingBatches",
-    "KeyedBatch",
-    "Limits",
-    "Supply",
-    "check_num_shards",
-    "shard_boundaries",
-    "write_ordered",
-    "write_shard",
-]
-
 _EXACT = 1 << 53  # up to here each whole number is a float
 
 

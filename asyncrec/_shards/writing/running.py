@@ -11,8 +11,6 @@ import anyio
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._shards.writing.open_shards import OpenShards
 
-__all__ = ["running"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 

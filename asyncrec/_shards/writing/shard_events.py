@@ -15,8 +15,6 @@ from asyncrec._shards.spool.upload import Upload
 from asyncrec._shards.spool.uploader import Uploader
 from asyncrec._shards.writing.coordinator import CommitCoordinator
 
-__all__ = ["ShardEvents", "ShardUploadEvents"]
-
 
 class ShardEvents:
     """The `ObjectEvents` of an object writer whose objects are shards."""

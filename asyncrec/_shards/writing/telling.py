@@ -23,8 +23,6 @@ from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["STATUS_SECONDS", "telling", "waiting_for"]
-
 _log = logging.getLogger("asyncrec.shards")
 
 # A person who watches sees that it moves; one small write.

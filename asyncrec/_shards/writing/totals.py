@@ -12,8 +12,6 @@ from weakref import WeakMethod
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._shards.writing.stats import ShardedWriterStats
 
-__all__ = ["WriterTotals", "counted", "writer_totals"]
-
 # What only grows: it stays when a writer ends.
 _GROWING = (
     "records",

@@ -30,8 +30,6 @@ from asyncrec.errors import ArgumentValueError
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-__all__ = ["Partition", "ShardedWriter"]
-
 _TOGETHER = "shards that are fixed, or replace others, are committed together, by leaving the context"
 
 Partition = str | bytes | int

@@ -27,8 +27,6 @@ from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, local_path, redact, scheme_of
 
-__all__ = ["NoDirectoryError", "generate_dataset", "get_examples_list_filepaths", "get_tfrecord_filepaths"]
-
 T = TypeVar("T")
 
 

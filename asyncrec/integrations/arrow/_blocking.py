@@ -20,8 +20,6 @@ from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._to_records import chunks_of, null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces, schemas_of
 
-__all__ = ["from_pandas", "plan_batches", "read_batches", "read_parts", "to_pandas", "to_table", "write_batches"]
-
 
 class _Batches(Handle[_reading.BatchReader], Iterator[Any]):
     def __init__(self, owner: Owner[_reading.BatchReader], value: _reading.BatchReader) -> None:

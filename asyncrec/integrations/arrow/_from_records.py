@@ -22,8 +22,6 @@ from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._types import METADATA, arrow_schema, schema_of, selected_schema
 
-__all__ = ["BatchMaker", "to_batch"]
-
 Array: TypeAlias = Any
 
 _MOST_OFFSET = (1 << 31) - 1

@@ -24,8 +24,6 @@ from asyncrec.integrations.arrow._types import arrow_schema, restored
 from asyncrec.storage._base import Storage
 from asyncrec.tools._selection import Selection, selected
 
-__all__ = ["Part", "Plan", "make_plan", "share"]
-
 # Indexes at once: enough to hide a store's delays, and as many are in memory.
 _CONCURRENT = 8
 

@@ -20,8 +20,6 @@ from asyncrec.integrations.arrow._plan import Part, make_plan
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
-__all__ = ["BatchReader", "open_batches", "open_parts"]
-
 _BATCH_BYTES = 4 << 20  # of records: what is decoded stays in the processor's cache
 
 

@@ -23,8 +23,6 @@ from asyncrec.example._wire import FLOAT
 from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._types import schema_of
 
-__all__ = ["chunks_of", "null_columns", "records_from", "to_records"]
-
 Array: TypeAlias = Any
 Values: TypeAlias = "list[Any]"  # one for each row; None where it has no such feature
 

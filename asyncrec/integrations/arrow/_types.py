@@ -20,8 +20,6 @@ from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow._pyarrow import pa
 
-__all__ = ["ARROW_SCHEMA", "METADATA", "arrow_schema", "encode_arrow", "restored", "schema_of", "selected_schema"]
-
 METADATA = b"asyncrec.schema"
 """The key under which a Schema stands in the metadata of an Arrow schema, as JSON."""
 

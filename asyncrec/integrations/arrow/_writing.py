@@ -16,8 +16,6 @@ from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 
-__all__ = ["BatchWriter", "open_batch_writer", "pieces", "schemas_of"]
-
 _PIECE_BYTES = 1 << 20  # of a batch, made records at a time: what is held beside the batch itself
 
 

@@ -14,8 +14,6 @@ from asyncrec.integrations._engines import PART_BYTES, groups, read_size, seen_f
 from asyncrec.integrations.arrow import BatchMaker, Part, plan_batches, read_parts
 from asyncrec.integrations.ray._ray import BlockMetadata, Datasource, ReadTask, ray
 
-__all__ = ["AsyncrecDatasource", "read_asyncrec"]
-
 
 def read_asyncrec(
     path: str | os.PathLike[str],

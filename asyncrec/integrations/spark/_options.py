@@ -10,8 +10,6 @@ from asyncrec._arguments import byte_count
 from asyncrec.errors import ArgumentValueError
 from asyncrec.example._schema import Schema
 
-__all__ = ["reading_options", "writing_options"]
-
 
 def _count(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit()):

@@ -13,8 +13,6 @@ from asyncrec.integrations.arrow import BatchMaker, Part, Plan, plan_batches, re
 from asyncrec.integrations.spark._spark import DataSourceReader, InputPartition
 from asyncrec.integrations.spark._types import arrow_of, spark_schema
 
-__all__ = ["Reader", "stored_schema"]
-
 _MOST_PARTITIONS = 10_000  # each is an object in Spark's driver, and a task
 
 

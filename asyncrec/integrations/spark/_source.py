@@ -9,8 +9,6 @@ from asyncrec.integrations.spark._reading import Reader, stored_schema
 from asyncrec.integrations.spark._spark import DataSource
 from asyncrec.integrations.spark._writing import Writer
 
-__all__ = ["AsyncrecDataSource"]
-
 
 class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # PySpark is not there where this is checked
     """The data source ``asyncrec`` of Spark 4, for batches.

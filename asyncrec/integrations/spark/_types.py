@@ -13,8 +13,6 @@ import pyarrow as pa
 from asyncrec.errors import SchemaError
 from asyncrec.integrations.spark._spark import types
 
-__all__ = ["arrow_of", "spark_schema"]
-
 # Both ways; of the others see below.
 _SAME = (
     (pa.bool_(), types.BooleanType()),

@@ -15,8 +15,6 @@ from asyncrec.integrations.arrow._writing import schemas_of
 from asyncrec.integrations.spark._spark import DataSourceArrowWriter, TaskContext, WriterCommitMessage
 from asyncrec.integrations.spark._types import arrow_of
 
-__all__ = ["Writer"]
-
 _MODES = {"append": "append", "fail": "new"}
 
 

@@ -16,8 +16,6 @@ from asyncrec._concurrency.forks import on_fork
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.system_errors import local_error
 
-__all__ = ["NO_LOCKS", "FileLock", "try_flock", "unlock"]
-
 NO_LOCKS = frozenset((errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 """What file systems without locks say."""
 

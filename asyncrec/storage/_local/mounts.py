@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import socket
 
-__all__ = ["is_in_memory", "is_one_machines", "lock_proves", "mount_of", "this_machine"]
-
 # What one kernel alone has mounted at a time, because it lies in that kernel's memory or on a device that no other may
 # write to: a lock taken under another boot id is one of before a reboot. Not among them are the filesystems of clusters
 # (gfs2, ocfs2), those of networks, of FUSE and of hypervisors, and what the system does not name.

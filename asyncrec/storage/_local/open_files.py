@@ -19,8 +19,6 @@ from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, obj
 from asyncrec.storage._local.opening import open_object
 from asyncrec.storage._local.source import check_regular
 
-__all__ = ["OpenFile", "OpenFiles", "Range"]
-
 Range = tuple[int, int]
 """The size and the position of bytes in a file."""
 

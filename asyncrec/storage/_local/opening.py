@@ -17,8 +17,6 @@ from typing import Any
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError
 from asyncrec.storage._local.system_errors import mapped_errors
 
-__all__ = ["create_file", "is_not_own", "open_folder", "open_in_place", "open_object", "open_own", "own_file"]
-
 _NOT_OWN = (errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EMLINK)
 
 

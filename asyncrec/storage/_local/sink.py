@@ -18,8 +18,6 @@ from asyncrec.storage._local.disk import Disk, mapped_errors
 from asyncrec.storage._local.unfinished import Target, UnfinishedFile, nbytes
 from asyncrec.storage._sink_state import SinkState
 
-__all__ = ["LocalSink"]
-
 # Copied into a filesystem in memory on the event loop at once: about 0.6 ms, where a hop to a thread and back costs
 # more than the copy saves, because the two threads then take turns at the interpreter. It has no disk to wait for.
 _MOST_TO_MEMORY = 2 << 20

@@ -18,8 +18,6 @@ from asyncrec.storage._base import ByteSource
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.opening import open_object
 
-__all__ = ["LocalSource", "check_regular"]
-
 # Bytes copied from the page cache on the event loop at once: about 80 us, less than a hop to a thread.
 _MOST_ON_LOOP = 512 << 10
 # Likewise from a filesystem in memory, straight into the block: one record of 1 MiB is 130 to 200 us.

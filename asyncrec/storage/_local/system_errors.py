@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 
-__all__ = ["local_error", "mapped_errors"]
-
 # To these, a file that stands where a folder should be means only that there is nothing below it.
 _LOOKING = ("finding", "opening", "deleting", "listing")
 

@@ -22,8 +22,6 @@ from asyncrec.storage._local.disk import Disk, Place, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import create_file
 
-__all__ = ["Target", "UnfinishedFile", "leads_to", "nbytes"]
-
 logger = logging.getLogger("asyncrec.storage")
 
 # Buffers in one writev; Linux and macOS take 1,024. POSIX guarantees 16.

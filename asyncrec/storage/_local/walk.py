@@ -14,8 +14,6 @@ from collections.abc import Iterator
 
 from asyncrec.storage._local.disk import is_partial
 
-__all__ = ["walk"]
-
 
 def walk(folder: str, prefix: str, start_after: str, *, partial: bool) -> Iterator[tuple[str, os.stat_result]]:
     """Yield ``(key, status)`` of the regular files whose keys begin with ``prefix`` and come after ``start_after``.

@@ -16,8 +16,6 @@ from asyncrec.testing._checks import content, pieces
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, chunk_of, keys_of
 
-__all__ = ["CancellingCases"]
-
 # How late each answer is, when it is cancelled, and how much later it may then end: a shielded request ends later yet.
 _SLOW_SECONDS = 0.35
 _CANCELLED_AFTER = 0.05

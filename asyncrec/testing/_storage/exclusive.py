@@ -14,8 +14,6 @@ from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, chunk_of
 from asyncrec.tools._races import race
 
-__all__ = ["ExclusiveCases"]
-
 
 class ExclusiveCases(StorageHooks):
     """The cases of objects that must be new, and of answers that are lost."""

@@ -12,8 +12,6 @@ import pytest
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.testing._kit import Kit
 
-__all__ = ["StorageHooks", "by_bytes", "check_keys", "chunk_of", "keys_of"]
-
 
 class StorageHooks(Kit):
     """A class of cases for one kind of storage, which its tests say how to open and to look into."""

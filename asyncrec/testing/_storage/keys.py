@@ -11,9 +11,6 @@ from asyncrec.errors import ObjectNotFoundError
 from asyncrec.testing._checks import check_equal, check_info, content, send_all
 from asyncrec.testing._storage.hooks import StorageHooks, by_bytes, check_keys, keys_of
 
-__all__ = ["KeyCases"]
-
-
 ODD_KEYS = (
     "a b", " leading and trailing ", "caf\u00e9", "\u65e5\u672c/\u8a9e", "\U0001f600", "100%", "%41", "a%2Fb", "a+b",
     "q?x=1&y=2", "a#b", "[x]*?", "'quoted' \"twice\"", "a:b", "~tilde", "...", "a..b", "x/..y", "<tag>&amp;", "a\\b",

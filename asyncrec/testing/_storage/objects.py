@@ -10,9 +10,6 @@ from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
 from asyncrec.testing._checks import check_info, content, receive_all
 from asyncrec.testing._storage.hooks import StorageHooks, keys_of
 
-__all__ = ["ObjectCases"]
-
-
 _ABOUT_THE_SAME = timedelta(minutes=5)
 
 

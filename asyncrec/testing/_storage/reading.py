@@ -15,8 +15,6 @@ from asyncrec.testing import _source_checks as source_checks
 from asyncrec.testing._checks import content, receive_all
 from asyncrec.testing._storage.hooks import StorageHooks
 
-__all__ = ["ReadingCases"]
-
 
 class ReadingCases(StorageHooks):
     """The cases of sources."""

@@ -10,8 +10,6 @@ from asyncrec.testing._checks import check_equal, content
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
-__all__ = ["StrangerCases"]
-
 # A page of HTML, no body at all, and the answers of services of other kinds, with nothing in them.
 _BODIES = (
     b"<html><body>Sign in</body></html>",

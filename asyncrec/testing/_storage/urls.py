@@ -20,8 +20,6 @@ from asyncrec.testing._checks import content
 from asyncrec.testing._kit import check_import, nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, keys_of
 
-__all__ = ["SchemeCases", "UrlCases"]
-
 _READ = "by-url/read.tfrecord"
 _WRITTEN = "by-url/written.tfrecord"
 _RECORDS = [b"one", b"", content(5_000)]

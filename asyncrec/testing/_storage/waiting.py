@@ -11,8 +11,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, keys_of
 
-__all__ = ["WaitingCases"]
-
 # How late each answer is: long enough that a busy machine, which holds up every task now and then, does so less often.
 _SLOW_SECONDS = 0.2
 # The loop counts as held if it was each time. A plugin that holds it does so each time; a busy machine does not.

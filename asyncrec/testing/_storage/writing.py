@@ -8,8 +8,6 @@ from asyncrec.testing import _sink_checks as sink_checks
 from asyncrec.testing._checks import check_info
 from asyncrec.testing._storage.hooks import StorageHooks
 
-__all__ = ["WritingCases"]
-
 
 class WritingCases(StorageHooks):
     """The cases of sinks, one at a time."""

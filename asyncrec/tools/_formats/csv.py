@@ -19,8 +19,6 @@ from asyncrec.plugins._hookspecs import hookimpl
 from asyncrec.plugins._kinds import Format
 from asyncrec.tools._json_values import lists_of, to_json
 
-__all__ = ["CsvEncoder", "asyncrec_formats"]
-
 
 class CsvEncoder:
     """Records to the bytes of a file. Blocks."""

@@ -19,8 +19,6 @@ from asyncrec.plugins._hookspecs import hookimpl
 from asyncrec.plugins._kinds import BadMember, Converted, Format, SourceFile
 from asyncrec.tools._json_values import from_json, lists_of, to_json
 
-__all__ = ["JsonLinesEncoder", "asyncrec_formats", "open_lines"]
-
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 # What a value takes in Python, about; those of a line may take together what a record may have.

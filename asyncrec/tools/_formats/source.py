@@ -13,8 +13,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._resuming_source import ResumingSource
 
-__all__ = ["StoredFile", "open_file_of"]
-
 _BLOCK = 4 << 20
 
 

@@ -22,8 +22,6 @@ from asyncrec.pages import PAGE, page_key
 
 from ._dataset import AsyncrecDatasetClient, Key
 
-__all__ = ["AsyncrecStorageClient"]
-
 _SHARD_BYTES = 64 << 20
 # The dataset that has no name; also in what is given by name.
 _DEFAULT = "default"

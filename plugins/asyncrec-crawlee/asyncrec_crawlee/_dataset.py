@@ -15,8 +15,6 @@ import asyncrec
 
 from ._items import features_of, item_of
 
-__all__ = ["AsyncrecDatasetClient", "Key"]
-
 _log = logging.getLogger("asyncrec.crawlee")
 
 Key: TypeAlias = "str | Callable[[Mapping[str, Any]], str | bytes | None]"

@@ -21,8 +21,6 @@ from typing import Any
 
 import asyncrec
 
-__all__ = ["features_of", "item_of"]
-
 _JSON = "_json"
 _INT64 = range(-(1 << 63), 1 << 63)
 

@@ -19,8 +19,6 @@ from asyncrec.errors import ArgumentValueError
 
 from ._jobdir import drop_torn_state
 
-__all__ = ["Addon"]
-
 # Behind Redirect, HttpCompression, MetaRefresh and Retry: responses are final, and decoded.
 _PAGES_ORDER = 545
 # Behind pipelines that clean and drop.

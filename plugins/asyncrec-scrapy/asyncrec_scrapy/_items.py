@@ -24,8 +24,6 @@ import asyncrec
 
 from ._store import store_of
 
-__all__ = ["ItemsPipeline", "features_of"]
-
 _DEEPEST = 20
 
 

@@ -21,8 +21,6 @@ from typing import Any
 from scrapy.dupefilters import RFPDupeFilter
 from scrapy.squeues import PickleFifoDiskQueue, PickleLifoDiskQueue
 
-__all__ = ["DiskQueue", "DupeFilter", "StartDiskQueue", "drop_torn_state"]
-
 _NO_REQUESTS = bytes(4)  # the count at the beginning of a queue's file
 
 

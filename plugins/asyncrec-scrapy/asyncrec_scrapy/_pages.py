@@ -14,8 +14,6 @@ from asyncrec.storage import in_thread
 
 from ._store import store_of
 
-__all__ = ["PagesMiddleware"]
-
 _FLAG = "asyncrec"
 # The digest of so much takes about a millisecond.
 _LARGE = 512 << 10

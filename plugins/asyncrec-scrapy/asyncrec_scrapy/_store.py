@@ -19,8 +19,6 @@ from scrapy.exceptions import NotConfigured
 import asyncrec
 from asyncrec.pages import PAGE
 
-__all__ = ["Store", "store_of"]
-
 _log = logging.getLogger(__name__)
 _stores: WeakKeyDictionary[Any, Store] = WeakKeyDictionary()
 

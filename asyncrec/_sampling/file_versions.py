@@ -22,7 +22,7 @@ _VERSION = "version"
 
 def with_version(entry: ShardEntry, info: ObjectInfo) -> ShardEntry:
     """The entry of a shard that no manifest lists, with the version that was found, which goes where the entry goes."""
-    return replace(entry, extra={_VERSION: packed_version(info)})
+    return replace(entry, extra={**entry.extra, _VERSION: packed_version(info)})
 
 
 def version_in(entry: ShardEntry) -> list[Any] | None:

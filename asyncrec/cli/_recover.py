@@ -49,7 +49,6 @@ def command(
     \b
     Example:
       asyncrec recover demo-data/pages
-      asyncrec recover spool --to s3://crawl/pages
     """
     from asyncrec import tools
     from asyncrec.storage._url import redact

@@ -129,7 +129,7 @@ KINDS = (
             },
             {"on_corrupt", "compression", "parallelism", "prefetch", "memory_limit"},
             given=7,
-            unchanged=frozenset({"paths", "storage", "storage_options"}),
+            unchanged=frozenset({"paths", "max_record_bytes", "storage", "storage_options"}),
         ),
     }
     | {
@@ -151,7 +151,9 @@ KINDS = (
                 "class_buffer": [9],
             },
             {"on_corrupt", "compression", "parallelism", "async_cycle", "prefetch_size"} | same,
-            unchanged=frozenset({"shard_path", "deserialization_fn", "class_fn", "storage", "storage_options"}),
+            unchanged=frozenset(
+                {"shard_path", "deserialization_fn", "class_fn", "max_record_bytes", "storage", "storage_options"}
+            ),
         )
         for name, arguments, same in (
             ("plain", {"shuffle_buffer": 4}, {"on_exhausted", "class_buffer"}),

@@ -66,14 +66,14 @@ async def test_recovery_that_broke_off_brings_nothing_back(tmp_path: Path) -> No
                 raise TransientStorageError(f"{operation} {key}: no answer, as asked")
 
         with suppress(AsyncRecError):
-            await asyncrec.recover(spool, storage=MetStorage(storage, after=count))
+            await asyncrec.recover(spool, to="pages", storage=MetStorage(storage, after=count))
         committed = 0
         with suppress(ObjectNotFoundError):
             committed = (await asyncrec.read_manifest("pages", storage=storage)).records
         async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", status_seconds=None) as new:
             await new.write(b"new")
         if fails_behind:
-            await asyncrec.recover(spool, storage=storage)
+            await asyncrec.recover(spool, to="pages", storage=storage)
         found = await tools.verify("pages", min_age=-60, storage=storage)
         assert (found.ok, found.records, found.orphans) == (True, 1 if committed else 2, []), fails_behind
         return changes
@@ -106,7 +106,7 @@ async def test_a_failing_disk_is_not_told_as_in_use(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "open", fail)
     with pytest.raises(OSError, match="Input/output error") as caught:
-        await asyncrec.recover(tmp_path, storage=MemoryStorage())
+        await asyncrec.recover(tmp_path, to="pages", storage=MemoryStorage())
     assert caught.value.errno == errno.EIO
 
 
@@ -164,6 +164,7 @@ async def test_a_shard_goes_from_disks_behind_its_sidecars(
         ) as writer:
             await writer.write(b"1", key="a")
     else:
-        await asyncrec.recover(tmp_path, abandon=["w"] if how == "abandoned" else (), storage=storage)
+        abandoned = ["w"] if how == "abandoned" else ()
+        await asyncrec.recover(tmp_path, to="pages", abandon=abandoned, storage=storage)
     assert gone[-1:] == ["shard"]
     assert "sidecar" in gone[:-1]

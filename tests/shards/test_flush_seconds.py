@@ -62,7 +62,7 @@ async def killed_now(folder: Path, *, spool: bool = False) -> list[bytes]:
     try:
         if spool:
             storage = MemoryStorage()
-            await asyncrec.recover(copy, storage=storage)
+            await asyncrec.recover(copy, to="pages", storage=storage)
             return await stored("pages", storage)
         await asyncrec.recover(copy / "pages")
         return await stored(copy / "pages")

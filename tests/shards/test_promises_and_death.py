@@ -324,7 +324,7 @@ class TestMachinesThatAreGone:
         async with self.gone(tmp_path, monkeypatch, spool=tmp_path / "spool") as (storage, writer):
             await asyncrec.recover("pages", storage=storage, dead=[writer])
             with pytest.raises(ConflictError, match="abandoned"):
-                await asyncrec.recover(tmp_path / "spool", storage=storage)
+                await asyncrec.recover(tmp_path / "spool", to="pages", storage=storage)
             assert [path.name for path in (tmp_path / "spool").glob("pages-*.tfrecord")] == ["pages-w-000000.tfrecord"]
 
     async def test_ids_are_refused_before_anything_is_done(

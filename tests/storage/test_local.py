@@ -400,9 +400,10 @@ async def test_a_flush_makes_the_unfinished_file_durable_with_its_name(tmp_path:
     system = System()
     async with LocalStorage(tmp_path, system=system).open_sink("x") as sink:
         assert await sink.flush([b"ab", b"cd"]) == 4
-        assert system.calls[-3:] == ["fsync", "open", "fsync"]
+        assert [call for call in system.calls if call in ("fsync", "open")][-3:] == ["fsync", "open", "fsync"]
+        syncs = system.calls.count("fsync")
         assert await sink.flush([b"ab", b"cd", b"ef"]) == 6
-        assert system.calls[-1] == "fsync"
+        assert system.calls.count("fsync") == syncs + 1
         await sink.send([b"abcdefg"])
     assert (tmp_path / "x").read_bytes() == b"abcdefg"
 

@@ -52,7 +52,7 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
 
     async def look(key: str) -> ShardEntry:
         entry, info = await unlisted_entry(folder, key)
-        entry = replace(with_version(entry, info), extra=noting(max_record_bytes))
+        entry = with_version(replace(entry, extra=noting(max_record_bytes)), info)
         index = await read_index(folder, entry, count_known=False)
         if index is None:
             index = await make_index(ShardFiles(folder, [entry], None), 0)

@@ -125,7 +125,10 @@ class ShardPublisher:
         self.doubtful = self.doubtful or unanswered
         if shard.key in self.published:
             return  # a damaged one that is committed by now, or could not be removed: it keeps its index and keys
-        if self._keep_sidecars or self._is_acknowledged(shard) or await self._is_left(shard):
+        if self._keep_sidecars or self._is_acknowledged(shard):
+            return
+        if await self._is_left(shard):
+            self.published.update(key for key in (shard.index, shard.keys) if key)
             return
         if await is_lost(self._staging):
             return

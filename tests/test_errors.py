@@ -47,7 +47,7 @@ ELSEWHERE = {
 BUILTIN = {
     "asyncrec/compat/_live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
     "asyncrec/compat/_remote_file.py": 1,  # likewise
-    "asyncrec/storage/_http.py": 1,  # a header that cannot be read; likewise
+    "asyncrec/storage/http/_messages.py": 1,  # a header that cannot be read; likewise
     "plugins/asyncrec-azure/asyncrec_azure/container.py": 1,  # an answer that cannot be read; likewise
     "plugins/asyncrec-azure/asyncrec_azure/listing.py": 3,
     "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an answer that cannot be read; whoever asked names the object

@@ -139,6 +139,7 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "plugins",
         "stats",
         "storage",
+        "storage.http",
         "testing",
         "testing.golden",
         "tools",

@@ -26,7 +26,6 @@ from asyncrec.errors import (
 from asyncrec.storage import (
     ByteSource,
     ObjectInfo,
-    RangedSource,
     ReadOnlyStorage,
     check_key,
     in_thread,
@@ -35,6 +34,7 @@ from asyncrec.storage import (
     retrying,
     scheme_of,
 )
+from asyncrec.storage.http import RangedSource
 
 from .errors import translate
 

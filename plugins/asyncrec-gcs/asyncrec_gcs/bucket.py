@@ -12,7 +12,8 @@ from urllib.parse import quote
 import anyio
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, TransientStorageError
-from asyncrec.storage import DEFAULT, Buffer, ObjectInfo, RetryPolicy, StreamSlots, in_thread, retrying
+from asyncrec.storage import DEFAULT, Buffer, ObjectInfo, RetryPolicy, in_thread, retrying
+from asyncrec.storage.http import StreamSlots
 
 from .calls import LibrarySession
 from .errors import Condition, of_answer

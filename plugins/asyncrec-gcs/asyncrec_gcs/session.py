@@ -21,7 +21,8 @@ from gcloud.aio.storage import Storage as GcloudStorage
 from yarl import URL
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage import Buffer, SharedClients, SlicedBody, in_thread
+from asyncrec.storage import Buffer, in_thread
+from asyncrec.storage.http import SharedClients, SlicedBody
 
 from .errors import of_transport
 from .incoming import Incoming, extend, patient

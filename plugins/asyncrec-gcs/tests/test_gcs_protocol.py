@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from asyncrec.storage import parse_content_range
+from asyncrec.storage.http import parse_content_range
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60).filter(
     lambda name: name not in (".", "..")

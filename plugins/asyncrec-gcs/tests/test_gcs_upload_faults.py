@@ -9,7 +9,7 @@ from gcs_uploads import DATA, requests_of_a_write, write
 from opening import open_quick
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage import SlicedBody
+from asyncrec.storage.http import SlicedBody
 from asyncrec.testing._checks import content
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,8 @@ import anyio
 import httpx2
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, StoragePermissionError
-from asyncrec.storage import ObjectInfo, RangedSource, parse_content_range, redact, retrying
+from asyncrec.storage import ObjectInfo, redact, retrying
+from asyncrec.storage.http import RangedSource, parse_content_range
 
 from .errors import of_answer, of_transport
 from .server import Server

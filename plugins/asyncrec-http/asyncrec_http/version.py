@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from asyncrec.storage import ObjectInfo, parse_http_date
+from asyncrec.storage import ObjectInfo
+from asyncrec.storage.http import parse_http_date
 
 __all__ = ["Version"]
 

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, parse_http_date, retrying
+from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
+from asyncrec.storage.http import parse_http_date
 
 from .client import Connection
 from .download import Download

@@ -26,7 +26,7 @@ from aiobotocore.httpxsession import HttpxSession
 from botocore.handlers import add_expect_header
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import SharedClients, trusting
+from asyncrec.storage.http import SharedClients, trusting
 
 from .body import sign_in_thread
 from .credentials import Session, SessionOnTrio

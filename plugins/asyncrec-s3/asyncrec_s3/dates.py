@@ -10,7 +10,7 @@ from typing import Any
 
 from botocore.utils import parse_timestamp
 
-from asyncrec.storage import parse_http_date
+from asyncrec.storage.http import parse_http_date
 
 __all__ = ["parse_date"]
 

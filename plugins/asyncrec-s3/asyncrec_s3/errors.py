@@ -21,7 +21,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import connection_fault, parse_retry_after
+from asyncrec.storage.http import connection_fault, parse_retry_after
 
 from .redaction import redact, strike
 

@@ -15,7 +15,8 @@ from typing import Any
 import anyio
 
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.storage import PartTasks, in_thread, shielded
+from asyncrec.storage import in_thread, shielded
+from asyncrec.storage.http import PartTasks
 
 from .body import body_of
 from .bucket import bare, writer_metadata

@@ -13,10 +13,9 @@ PLUGINS = Path(__file__).parents[1] / "plugins"
 SOURCES = sorted(PLUGINS.glob("*/asyncrec_*/**/*.py"))
 PUBLIC = {
     "asyncrec",
-    *(
-        f"asyncrec.{name}"
-        for name in ("cli", "errors", "example", "pages", "plugins", "storage", "storage.http", "testing", "tools")
-    ),
+    *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "pages", "plugins", "testing", "tools")),
+    "asyncrec.storage",
+    "asyncrec.storage.http",
 }
 
 

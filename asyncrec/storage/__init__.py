@@ -17,7 +17,7 @@ What backends over HTTP have in common is in `asyncrec.storage.http`, which is n
 
 The names are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
 
-_base             what a backend implements: Storage, ByteSink, ByteSource
+_base             what a backend implements: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
 _factory          what the hook of a plugin gives
 _url              paths and keys, taken apart and put together
@@ -27,7 +27,8 @@ _local            files; _memory: this process; _prefixed: a part of any
 _retry            the one back-off
 _chunk_writer     bytes -> chunks; _resuming_source: reading on after a fault, and ahead
 _files            any bytes under a path
-_read_only        what cannot be written
+_listing          a part of a listing, by number or by pattern; _checksums: what a store has, summed up and compared
+http              what backends over HTTP have in common
 _shelter          what a cancellation must not cut short
 _bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._base import ByteSource as ByteSource
     from asyncrec.storage._base import ExclusiveParts as ExclusiveParts
     from asyncrec.storage._base import ObjectInfo as ObjectInfo
+    from asyncrec.storage._base import ReadOnlyStorage as ReadOnlyStorage
     from asyncrec.storage._base import Storage as Storage
     from asyncrec.storage._base import UnfinishedUploads as UnfinishedUploads
     from asyncrec.storage._bridge import BridgedStorage as BridgedStorage
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
     from asyncrec.storage._memory import MemoryStorage as MemoryStorage
     from asyncrec.storage._other_loop import on_asyncio as on_asyncio
     from asyncrec.storage._prefixed import PrefixedStorage as PrefixedStorage
-    from asyncrec.storage._read_only import ReadOnlyStorage as ReadOnlyStorage
     from asyncrec.storage._registry import register_writer_factory as register_writer_factory
     from asyncrec.storage._registry import schemes as schemes
     from asyncrec.storage._retry import DEFAULT as DEFAULT
@@ -84,6 +85,7 @@ __getattr__, __dir__, __all__ = lazy(
             "ByteSource",
             "ExclusiveParts",
             "ObjectInfo",
+            "ReadOnlyStorage",
             "Storage",
             "UnfinishedUploads",
         ),
@@ -93,7 +95,6 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec.storage._memory": ("MemoryStorage",),
         "asyncrec.storage._other_loop": ("on_asyncio",),
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
-        "asyncrec.storage._read_only": ("ReadOnlyStorage",),
         "asyncrec.storage._registry": ("register_writer_factory", "schemes"),
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
         "asyncrec.storage._sink_state": ("SinkState",),

@@ -7,8 +7,8 @@ from asyncrec.storage import ObjectInfo
 from asyncrec.storage.http import RangedSource, parse_content_range
 
 from .bucket import Bucket
-from .incoming import Incoming
 from .protocol import object_url, range_header
+from .session import Incoming
 
 __all__ = ["WINDOW", "GcsSource"]
 

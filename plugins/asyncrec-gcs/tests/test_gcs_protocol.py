@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from asyncrec_gcs import protocol
-from asyncrec_gcs.calls import with_query
+from asyncrec_gcs.bucket import with_query
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st

@@ -19,8 +19,7 @@ from asyncrec.storage.http import parse_http_date
 
 from .client import Connection
 from .download import Download
-from .errors import Condition, UploadGoneError
-from .limits import Limited
+from .errors import Condition, Limited, UploadGoneError
 from .listing import Listing
 from .options import Options
 from .parts import crc_of_base64

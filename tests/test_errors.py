@@ -45,18 +45,18 @@ ELSEWHERE = {
 
 # Builtin errors that are raised as they are, with the reason; how many there are.
 BUILTIN = {
-    "asyncrec/_records/index.py": 1,  # text that is not an index; the caller names the object
+    "asyncrec/_records/index.py": 1,  # a line that cannot be read; whoever asked names the index
     "asyncrec/compat/_live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
     "asyncrec/compat/_remote_file.py": 1,  # likewise
-    "asyncrec/storage/_http.py": 1,  # a header that cannot be read; likewise
+    "asyncrec/storage/http/_messages.py": 1,  # a header that cannot be read; likewise
     "plugins/asyncrec-azure/asyncrec_azure/container.py": 1,  # an answer that cannot be read; likewise
     "plugins/asyncrec-azure/asyncrec_azure/listing.py": 3,
-    "plugins/asyncrec-formats/asyncrec_formats/parquet_pages.py": 5,  # headers of pages; the caller names the file
-    "plugins/asyncrec-formats/asyncrec_formats/parquet_rows.py": 1,
+    "plugins/asyncrec-formats/asyncrec_formats/parquet_pages.py": 5,  # a header that cannot be read; the file is named
+    "plugins/asyncrec-formats/asyncrec_formats/parquet_rows.py": 1,  # likewise
     "plugins/asyncrec-gcs/asyncrec_gcs/protocol.py": 7,  # an answer that cannot be read; whoever asked names the object
     "plugins/asyncrec-report/asyncrec_report/html.py": 4,  # a mistake of the report's own, and no argument of a user's
     "plugins/asyncrec-s3/asyncrec_s3/body.py": 1,  # what aiohttp asks of a payload
-    "plugins/asyncrec-s3/asyncrec_s3/dates.py": 1,  # a date that cannot be read; the SDK's parser asks for this type
+    "plugins/asyncrec-s3/asyncrec_s3/sdk.py": 1,  # a date that cannot be read; the SDK's parser says so, too
 }
 
 

@@ -13,13 +13,15 @@ PLUGINS = Path(__file__).parents[1] / "plugins"
 SOURCES = sorted(PLUGINS.glob("*/asyncrec_*/**/*.py"))
 PUBLIC = {
     "asyncrec",
-    *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "pages", "plugins", "storage", "testing", "tools")),
+    *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "pages", "plugins", "testing", "tools")),
+    "asyncrec.storage",
+    "asyncrec.storage.http",
 }
 
 
 # A store is written with these, as a stranger's would be.
 STORES = ("asyncrec-aiofiles", "asyncrec-azure", "asyncrec-fsspec", "asyncrec-gcs", "asyncrec-http", "asyncrec-s3")
-FOR_STORES = ("asyncrec.storage", "asyncrec.errors")
+FOR_STORES = ("asyncrec.storage", "asyncrec.storage.http", "asyncrec.errors")
 
 
 def private_imports(source: str) -> list[str]:

@@ -82,6 +82,20 @@ def test_the_top_level_has_what_most_programs_use_and_no_more() -> None:
     assert len(asyncrec.__all__) <= 65
 
 
+def test_the_promised_names_are_at_most_300() -> None:
+    """Each is a page of the reference, and a promise. `compat` and `integrations` have the names of what they imitate;
+    `storage.http` promises nothing.
+    """
+    modules = [*LAZY, *(import_module(f"asyncrec.{name}") for name in ("blocking", "errors", "native"))]
+    assert sum(len(module.__all__) for module in modules) <= 300
+
+
+def test_what_backends_over_http_share_is_not_in_the_stable_module() -> None:
+    shared = import_module("asyncrec.storage.http")
+    assert set(shared.__all__) & set(asyncrec.storage.__all__) == set()
+    assert "no promise of stability" in str(shared.__doc__)
+
+
 @pytest.mark.parametrize(
     "name", ["blocking", "datasets", "errors", "example", "native", "pages", "stats", "storage", "tools"]
 )
@@ -139,6 +153,7 @@ def test_what_is_public_has_no_underscore_and_everything_else_has_one() -> None:
         "plugins",
         "stats",
         "storage",
+        "storage.http",
         "testing",
         "testing.golden",
         "tools",
@@ -165,6 +180,11 @@ def test_every_name_that_a_store_is_written_with_is_in_the_reference() -> None:
         if not re.search(rf"^::: asyncrec\.storage\.{name}$|`{name}`", REFERENCE, re.MULTILINE)
     ]
     assert missing == []
+
+
+def test_every_name_for_backends_over_http_is_in_the_reference() -> None:
+    names = import_module("asyncrec.storage.http").__all__
+    assert set(names) == set(re.findall(r"^::: asyncrec\.storage\.http\.(\w+)$", REFERENCE, re.MULTILINE))
 
 
 def test_the_reference_names_nothing_that_is_not_there() -> None:

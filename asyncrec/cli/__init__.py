@@ -27,13 +27,13 @@ interrupted.
 What a plugin's command is written with is exported here, and imported when it is first used: ``asyncrec --help``
 answers in a fraction of the time that typer, NumPy and anyio take to load.
 
-    Path, Source, Target, Jobs, Json, Debug,
+    Path, Jobs, Json, Debug,
     StorageOptions, SourceOptions, TargetOptions   the parameters commands share
-    parse_options, parse_size, parse_duration      their text as values
+    parse_options                                  the text of the last three as a dict
     run_async                                      runs an async function
-    say, print_json, pairs, human_bytes            what prints; nothing of a record reaches the terminal raw
+    say, print_json, human_bytes                   what prints; nothing of a record reaches the terminal raw
     Bar                                            a bar of progress
-    FINE, DAMAGE, USAGE, STORAGE, FAULT            exit codes
+    FINE, DAMAGE                                   what a command returns; other exit codes are those of errors
     UsageError                                     what was asked for cannot be: its message, and exit code 2
 """
 
@@ -50,49 +50,39 @@ from asyncrec.cli._descriptors import give_up_output, take_closed_descriptors
 
 if TYPE_CHECKING:
     from asyncrec.cli._exits import DAMAGE as DAMAGE
-    from asyncrec.cli._exits import FAULT as FAULT
     from asyncrec.cli._exits import FINE as FINE
-    from asyncrec.cli._exits import STORAGE as STORAGE
-    from asyncrec.cli._exits import USAGE as USAGE
     from asyncrec.cli._options import Debug as Debug
     from asyncrec.cli._options import Jobs as Jobs
     from asyncrec.cli._options import Json as Json
     from asyncrec.cli._options import Path as Path
-    from asyncrec.cli._options import Source as Source
     from asyncrec.cli._options import SourceOptions as SourceOptions
     from asyncrec.cli._options import StorageOptions as StorageOptions
-    from asyncrec.cli._options import Target as Target
     from asyncrec.cli._options import TargetOptions as TargetOptions
     from asyncrec.cli._options import run_async as run_async
     from asyncrec.cli._output import human_bytes as human_bytes
-    from asyncrec.cli._output import pairs as pairs
     from asyncrec.cli._output import print_json as print_json
     from asyncrec.cli._output import say as say
     from asyncrec.cli._progress import Bar as Bar
-    from asyncrec.cli._values import parse_duration as parse_duration
     from asyncrec.cli._values import parse_options as parse_options
-    from asyncrec.cli._values import parse_size as parse_size
     from asyncrec.errors import UsageError as UsageError
 
 __getattr__, __dir__, _names = lazy(
     __name__,
     {
-        "asyncrec.cli._exits": ("DAMAGE", "FAULT", "FINE", "STORAGE", "USAGE"),
+        "asyncrec.cli._exits": ("DAMAGE", "FINE"),
         "asyncrec.cli._options": (
             "Debug",
             "Jobs",
             "Json",
             "Path",
-            "Source",
             "SourceOptions",
             "StorageOptions",
-            "Target",
             "TargetOptions",
             "run_async",
         ),
-        "asyncrec.cli._output": ("human_bytes", "pairs", "print_json", "say"),
+        "asyncrec.cli._output": ("human_bytes", "print_json", "say"),
         "asyncrec.cli._progress": ("Bar",),
-        "asyncrec.cli._values": ("parse_duration", "parse_options", "parse_size"),
+        "asyncrec.cli._values": ("parse_options",),
         "asyncrec.errors": ("UsageError",),
     },
 )

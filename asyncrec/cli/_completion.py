@@ -93,7 +93,7 @@ async def _read_features(path: str, storage_option: list[str] | None) -> list[st
 
     from asyncrec import tools
     from asyncrec.cli._values import parse_options
-    from asyncrec.example import decode_sequence_example
+    from asyncrec.example._codec import decode_sequence_example
 
     with anyio.move_on_after(_SECONDS):
         async with tools.open_records(path, storage_options=parse_options(storage_option)) as stream:

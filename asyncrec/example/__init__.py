@@ -1,5 +1,8 @@
 """tf.train.Example and SequenceExample, to and from Python and NumPy: pure functions over bytes.
 
+What most programs need is in `asyncrec` alone: `Schema` with `FixedLen`, `VarLen`, `Ragged` and `Sparse`,
+`encode_example`, `decode_example`, and the two for sequence examples.
+
 _codec, _features                  single examples are made and read
 _schema                            a schema gives them types, and reads them by batches
 _encoding, _conversions            values that a schema describes become records
@@ -20,10 +23,6 @@ from typing import TYPE_CHECKING
 from asyncrec._lazy import lazy
 
 if TYPE_CHECKING:
-    from asyncrec.example._codec import decode_example as decode_example
-    from asyncrec.example._codec import decode_sequence_example as decode_sequence_example
-    from asyncrec.example._codec import encode_example as encode_example
-    from asyncrec.example._codec import encode_sequence_example as encode_sequence_example
     from asyncrec.example._declared import DeclaredExample as DeclaredExample
     from asyncrec.example._declared import IgnoreExample as IgnoreExample
     from asyncrec.example._declared import check_round_trip as check_round_trip
@@ -38,24 +37,13 @@ if TYPE_CHECKING:
     from asyncrec.example._features import int64_feature as int64_feature
     from asyncrec.example._features import int64_list_feature as int64_list_feature
     from asyncrec.example._found import decode_columns as decode_columns
-    from asyncrec.example._schema import FixedLen as FixedLen
-    from asyncrec.example._schema import Ragged as Ragged
-    from asyncrec.example._schema import Schema as Schema
     from asyncrec.example._schema import Sequence as Sequence
-    from asyncrec.example._schema import Sparse as Sparse
     from asyncrec.example._schema import SparseArrays as SparseArrays
     from asyncrec.example._schema import Tensor as Tensor
-    from asyncrec.example._schema import VarLen as VarLen
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.example._codec": (
-            "decode_example",
-            "decode_sequence_example",
-            "encode_example",
-            "encode_sequence_example",
-        ),
         "asyncrec.example._declared": ("DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"),
         "asyncrec.example._features": (
             "Example",
@@ -69,15 +57,6 @@ __getattr__, __dir__, __all__ = lazy(
             "int64_list_feature",
         ),
         "asyncrec.example._found": ("decode_columns",),
-        "asyncrec.example._schema": (
-            "FixedLen",
-            "Ragged",
-            "Schema",
-            "Sequence",
-            "Sparse",
-            "SparseArrays",
-            "Tensor",
-            "VarLen",
-        ),
+        "asyncrec.example._schema": ("Sequence", "SparseArrays", "Tensor"),
     },
 )

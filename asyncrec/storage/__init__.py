@@ -11,20 +11,13 @@
     PrefixedStorage, BridgedStorage, on_asyncio       a part of a storage; an asyncio-only client under trio
     MemoryStorage                                     objects in memory, for tests
     ReadOnlyStorage                                   a storage that only reads, and says why
-    RangedSource, LongAnswer, StreamSlots             a source that asks for ranges, or reads on in one answer
-    PartTasks, PartSlots, PartBuffers, fill_part      the parts of an upload: their tasks, their room, their memory
-    SlicedBody                                        the body of a request, that does not hold the loop
-    SharedClients, trusting                           one client for many storages; the authorities that it trusts
-    Redacting                                         a filter of what other people's clients log
-    parse_retry_after, parse_content_range, parse_http_date    headers of HTTP
-    connection_fault                                  the error for a connection that failed
-    check_options                                     options, by name and type
-    crc64nvme                                         a checksum of the body of a request
     TaskScope, in_thread, sheltered, shielded         tasks and threads with an owner, and what outlives a cancellation
 
-They are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
+What backends over HTTP have in common is in `asyncrec.storage.http`, which is not stable.
 
-_base             what a backend implements: Storage, ByteSink, ByteSource
+The names are imported on first use; a plugin's module that takes `StorageFactory` and `hookimpl` alone loads no more.
+
+_base             what a backend implements: Storage, ByteSink, ByteSource; a storage that only reads
 _sink_state       the states of a sink, as a table
 _factory          what the hook of a plugin gives
 _url              paths and keys, taken apart and put together
@@ -34,15 +27,9 @@ _local            files; _memory: this process; _prefixed: a part of any
 _retry            the one back-off
 _chunk_writer     bytes -> chunks; _resuming_source: reading on after a fault, and ahead
 _files            any bytes under a path
-_read_only        what cannot be written
-_ranged_source    ranges of one version, or one answer to its end; _shared_clients: a client for many storages
-_part_tasks       the parts of an upload, sent in the background; _part_room: how many, and where their bytes lie
+_listing          a part of a listing, by number or by pattern; _checksums: what a store has, summed up and compared
+http              what backends over HTTP have in common
 _shelter          what a cancellation must not cut short
-_sliced_body      the body of a request
-_redacting        what clients log, without secrets
-_options          options, by name and type
-_connections      connections that fail; _http: headers; _authorities: whom TLS trusts
-_crc64            a checksum
 _bridge           an asyncio-only client under trio; _other_loop: calls from one loop to another
 """
 
@@ -57,46 +44,29 @@ if TYPE_CHECKING:
     from asyncrec._concurrency.tasks import TaskScope as TaskScope
     from asyncrec._concurrency.tasks import in_thread as in_thread
     from asyncrec.plugins._hookspecs import hookimpl as hookimpl
-    from asyncrec.storage._authorities import trusting as trusting
     from asyncrec.storage._base import Buffer as Buffer
     from asyncrec.storage._base import ByteSink as ByteSink
     from asyncrec.storage._base import ByteSource as ByteSource
     from asyncrec.storage._base import ExclusiveParts as ExclusiveParts
     from asyncrec.storage._base import ObjectInfo as ObjectInfo
+    from asyncrec.storage._base import ReadOnlyStorage as ReadOnlyStorage
     from asyncrec.storage._base import Storage as Storage
     from asyncrec.storage._base import UnfinishedUploads as UnfinishedUploads
     from asyncrec.storage._bridge import BridgedStorage as BridgedStorage
-    from asyncrec.storage._connections import connection_fault as connection_fault
-    from asyncrec.storage._crc64 import crc64nvme as crc64nvme
     from asyncrec.storage._factory import StorageFactory as StorageFactory
     from asyncrec.storage._files import directory_check as directory_check
     from asyncrec.storage._files import make_valid_tf_name as make_valid_tf_name
-    from asyncrec.storage._http import parse_content_range as parse_content_range
-    from asyncrec.storage._http import parse_http_date as parse_http_date
-    from asyncrec.storage._http import parse_retry_after as parse_retry_after
     from asyncrec.storage._memory import MemoryStorage as MemoryStorage
-    from asyncrec.storage._options import check_options as check_options
     from asyncrec.storage._other_loop import on_asyncio as on_asyncio
-    from asyncrec.storage._part_room import PartBuffers as PartBuffers
-    from asyncrec.storage._part_room import PartSlots as PartSlots
-    from asyncrec.storage._part_room import fill_part as fill_part
-    from asyncrec.storage._part_tasks import PartTasks as PartTasks
     from asyncrec.storage._prefixed import PrefixedStorage as PrefixedStorage
-    from asyncrec.storage._ranged_source import LongAnswer as LongAnswer
-    from asyncrec.storage._ranged_source import RangedSource as RangedSource
-    from asyncrec.storage._ranged_source import StreamSlots as StreamSlots
-    from asyncrec.storage._read_only import ReadOnlyStorage as ReadOnlyStorage
-    from asyncrec.storage._redacting import Redacting as Redacting
     from asyncrec.storage._registry import register_writer_factory as register_writer_factory
     from asyncrec.storage._registry import schemes as schemes
     from asyncrec.storage._retry import DEFAULT as DEFAULT
     from asyncrec.storage._retry import Backoff as Backoff
     from asyncrec.storage._retry import RetryPolicy as RetryPolicy
     from asyncrec.storage._retry import retrying as retrying
-    from asyncrec.storage._shared_clients import SharedClients as SharedClients
     from asyncrec.storage._shelter import sheltered as sheltered
     from asyncrec.storage._sink_state import SinkState as SinkState
-    from asyncrec.storage._sliced_body import SlicedBody as SlicedBody
     from asyncrec.storage._url import check_key as check_key
     from asyncrec.storage._url import join as join
     from asyncrec.storage._url import local_path as local_path
@@ -115,31 +85,20 @@ __getattr__, __dir__, __all__ = lazy(
             "ByteSource",
             "ExclusiveParts",
             "ObjectInfo",
+            "ReadOnlyStorage",
             "Storage",
             "UnfinishedUploads",
         ),
         "asyncrec.storage._bridge": ("BridgedStorage",),
-        "asyncrec.storage._crc64": ("crc64nvme",),
         "asyncrec.storage._factory": ("StorageFactory",),
         "asyncrec.storage._files": ("directory_check", "make_valid_tf_name"),
         "asyncrec.storage._memory": ("MemoryStorage",),
         "asyncrec.storage._other_loop": ("on_asyncio",),
         "asyncrec.storage._prefixed": ("PrefixedStorage",),
-        "asyncrec.storage._read_only": ("ReadOnlyStorage",),
-        "asyncrec.storage._redacting": ("Redacting",),
         "asyncrec.storage._registry": ("register_writer_factory", "schemes"),
         "asyncrec.storage._retry": ("Backoff", "DEFAULT", "RetryPolicy", "retrying"),
         "asyncrec.storage._sink_state": ("SinkState",),
-        "asyncrec.storage._authorities": ("trusting",),
-        "asyncrec.storage._connections": ("connection_fault",),
-        "asyncrec.storage._http": ("parse_content_range", "parse_http_date", "parse_retry_after"),
-        "asyncrec.storage._options": ("check_options",),
-        "asyncrec.storage._part_room": ("PartBuffers", "PartSlots", "fill_part"),
-        "asyncrec.storage._part_tasks": ("PartTasks",),
-        "asyncrec.storage._ranged_source": ("LongAnswer", "RangedSource", "StreamSlots"),
-        "asyncrec.storage._shared_clients": ("SharedClients",),
         "asyncrec.storage._shelter": ("sheltered",),
-        "asyncrec.storage._sliced_body": ("SlicedBody",),
         "asyncrec.storage._url": ("check_key", "join", "local_path", "redact", "scheme_of"),
     },
 )

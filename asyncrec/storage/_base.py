@@ -25,11 +25,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import NoReturn, Protocol, runtime_checkable
 
-from asyncrec.errors import ObjectTooLargeError
+from asyncrec.errors import ObjectTooLargeError, StorageError
 from asyncrec.storage._retry import retrying
-from asyncrec.storage._url import join
+from asyncrec.storage._url import join, redact
 
 Buffer = bytes | bytearray | memoryview
 
@@ -254,3 +254,30 @@ class ExclusiveParts(Protocol):
 
         It is tried on ``key``, under which nothing is; what is made there is removed again.
         """
+
+
+class ReadOnlyStorage(Storage):
+    """A storage for a backend to derive from that cannot write as asyncrec does.
+
+    Attributes:
+        why: it cannot, as a sentence goes on after "cannot be written: ".
+    """
+
+    why: str
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        self._refuse(key, "written")
+
+    async def delete(self, key: str) -> None:
+        self._refuse(key, "deleted")
+
+    def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        """List, where the store can: unless a backend overrides it, it cannot.
+
+        Raises:
+            StorageError: it cannot.
+        """
+        raise StorageError(f"{redact(join(self.root, prefix))}: its objects cannot be listed: {self.why}")
+
+    def _refuse(self, key: str, done: str) -> NoReturn:
+        raise StorageError(f"{redact(join(self.root, key))}: cannot be {done}: {self.why}")

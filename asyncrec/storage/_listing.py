@@ -1,17 +1,23 @@
-"""`list_some` gives the beginning of a listing, to whoever hands it on in lists and holds nothing open meanwhile."""
+"""A part of a listing: its beginning (`list_some`), or what matches a pattern in the last part of a path (`matching`):
+``*``, ``?`` and ``[...]``, as `fnmatch` reads them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from fnmatch import fnmatchcase
 
 from asyncrec.storage._base import ObjectInfo, Storage
+
+_SPECIAL = re.compile(r"[*?\[]")
 
 # A page of the stores, so that no request is made for less than one.
 LISTED = 1_000
 
 
 async def list_some(storage: Storage, prefix: str, start_after: str) -> list[ObjectInfo]:
-    """List the first objects, at most `LISTED`; fewer are all there are."""
+    """List the first objects, at most `LISTED`; fewer are all there are. The listing is closed when it returns."""
     listing = storage.list_objects(prefix, start_after=start_after)
     found: list[ObjectInfo] = []
     try:
@@ -23,3 +29,26 @@ async def list_some(storage: Storage, prefix: str, start_after: str) -> list[Obj
         if isinstance(listing, AsyncGenerator):
             await listing.aclose()
     return found
+
+
+def is_pattern(name: str) -> bool:
+    """Tell whether a name is to be matched, and not to be taken as it stands."""
+    return _SPECIAL.search(name) is not None
+
+
+def beginning_of(pattern: str) -> str:
+    """What each name begins with that matches."""
+    return _SPECIAL.split(pattern, maxsplit=1)[0]
+
+
+async def matching(storage: Storage, pattern: str) -> AsyncIterator[ObjectInfo]:
+    """List the objects whose keys match; what stands before the last slash of ``pattern`` is taken as it stands.
+
+    Only what begins as the pattern does is listed.
+    """
+    folder, slash, name = pattern.rpartition("/")
+    prefix = folder + slash
+    async for info in storage.list_objects(prefix + beginning_of(name)):
+        below = info.key[len(prefix) :]
+        if "/" not in below and fnmatchcase(below, name):
+            yield info

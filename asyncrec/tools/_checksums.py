@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec.storage._base import ByteSource, ObjectInfo, Storage
-from asyncrec.storage._read_only import ReadOnlyStorage
+from asyncrec.storage._base import ByteSource, ObjectInfo, ReadOnlyStorage, Storage
 
 # A checksum of this much takes some 50 us; of more it is a worker thread's work.
 _MOST_ON_LOOP = 1 << 20

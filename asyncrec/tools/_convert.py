@@ -34,7 +34,7 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_or
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.plugins._kinds import Converted, Format
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._patterns import is_pattern, matching
+from asyncrec.storage._listing import is_pattern, matching
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._converted_before import ConvertedBefore, ConvertReport

@@ -8,9 +8,8 @@ from typing import Literal
 
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._checksums import check_sent, stored_crc32c
 from asyncrec.storage._chunk_writer import ChunkWriter, ResumingSource
-from asyncrec.storage._sent import check_sent
-from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join
 
 _BLOCK = 1 << 20

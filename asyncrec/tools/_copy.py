@@ -22,8 +22,8 @@ from asyncrec._shards.ownership.abandonment import delete_replaced
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, ConflictError, ObjectExistsError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._local.storage import local_folder
-from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact

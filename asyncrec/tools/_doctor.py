@@ -30,10 +30,9 @@ from asyncrec.errors import (
     StorageError,
     TransientStorageError,
 )
-from asyncrec.storage._base import ExclusiveParts, ObjectInfo, Storage, UnfinishedUploads
+from asyncrec.storage._base import ExclusiveParts, ObjectInfo, ReadOnlyStorage, Storage, UnfinishedUploads
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._prefixed import folder_at
-from asyncrec.storage._read_only import ReadOnlyStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
 from asyncrec.storage._retry import DEFAULT, RetryPolicy, patience

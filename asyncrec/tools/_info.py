@@ -20,7 +20,7 @@ from asyncrec._shards.recovery.report import UnfinishedJob
 from asyncrec.errors import ExampleError, FormatError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.storage._patterns import is_pattern
+from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._url import redact
 from asyncrec.tools._count import counted, counted_by_index
 from asyncrec.tools._json_values import is_example

@@ -27,8 +27,8 @@ from asyncrec._shards.ownership.marks import find_jobs
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._listing import is_pattern, matching
 from asyncrec.storage._local.storage import local_folder
-from asyncrec.storage._patterns import is_pattern, matching
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact

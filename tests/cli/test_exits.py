@@ -81,7 +81,7 @@ def fail() -> None:
             "this is a fault of the plugin asyncrec-toy 1.2: please report",
         ),
         (
-            ["asyncrec_toy", "asyncrec.storage._part_room"],
+            ["asyncrec_toy", "asyncrec.storage.http._parts"],
             "this is a fault of asyncrec, or of the plugin asyncrec-toy 1.2",
         ),
         (["asyncrec.cli._app", "aiohttp"], "this is a fault of asyncrec: please report it"),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec import FixedLen, Schema, Sparse, VarLen, decode_example, encode_example
+from asyncrec import FixedLen, Schema, Sparse, VarLen, decode_example, decode_sequence_example, encode_example
 from asyncrec.errors import ArgumentTypeError, SchemaError
-from asyncrec.example import Sequence, SparseArrays, Tensor, _encoding, decode_sequence_example
+from asyncrec.example import Sequence, SparseArrays, Tensor, _encoding
 
 PAGE = Schema(
     {

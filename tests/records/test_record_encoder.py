@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import asyncrec
-from asyncrec import FixedLen, Schema, VarLen, encode_example
+from asyncrec import FixedLen, Schema, Sparse, VarLen, encode_example
 from asyncrec.errors import ArgumentError, DecodeError, SchemaError
-from asyncrec.example import Sequence, Sparse, SparseArrays
+from asyncrec.example import Sequence, SparseArrays
 from asyncrec.example._encoding import Encoder
 
 pytestmark = pytest.mark.anyio

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from asyncrec.storage._listing import is_pattern, matching
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.storage._patterns import is_pattern, matching
 from asyncrec.testing import FlakyStorage
 
 pytestmark = pytest.mark.anyio

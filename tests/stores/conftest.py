@@ -44,7 +44,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
         monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
         place: Place = S3Place(store, proxy, prefix)
     else:
-        monkeypatch.setattr("asyncrec_gcs.incoming._STALLED", 0.5)
+        monkeypatch.setattr("asyncrec_gcs.session._STALLED", 0.5)
         server: FakeGcs = request.getfixturevalue("gcs_server")
         server.reset()
         stack.enter_context(server.listening())
@@ -65,7 +65,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def patient(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer may take its time, on a machine that has much else to do: where none is withheld on purpose."""
     place.options.pop("read_timeout", None)
-    monkeypatch.setattr("asyncrec_gcs.incoming._STALLED", 30)
+    monkeypatch.setattr("asyncrec_gcs.session._STALLED", 30)
 
 
 class _NoJitter(random.Random):

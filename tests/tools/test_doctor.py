@@ -17,8 +17,8 @@ from asyncrec.errors import StoragePermissionError, TransientStorageError
 from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.storage._ranged_source import RangedSource
 from asyncrec.storage._retry import retrying
+from asyncrec.storage.http import RangedSource
 from asyncrec.testing import Fault, FlakyStorage, LaxStorage
 from asyncrec.tools._doctor_report import Check, DoctorReport
 

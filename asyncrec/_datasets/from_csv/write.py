@@ -32,7 +32,7 @@ from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DatasetError
 from asyncrec.example._declared import DeclaredExample
 from asyncrec.storage._base import Storage
-from asyncrec.storage._patterns import is_pattern
+from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact, scheme_of

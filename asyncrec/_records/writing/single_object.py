@@ -15,8 +15,8 @@ from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.object_writer import ObjectWriter
 from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec.storage._base import ByteSink, ObjectInfo
+from asyncrec.storage._checksums import check_sent
 from asyncrec.storage._chunk_writer import ChunkWriter
-from asyncrec.storage._sent import check_sent
 
 # Eight records of 1 MiB on their way keep a disk and a network busy; more would only be more memory.
 _MEMORY_LIMIT = 8 << 20

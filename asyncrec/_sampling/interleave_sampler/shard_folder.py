@@ -18,7 +18,7 @@ from asyncrec._sampling.mixed_datasets import warn_of_several
 from asyncrec._shards.manifest.names import is_data
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._patterns import is_pattern
+from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact, scheme_of
 

@@ -40,7 +40,7 @@ from asyncrec._shards.manifest.names import split_checkpoint_path
 from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint, load_manifest
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
-from asyncrec.storage._patterns import is_pattern
+from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._url import redact
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from asyncrec._shards.manifest.snapshot import dataset_names
 from asyncrec._shards.ownership.listing import list_shards, longer_names
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._patterns import beginning_of, is_pattern
+from asyncrec.storage._listing import beginning_of, is_pattern
 from asyncrec.storage._resuming_source import read_head
 
 # There is no time of a commit to be known; any will do, for there is one segment.

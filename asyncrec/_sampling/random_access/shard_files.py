@@ -20,9 +20,10 @@ from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._checksums import end_crc32c
+from asyncrec.storage._chunk_writer import END_BYTES
 from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
-from asyncrec.storage._stored_checksum import END_BYTES, end_crc32c
 from asyncrec.storage._url import join
 
 _REMEDY = (

@@ -43,8 +43,8 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
+from asyncrec.storage._checksums import check_sent
 from asyncrec.storage._chunk_writer import ChunkWriter
-from asyncrec.storage._sent import check_sent
 from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.shards")

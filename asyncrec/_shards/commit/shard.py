@@ -12,10 +12,10 @@ from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.manifest.names import index_key, keys_key
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, noting
 from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
+from asyncrec.storage._checksums import check_sent
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._local.sink import LocalSink
 from asyncrec.storage._local.storage import LocalStorage
-from asyncrec.storage._sent import check_sent
 from asyncrec.storage._url import join
 
 

@@ -23,8 +23,8 @@ from asyncrec._shards.manifest.names import (
 )
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._local.storage import local_folder
-from asyncrec.storage._patterns import is_pattern
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact

@@ -13,7 +13,7 @@ from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
 from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_manifest
 from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec.storage._base import Storage
-from asyncrec.storage._patterns import is_pattern, matching
+from asyncrec.storage._listing import is_pattern, matching
 
 
 async def list_shards(

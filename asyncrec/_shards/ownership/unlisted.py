@@ -14,7 +14,7 @@ from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_n
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time, noting
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._stored_checksum import end_crc32c, stored_crc32c
+from asyncrec.storage._checksums import end_crc32c, stored_crc32c
 
 
 async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:

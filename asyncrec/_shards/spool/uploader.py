@@ -21,11 +21,10 @@ from asyncrec._shards.spool.folder import SpoolFolder
 from asyncrec._shards.spool.upload import Upload
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
+from asyncrec.storage._checksums import check_sent, stored_crc32c
 from asyncrec.storage._local.opening import open_own
 from asyncrec.storage._local.storage import mapped_errors
 from asyncrec.storage._retry import telling_faults
-from asyncrec.storage._sent import check_sent
-from asyncrec.storage._stored_checksum import stored_crc32c
 from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.shards")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import aiofiles
 import aiofiles.os
@@ -21,11 +22,21 @@ from asyncrec.errors import (
     StorageError,
     StoragePermissionError,
 )
-from asyncrec.storage import ObjectInfo, check_key, local_path
+from asyncrec.storage import ObjectInfo, check_key, local_path, sheltered
 
-from .settled import settled
+T = TypeVar("T")
 
-__all__ = ["Files", "info_of", "make_folder", "scan", "sync_folder", "unlink"]
+
+async def settled(call: Awaitable[T]) -> T:
+    """Give the result of ``call``, which is never cancelled. Its caller's cancellation comes at the next checkpoint.
+
+    aiofiles runs each call in a thread, and a thread cannot be cancelled: the `await` would return at once, while the
+    write goes on. A caller that then closes or unlinks the file pulls it from under that write, and one that reuses the
+    buffers spoils what is being written.
+
+    Where the call fails, it comes at once. What a caller wants cancelled before it begins has a checkpoint before it.
+    """
+    return await sheltered(call, limit=math.inf)
 
 
 class Files:

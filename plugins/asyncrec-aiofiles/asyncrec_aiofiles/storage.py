@@ -21,8 +21,7 @@ import anyio
 from asyncrec.errors import IntegrityError, ObjectChangedError
 from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, SinkState, Storage
 
-from .files import Files, info_of, make_folder, scan, sync_folder, unlink
-from .settled import settled
+from .files import Files, info_of, make_folder, scan, settled, sync_folder, unlink
 
 __all__ = ["FileStorage"]
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 import trio
 from asyncrec_aiofiles import open_files
-from asyncrec_aiofiles.settled import settled
+from asyncrec_aiofiles.files import settled
 
 import asyncrec
 from asyncrec.errors import ObjectChangedError, StorageError, StoragePermissionError, UnsupportedBackendError

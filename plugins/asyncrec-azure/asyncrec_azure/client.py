@@ -11,7 +11,8 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.storage.blob.aio import BlobServiceClient, ContainerClient
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import SharedClients, in_thread, trusting
+from asyncrec.storage import in_thread
+from asyncrec.storage.http import SharedClients, trusting
 
 from .access import Access
 from .transport import Transport

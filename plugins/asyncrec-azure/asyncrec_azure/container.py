@@ -13,16 +13,8 @@ from azure.core.exceptions import AzureError
 from azure.storage.blob.aio import BlobClient
 
 from asyncrec.errors import ObjectNotFoundError, StorageError
-from asyncrec.storage import (
-    DEFAULT,
-    ObjectInfo,
-    PartBuffers,
-    PartSlots,
-    RetryPolicy,
-    TaskScope,
-    crc64nvme,
-    retrying,
-)
+from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, TaskScope, retrying
+from asyncrec.storage.http import PartBuffers, PartSlots, crc64nvme
 
 from .client import Client
 from .errors import Condition, translate

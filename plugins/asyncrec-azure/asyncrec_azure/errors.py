@@ -24,7 +24,8 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import connection_fault, parse_retry_after, redact
+from asyncrec.storage import redact
+from asyncrec.storage.http import connection_fault, parse_retry_after
 
 __all__ = ["BlocksGoneError", "Condition", "HeaderUnknownError", "translate"]
 

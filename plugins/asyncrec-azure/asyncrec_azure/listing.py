@@ -12,7 +12,8 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as Xml
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import ObjectInfo, in_thread, parse_http_date
+from asyncrec.storage import ObjectInfo, in_thread
+from asyncrec.storage.http import parse_http_date
 
 from .container import Container, info_of
 

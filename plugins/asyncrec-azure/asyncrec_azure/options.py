@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import check_options, redact, scheme_of
+from asyncrec.storage import redact, scheme_of
+from asyncrec.storage.http import check_options
 
 from .access import Access, access_of
 

@@ -24,7 +24,8 @@ from asyncrec.errors import (
     StorageError,
     TransientStorageError,
 )
-from asyncrec.storage import Buffer, ByteSink, ObjectInfo, SinkState, fill_part, sheltered, shielded
+from asyncrec.storage import Buffer, ByteSink, ObjectInfo, SinkState, sheltered, shielded
+from asyncrec.storage.http import fill_part
 
 from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError

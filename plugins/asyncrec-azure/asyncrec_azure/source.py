@@ -8,7 +8,8 @@ import anyio
 from azure.core import MatchConditions
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.storage import ObjectInfo, RangedSource
+from asyncrec.storage import ObjectInfo
+from asyncrec.storage.http import RangedSource
 
 from .container import Container
 

@@ -17,7 +17,8 @@ from azure.core.exceptions import ServiceResponseError
 from azure.core.pipeline.transport import AioHttpTransport
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import SlicedBody, in_thread
+from asyncrec.storage import in_thread
+from asyncrec.storage.http import SlicedBody
 
 __all__ = ["CONNECT_SECONDS", "STALLED_SECONDS", "Transport"]
 

@@ -17,7 +17,8 @@ import anyio
 from azure.core import MatchConditions
 from azure.storage.blob import BlobBlock
 
-from asyncrec.storage import Buffer, PartTasks, SlicedBody, crc64nvme, in_thread, shielded
+from asyncrec.storage import Buffer, in_thread, shielded
+from asyncrec.storage.http import PartTasks, SlicedBody, crc64nvme
 
 from .container import Container
 from .errors import Condition, HeaderUnknownError

@@ -18,7 +18,8 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import PartBuffers, Storage
+from asyncrec.storage import Storage
+from asyncrec.storage.http import PartBuffers
 from asyncrec.testing._checks import content, send_all
 
 pytestmark = pytest.mark.anyio

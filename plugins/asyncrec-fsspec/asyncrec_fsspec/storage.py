@@ -22,11 +22,12 @@ from asyncrec.errors import (
     ObjectNotFoundError,
     PluginError,
     StorageError,
+    StoragePermissionError,
+    TransientStorageError,
 )
 from asyncrec.storage import (
     ByteSource,
     ObjectInfo,
-    RangedSource,
     ReadOnlyStorage,
     check_key,
     in_thread,
@@ -35,10 +36,7 @@ from asyncrec.storage import (
     retrying,
     scheme_of,
 )
-
-from .errors import translate
-
-__all__ = ["FsspecStorage"]
+from asyncrec.storage.http import RangedSource
 
 T = TypeVar("T")
 
@@ -47,6 +45,15 @@ _THREADS = 8
 # Of what a filesystem says of a file: what changes when the content does, the better ones first.
 _VERSIONS = ("ETag", "etag", "blob_id", "oid", "sha", "md5Hash", "md5", "checksum", "generation", "version_id")
 _DATES = ("LastModified", "last_modified", "modified", "mtime", "updated", "created")
+
+# By name: they come from libraries that may not be installed.
+_PERMISSION = ("AuthenticationException", "ClientAuthenticationError", "GatedRepoError", "NoCredentialsError")
+_ABSENT = ("EntryNotFoundError", "RepositoryNotFoundError", "RevisionNotFoundError")
+_TRANSIENT = (
+    "ClientConnectionError", "ClientPayloadError", "ConnectionClosedError", "HTTPClientError", "IncompleteReadError",
+    "ReadError", "RemoteProtocolError", "SSHException", "ServerTimeoutError", "TransportError",
+)  # fmt: skip
+_TRANSIENT_STATUS = (408, 429, 500, 502, 503, 504)
 
 
 class FsspecStorage(ReadOnlyStorage):
@@ -198,3 +205,24 @@ def _date(values: list[Any]) -> datetime:
             with suppress(ValueError, OverflowError, OSError):  # not a number, or of no year that there is
                 return datetime.fromtimestamp(value, UTC)
     return datetime.fromtimestamp(0, UTC)  # it says as much
+
+
+def translate(error: Exception, what: str) -> StorageError:
+    """Make the error that one of a filesystem's means, for the operation ``what`` (``"hf://x: reading"``).
+
+    Its text may hold signed addresses: secrets are struck out.
+    """
+    text = f"{what}: {type(error).__name__}: {redact(str(error))[:300]}"
+    names = {each.__name__ for each in type(error).__mro__}
+    response = getattr(error, "response", None)
+    status = getattr(error, "status", None) or getattr(response, "status_code", None)
+    if isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError)) or names & {*_ABSENT}:
+        return ObjectNotFoundError(text)
+    if isinstance(error, PermissionError) or names & {*_PERMISSION} or status in (401, 403):
+        return StoragePermissionError(text)
+    if status == 404:
+        return ObjectNotFoundError(text)
+    transient = isinstance(error, (ConnectionError, TimeoutError, EOFError)) or names & {*_TRANSIENT}
+    if transient or status in _TRANSIENT_STATUS:
+        return TransientStorageError(text)
+    return StorageError(text)

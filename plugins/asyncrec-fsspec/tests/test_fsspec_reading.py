@@ -14,8 +14,8 @@ from typing import Any
 import fsspec
 import pytest
 from asyncrec_fsspec import storage as storage_module
-from asyncrec_fsspec.errors import translate
 from asyncrec_fsspec.plugin import asyncrec_storage_factories, open_filesystem
+from asyncrec_fsspec.storage import translate
 from fsspec.implementations.memory import MemoryFileSystem
 from reading_kit import ReadingKit
 

@@ -23,7 +23,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import connection_fault, parse_retry_after
+from asyncrec.storage.http import connection_fault, parse_retry_after
 
 __all__ = ["Condition", "SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
 

@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import check_options, redact, scheme_of
+from asyncrec.storage import redact, scheme_of
+from asyncrec.storage.http import check_options
 
 from .protocol import UNIT
 

@@ -1,14 +1,15 @@
 """One client per event loop for all storages that agree in endpoint and credentials: connections, tokens, requests.
 
-The library gives the HTTP session, the token, and the calls of `asyncrec_gcs.calls`. All requests are sent here, and
-those that carry objects are formed by us, because its `Storage.upload` cannot stream and, after a fault, reports
-success for objects that are not there.
+The library gives the HTTP session, the token, and its own calls (`asyncrec_gcs.bucket.LibrarySession`). All requests
+are sent here. Those that carry objects are formed by us, because its `Storage.upload` cannot stream and, after a fault,
+reports success for objects that are not there.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,13 +22,11 @@ from gcloud.aio.storage import Storage as GcloudStorage
 from yarl import URL
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage import Buffer, SharedClients, SlicedBody, in_thread
+from asyncrec.storage import Buffer, in_thread
+from asyncrec.storage.http import SharedClients, SlicedBody
 
 from .errors import of_transport
-from .incoming import Incoming, extend, patient
 from .options import Access
-
-__all__ = ["CLIENTS", "CONNECTIONS", "Answer", "Client"]
 
 # At a time, to one endpoint with one set of credentials.
 CONNECTIONS = 100
@@ -36,6 +35,81 @@ CONNECTIONS = 100
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
 # The least that reads, writes and deletes objects; the account's own rights narrow it further.
 _SCOPES = ["https://www.googleapis.com/auth/devstorage.read_write"]
+# Seconds in which a request must make progress: connect, send the next slice, or be answered.
+_STALLED = 60.0
+# Bytes per second below which a body counts as stalled, which sends a byte now and then.
+_SLOWEST = 64 * 1024
+# Bytes taken from a body at a time: a step of the loop copies no more.
+_BLOCK = 256 * 1024
+# An error's JSON is a few hundred bytes; what is longer is no explanation.
+_ERROR_BYTES = 16 * 1024
+# Joining more than this would hold the loop for too long.
+_JOIN_ON_LOOP = 1024 * 1024
+
+
+class Incoming:
+    """An answer under way, which holds a connection until all of it came, or it is closed.
+
+    Attributes:
+        status: of HTTP.
+        headers: may hold the address of a session: they are never shown.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, what: str) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self._response = response
+        self._what = what
+
+    async def read(self) -> bytes:
+        """Read the whole body; of an error's, as much as explains it.
+
+        Raises:
+            TransientStorageError: as `receive`.
+        """
+        blocks: list[bytes] = []
+        size = 0
+        while (self.status < 400 or size < _ERROR_BYTES) and (came := await self.receive(_BLOCK)):
+            blocks += came
+            size += sum(map(len, came))
+        if size > _JOIN_ON_LOOP:
+            return await in_thread(b"".join, blocks)
+        return b"".join(blocks)
+
+    async def receive(self, size: int) -> list[bytes]:
+        """Receive blocks of ``size`` bytes together, or up to 256 KiB more; fewer where the body ends.
+
+        Cancelled, what had come is lost: the answer is of no use any more.
+
+        Raises:
+            TransientStorageError: the connection failed, or nothing came for 60 s, or less than 64 KiB a second.
+        """
+        blocks: list[bytes] = []
+        came = 0
+        try:
+            async with patient(size):
+                while came < size and (block := await self._response.content.read(_BLOCK)):
+                    blocks.append(block)
+                    came += len(block)
+            return blocks
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            failure = of_transport(error, self._what)
+        raise failure  # outside the handler: the client's error holds the request, and must not be chained
+
+    async def aclose(self) -> None:
+        """Give the connection back where all came, and close it where not. It waits for nothing."""
+        self._response.close()
+
+
+def patient(size: int = 0) -> asyncio.Timeout:
+    """Make a context for what must move within 60 s, or bring so many bytes, which raises `TimeoutError`."""
+    return asyncio.timeout(_STALLED + size / _SLOWEST)
+
+
+def extend(patience: asyncio.Timeout) -> None:
+    """Begin the time anew in which something must move."""
+    with suppress(RuntimeError):  # expired, or the answer came before the body was sent
+        patience.reschedule(asyncio.get_running_loop().time() + _STALLED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

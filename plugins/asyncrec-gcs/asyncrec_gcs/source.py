@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from asyncrec.errors import StorageError, TransientStorageError
-from asyncrec.storage import ObjectInfo, RangedSource, parse_content_range
+from asyncrec.storage import ObjectInfo
+from asyncrec.storage.http import RangedSource, parse_content_range
 
 from .bucket import Bucket
-from .incoming import Incoming
 from .protocol import object_url, range_header
+from .session import Incoming
 
 __all__ = ["WINDOW", "GcsSource"]
 

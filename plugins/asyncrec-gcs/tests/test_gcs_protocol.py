@@ -10,13 +10,13 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 from asyncrec_gcs import protocol
-from asyncrec_gcs.calls import with_query
+from asyncrec_gcs.bucket import with_query
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from asyncrec.storage import parse_content_range
+from asyncrec.storage.http import parse_content_range
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=60).filter(
     lambda name: name not in (".", "..")

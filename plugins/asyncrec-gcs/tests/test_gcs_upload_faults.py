@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from asyncrec_gcs import incoming
+from asyncrec_gcs import session
 from fake_gcs import UNIT, FakeGcs, Fault, nth
 from gcs_uploads import DATA, requests_of_a_write, write
 from opening import open_quick
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
-from asyncrec.storage import SlicedBody
+from asyncrec.storage.http import SlicedBody
 from asyncrec.testing._checks import content
 
 pytestmark = pytest.mark.anyio
@@ -121,7 +121,7 @@ async def test_a_request_in_which_nothing_moves_is_given_up_and_tried_again(
     gcs: FakeGcs, kind: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session that was opened, without saying so, stays: nobody knows its address."""
-    monkeypatch.setattr(incoming, "_STALLED", 0.2)
+    monkeypatch.setattr(session, "_STALLED", 0.2)
     gcs.plan = nth(1, Fault(how), kind)
     with gcs.listening():
         async with open_quick() as storage:

@@ -17,7 +17,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage import connection_fault, parse_retry_after
+from asyncrec.storage.http import connection_fault, parse_retry_after
 
 __all__ = ["of_answer", "of_transport"]
 

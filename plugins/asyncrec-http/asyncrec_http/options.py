@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import check_options, redact
+from asyncrec.storage import redact
+from asyncrec.storage.http import check_options
 
 __all__ = ["Options"]
 

@@ -10,7 +10,8 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import Redacting, SharedClients, in_thread, redact, trusting
+from asyncrec.storage import in_thread, redact
+from asyncrec.storage.http import Redacting, SharedClients, trusting
 
 from .errors import of_transport
 from .options import Options

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from botocore.exceptions import ClientError
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
-from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, parse_http_date, retrying
+from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
+from asyncrec.storage.http import parse_http_date
 
 from .client import Connection
 from .download import Download
-from .errors import Condition, UploadGoneError
-from .limits import Limited
+from .errors import Condition, Limited, UploadGoneError
 from .listing import Listing
 from .options import Options
 from .parts import crc_of_base64

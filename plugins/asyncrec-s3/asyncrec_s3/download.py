@@ -10,7 +10,7 @@ import anyio
 
 from asyncrec.errors import StorageError, TransientStorageError
 
-from .limits import Limited
+from .errors import Limited
 
 __all__ = ["Download"]
 

@@ -12,7 +12,8 @@ from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
 from asyncrec.errors import ArgumentValueError
-from asyncrec.storage import check_options, redact, scheme_of
+from asyncrec.storage import redact, scheme_of
+from asyncrec.storage.http import check_options
 
 from .parts import MIB, MIN_PART
 

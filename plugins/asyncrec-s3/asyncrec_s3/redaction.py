@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from asyncrec.storage import Redacting
+from asyncrec.storage.http import Redacting
 
 __all__ = ["quieten", "redact", "remember", "strike"]
 

@@ -11,7 +11,8 @@ from types import TracebackType
 import anyio
 import anyio.lowlevel
 
-from asyncrec.storage import PartBuffers, PartSlots, StreamSlots, TaskScope, shielded
+from asyncrec.storage import TaskScope, shielded
+from asyncrec.storage.http import PartBuffers, PartSlots, StreamSlots
 
 from .bucket import Bucket
 from .client import connect

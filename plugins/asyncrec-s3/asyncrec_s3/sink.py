@@ -21,16 +21,8 @@ import anyio
 import anyio.lowlevel
 
 from asyncrec.errors import ArgumentValueError, StorageError, TransientStorageError
-from asyncrec.storage import (
-    Backoff,
-    Buffer,
-    ByteSink,
-    ObjectInfo,
-    RetryPolicy,
-    SinkState,
-    fill_part,
-    in_thread,
-)
+from asyncrec.storage import Backoff, Buffer, ByteSink, ObjectInfo, RetryPolicy, SinkState, in_thread
+from asyncrec.storage.http import fill_part
 
 from .body import body_of
 from .bucket import writer_metadata

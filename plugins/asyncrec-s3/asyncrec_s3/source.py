@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asyncrec.errors import ObjectChangedError, TransientStorageError
-from asyncrec.storage import LongAnswer, ObjectInfo, RangedSource
+from asyncrec.storage import ObjectInfo
+from asyncrec.storage.http import LongAnswer, RangedSource
 
 from .parts import MIB
 from .shared import Shared

@@ -10,7 +10,7 @@ from asyncrec_s3.storage import S3Storage
 from s3_opening import Open, until
 
 from asyncrec.errors import TransientStorageError
-from asyncrec.storage import PartSlots
+from asyncrec.storage.http import PartSlots
 
 pytestmark = pytest.mark.anyio
 

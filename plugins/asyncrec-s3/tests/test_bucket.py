@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asyncrec_s3 import exclusion
 from asyncrec_s3.bucket import Bucket, is_encrypted
-from asyncrec_s3.known import Known
+from asyncrec_s3.client import Known
 from asyncrec_s3.options import Options
 
 from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError

@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from asyncrec_s3 import client as clients
-from asyncrec_s3.dates import parse_date
+from asyncrec_s3.sdk import parse_date
 from asyncrec_s3.storage import S3Storage
 from s3_opening import Open, until
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from asyncrec_s3.dates import parse_date
+from asyncrec_s3.sdk import parse_date
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 from asyncrec_s3.parts import Digest
-from asyncrec_s3.sent import SentParts
+from asyncrec_s3.upload import SentParts
 
 from asyncrec.errors import TransientStorageError
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 import botocore
 import pytest
-from asyncrec_s3.models import Models
+from asyncrec_s3.sdk import Models
 from botocore.loaders import JSONFileLoader
 
 DATA = Path(botocore.__file__).parent / "data"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from asyncrec_s3.bucket import Bucket
-from asyncrec_s3.known import Known
+from asyncrec_s3.client import Known
 from asyncrec_s3.options import Options
 from botocore.exceptions import ClientError
 

@@ -10,7 +10,7 @@ from typing import Any
 import certifi
 import pytest
 from aiobotocore.httpxsession import HttpxSession
-from asyncrec_s3.tls import SharingSession
+from asyncrec_s3.sdk import SharingSession
 
 
 def _context(session: Any) -> ssl.SSLContext:

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from asyncrec import FixedLen, Schema, VarLen, blocking, encode_example
-from asyncrec.example import Sparse, Tensor
+from asyncrec import FixedLen, Schema, Sparse, VarLen, blocking, encode_example
+from asyncrec.example import Tensor
 from asyncrec.integrations.arrow import write_batches
 
 pytestmark = pytest.mark.timeout(600)

@@ -1,5 +1,5 @@
-"""The parts of uploads on their way are bounded here: `PartSlots` counts them, `PartBuffers` keeps memory for them.
-`fill_part` copies a chunk there.
+"""The parts of an upload on their way: `PartTasks` sends them, `PartSlots` counts them, `PartBuffers` keeps memory for
+them. `fill_part` copies a chunk there.
 
 Memory for parts is mapped, and not the C library's. That would keep, for each worker thread, what the thread gave back,
 and parts between what others hold: with four parts of 8 MiB on their way a process grew by 75 to 100 MiB. And it would
@@ -9,20 +9,21 @@ have to be cleared before anything is copied there, 5 ms on the event loop.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._numpy import np
 from asyncrec.storage._base import Buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 _ON_LOOP = 1 << 20  # some tenths of a millisecond
 
@@ -142,3 +143,66 @@ def _array_of(buffer: Buffer) -> NDArray[np.uint8]:
     # NumPy lets the interpreter go on while it copies. A memoryview does not: it held the event loop for 5 to 20 ms
     # where the kernel had to find the memory first.
     return np.frombuffer(buffer, np.uint8)
+
+
+class PartTasks:
+    """The tasks of one upload. The first that fails cancels the others, and its error is kept.
+
+    Args:
+        scope: of the storage, in which they run.
+        release: is called with the slots of a task that has ended.
+
+    Attributes:
+        cancelled: whether `cancel` was called.
+    """
+
+    def __init__(self, scope: TaskScope, release: Callable[[int], None]) -> None:
+        self._scope = scope
+        self._release = release
+        self._error: Exception | None = None
+        self.cancelled = False
+        self._running = 0
+        self._idle = anyio.Event()
+        self._scopes: set[anyio.CancelScope] = set()
+
+    def start(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
+        """Run ``job`` in a task; at its end its slots are given back."""
+        if not self._running:
+            self._idle = anyio.Event()
+        self._running += 1
+        self._scope.start_soon(self._run, job, slots)
+
+    def check(self) -> None:
+        """Raise what one has failed with."""
+        if self._error is not None:
+            raise self._error
+
+    async def wait(self) -> None:
+        """Wait until none runs."""
+        while self._running:
+            await self._idle.wait()
+
+    def cancel(self) -> None:
+        """Cancel those that run, and those that are started from now on."""
+        self.cancelled = True
+        for scope in list(self._scopes):
+            scope.cancel()
+
+    async def _run(self, job: Callable[[], Awaitable[None]], slots: int) -> None:
+        scope = anyio.CancelScope()
+        self._scopes.add(scope)
+        if self.cancelled or self._error is not None:
+            scope.cancel()
+        try:
+            with scope:
+                await job()
+        except Exception as error:
+            self._error = self._error or error
+            for other in self._scopes - {scope}:
+                other.cancel()
+        finally:
+            self._scopes.discard(scope)
+            self._release(slots)
+            self._running -= 1
+            if not self._running:
+                self._idle.set()

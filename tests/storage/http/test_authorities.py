@@ -10,7 +10,7 @@ import certifi
 import pytest
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import trusting
+from asyncrec.storage.http import trusting
 
 
 def test_the_machines_own_are_trusted_where_none_are_named() -> None:

@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from asyncrec.errors import StoragePermissionError, TransientStorageError
-from asyncrec.storage import connection_fault, retrying
+from asyncrec.storage import retrying
+from asyncrec.storage.http import connection_fault
 
 
 class ClientError(OSError):

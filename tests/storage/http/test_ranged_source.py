@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
-from asyncrec.storage import ObjectInfo, RangedSource, StreamSlots
-from asyncrec.storage import _ranged_source as ranged_source
+from asyncrec.storage import ObjectInfo
+from asyncrec.storage.http import RangedSource, StreamSlots
+from asyncrec.storage.http import _ranged_source as ranged_source
 from asyncrec.testing import check_source
 from asyncrec.testing._checks import content, receive_all
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
-from asyncrec.storage import check_options
+from asyncrec.storage.http import check_options
 
 TYPES: dict[str, Any] = {"chunk_size": int, "key": str | None}
 

@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from asyncrec.storage import parse_content_range, parse_http_date, parse_retry_after
+from asyncrec.storage.http import parse_content_range, parse_http_date, parse_retry_after
 
 YEAR = f"Thu, 01 Jan {10**20} 00:00:00 GMT"
 

@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 from crc32c import crc32c
 
-from asyncrec.storage import PartBuffers, fill_part
+from asyncrec.storage.http import PartBuffers, fill_part
 
 pytestmark = pytest.mark.anyio
 MIB = 1 << 20
@@ -101,7 +101,7 @@ def test_taking_memory_touches_none_of_it() -> None:
     # most that it ever held: Linux counts there what the process that started it held.
     program = (
         "import psutil\n"
-        "from asyncrec.storage._part_room import PartBuffers\n"
+        "from asyncrec.storage.http._parts import PartBuffers\n"
         "held = lambda: psutil.Process().memory_info().rss\n"
         "buffers, before = PartBuffers(64 << 20), held()\n"
         "parts = [buffers.take(64 << 20) for _ in range(4)]\n"

@@ -1,16 +1,30 @@
-"""`stored_crc32c`: the checksum of an object, for stores that keep none; `end_crc32c`: of its end alone."""
+"""What the store has: compared with what was sent (`check_sent`), or read back and summed up, for stores that keep no
+checksum (`stored_crc32c`; `end_crc32c` for the end alone).
+"""
 
 from __future__ import annotations
 
 from asyncrec._framing.crc import crc32c
+from asyncrec.errors import IntegrityError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._chunk_writer import END_BYTES
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-__all__ = ["END_BYTES", "end_crc32c", "stored_crc32c"]
-
 # Checksummed on the event loop: about 50 us.
 _BLOCK = 1 << 20
+
+
+def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: int | None, then: str) -> None:
+    """Hold what a sink says it has published at ``path`` against what went into it; ``then`` says what becomes of it.
+
+    Raises:
+        IntegrityError: it is something else.
+    """
+    assert published is not None, "a sink that exits cleanly has published"
+    known = published.crc32c is not None and crc32c is not None
+    if published.size != size or (known and published.crc32c != crc32c):
+        sent, stored = (f" (crc32c {each:08x})" if each is not None else "" for each in (crc32c, published.crc32c))
+        raise IntegrityError(f"{path}: sent {size:,} bytes{sent}, the store has {published.size:,}{stored}; {then}")
 
 
 async def stored_crc32c(storage: Storage, key: str, *, etag: str | None = None) -> int:

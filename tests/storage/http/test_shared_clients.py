@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from asyncrec.errors import StorageError
-from asyncrec.storage import SharedClients
+from asyncrec.storage.http import SharedClients
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,211 @@
+"""A client of a store: its options, what it trusts, how its connections fail, what it logs, and who shares it.
+
+A data set is read through many storages at a time, one for each path that is opened. If they agree in how to reach a
+store, they share one client (`SharedClients`), and so save the connections, and the token, that each would get for
+itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import anyio
+import anyio.lowlevel
+
+from asyncrec.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+
+K = TypeVar("K", bound=Hashable)
+C = TypeVar("C")
+
+# Seconds for closing a client's idle connections: nothing is on its way any more.
+_CLOSE_SECONDS = 5.0
+
+_PROXY_ASKS = 407
+_ASKED = "a proxy on the way asks for a password: HTTPS_PROXY and HTTP_PROXY may hold it, as http://user:password@host"
+
+# A name server has answered that there is no such host. One that does not answer is another matter.
+_NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class SharedClients(Generic[K, C]):
+    """The clients in use, one for each key and event loop: made by the first that uses it, closed by the last.
+
+    Args:
+        name: of the kind of client.
+        make: makes the client of a key. Who waits for it meanwhile waits for the one that is being made.
+        close: closes one. It is given five seconds.
+    """
+
+    def __init__(self, name: str, make: Callable[[K], Awaitable[C]], close: Callable[[C], Awaitable[object]]) -> None:
+        self._clients: anyio.lowlevel.RunVar[dict[K, _Shared[C]]] = anyio.lowlevel.RunVar(name)
+        self._make = make
+        self._close = close
+
+    @asynccontextmanager
+    async def use(self, key: K) -> AsyncIterator[C]:
+        """Give the client of ``key`` for as long as the context lasts.
+
+        Raises:
+            Exception: what ``make`` raises; the next that asks makes it anew.
+        """
+        try:
+            clients = self._clients.get()
+        except LookupError:
+            clients = {}
+            self._clients.set(clients)
+        shared = clients.setdefault(key, _Shared())
+        shared.users += 1
+        try:
+            async with shared.making:
+                if shared.client is None:
+                    shared.client = await self._make(key)
+            yield shared.client
+        finally:
+            shared.users -= 1
+            if not shared.users:
+                del clients[key]
+                if shared.client is not None:
+                    with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
+                        await self._close(shared.client)
+
+
+class _Shared(Generic[C]):
+    """A client, once it is made, and how many use it."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.making = anyio.Lock()
+        self.client: C | None = None
+
+
+def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False) -> ssl.SSLContext:
+    """Give the context of a client that trusts the authorities in a file, or those of this machine. It reads files.
+
+    Args:
+        path: of certificates in PEM form; `None` for the machine's.
+        named_by: what named the file, an option or an environment variable, for the message.
+        what: is being done, for the message.
+        shared: give one context to all who ask for the same, as the file is now: to read and parse an ordinary file of
+            140 authorities takes 25 ms of processor time. For clients that set nothing on their context, in any
+            thread: aiohttp's; not httpx's, which say on it, for each connection, which protocols they speak.
+
+    Raises:
+        StorageError: the file is not there, cannot be read, or holds none: else every request would fail, late and
+            unnamed.
+    """
+    where = f"{what}: {path}, the authorities named by {named_by}"
+    paths = ssl.get_default_verify_paths()
+    file = path or paths.cafile
+    try:
+        if file is None or not shared:  # a machine whose authorities are in no file finds them quickly, one by one
+            return ssl.create_default_context(cafile=path)
+        state = os.stat(file)
+        changed = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+        return _context(path, (paths.cafile, paths.capath), changed)
+    except ssl.SSLError as error:
+        raise StorageError(f"{where}: not a file of certificates in PEM form ({error.reason})") from None
+    except OSError as error:
+        raise StorageError(f"{where}: {error.strerror}") from None
+
+
+@lru_cache(8)
+def _context(path: str | None, default: tuple[str | None, ...], changed: tuple[int, ...]) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=path)
+
+
+def connection_fault(error: BaseException, what: str) -> StorageError:
+    """Make the error for a connection that failed, or for an answer that was cut short: a `TransientStorageError`.
+
+    If no name server knows the host, the error is ``lasting``, and so the request is tried a few times only. If a proxy
+    asks for a password, it is a `StoragePermissionError`.
+
+    Args:
+        error: of the client. Only its type, host, port and number are told: its text may hold a signed address.
+        what: the operation and the object.
+    """
+    host, port, number = (getattr(error, name, None) for name in ("host", "port", "errno"))
+    about = [f"{host}:{port}"] if host and port else []
+    about += [f"errno {number}"] if number else []
+    said = f"{what}: {type(error).__name__}" + (f" ({', '.join(about)})" if about else "")
+    if any(getattr(one, "status", None) == _PROXY_ASKS for one in _chain(error)):
+        return StoragePermissionError(f"{said}: {_ASKED}")
+    lasting = any(isinstance(one, socket.gaierror) and one.errno in _NO_SUCH_HOST for one in _chain(error))
+    return TransientStorageError(said + ("; no name server knows this host" if lasting else ""), lasting=lasting)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    one: BaseException | None = error
+    for _ in range(20):  # it may be a ring
+        if one is None:
+            return
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+class Redacting(logging.Filter):
+    """A filter that strikes secrets out of messages, and of the tracebacks that go with them.
+
+    Args:
+        strike: gives a text without its secrets.
+    """
+
+    def __init__(self, strike: Callable[[str], str]) -> None:
+        super().__init__()
+        self._strike = strike
+        self._formatter = logging.Formatter()
+
+    def install(self, loggers: Iterable[str]) -> None:
+        """Let nothing secret through these. Repeated, it does nothing."""
+        for name in loggers:
+            logging.getLogger(name).addFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if (clean := self._strike(text)) != text:
+            record.msg, record.args = clean, ()
+        if record.exc_info:
+            # As text, which is struck through; whoever formats the record takes it in place of the error.
+            record.exc_text = self._strike(self._formatter.formatException(record.exc_info))
+            record.exc_info = None
+        return True
+
+
+def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]) -> None:
+    """Check the names and the types of a storage's options, and that each text can be sent to a store.
+
+    Values are never part of a message: they may be credentials.
+
+    Args:
+        store: its name, for messages.
+        types: of each option that there is, as `isinstance` takes it: ``str | None``.
+
+    Raises:
+        TypeError: there is no such option, or it has another type.
+        ValueError: a text holds a control character, such as the newline at the end of a file that it was read from.
+    """
+    if unknown := sorted(set(given) - set(types)):
+        raise ArgumentTypeError(f"{store} has no option {', '.join(unknown)}; it has {', '.join(sorted(types))}")
+    for name, value in given.items():
+        if not isinstance(value, types[name]):
+            wanted = getattr(types[name], "__name__", None) or str(types[name])
+            raise ArgumentTypeError(f"the option {name} of {store} takes {wanted}, not {type(value).__name__}")
+        if isinstance(value, str) and _CONTROL.search(value):
+            raise ArgumentValueError(
+                f"the option {name} of {store} holds a control character: does it end with the newline of a file?"
+            )

@@ -1,0 +1,90 @@
+"""Requests and answers of HTTP: the body of a request and its checksum, and the headers of an answer."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import anyio.lowlevel
+
+from asyncrec._native import native
+from asyncrec.storage._base import Buffer
+
+# Bytes handed to the socket at a time: each slice may be copied, and 256 KiB take 0.05 ms.
+_SLICE = 256 * 1024
+
+
+class SlicedBody:
+    """A body for one attempt, to be iterated over once: every client takes such a one, beside its length.
+
+    Given as `bytes`, a client writes all of them in one go, on the loop. A class, not a generator: one that is left in
+    the middle needs no finalising.
+
+    Args:
+        data: it must not change until the request has ended.
+        moved: called before each slice, which is a sign of life.
+    """
+
+    def __init__(self, data: Buffer, moved: Callable[[], object] = lambda: None) -> None:
+        self._view = memoryview(data).cast("B")
+        self.moved = moved
+        self._begun = False
+
+    def __aiter__(self) -> SlicedBody:
+        if self._begun:
+            # Clients repeat a request whose connection broke, older ones even with what was left of the body.
+            raise ConnectionResetError("the body was sent in part")
+        return self
+
+    async def __anext__(self) -> memoryview:
+        if not self._view:
+            raise StopAsyncIteration
+        self._begun = True
+        # A fast socket takes one slice after the other without the loop having had its turn.
+        await anyio.lowlevel.checkpoint()
+        self.moved()
+        piece, self._view = self._view[:_SLICE], self._view[_SLICE:]
+        return piece
+
+
+def parse_retry_after(value: str | None) -> float | None:
+    """Read the seconds from either form of ``Retry-After`` (RFC 9110, 10.2.3); `None` where it says nothing."""
+    value = (value or "").strip()
+    if not value:
+        return None
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
+        return float(value)
+    date = parse_http_date(value)
+    return None if date is None else max(0.0, (date - datetime.now(UTC)).total_seconds())
+
+
+def parse_http_date(value: str | None) -> datetime | None:
+    """Read a date of a header (RFC 9110, 5.6.7), in UTC where it names no time zone; `None` if it is not a date."""
+    try:
+        date = email.utils.parsedate_to_datetime(value or "")
+    except (TypeError, ValueError, OverflowError):  # the last one is of a year with twenty digits
+        return None
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
+    """Read which bytes ``[start, end)`` a 206 says it carries, and of how many: `None` where it does not know.
+
+    Raises:
+        ValueError: it does not say.
+    """
+    match = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)", (value or "").strip())
+    if match is None:
+        raise ValueError("the answer does not say which bytes it carries")
+    return int(match[1]), int(match[2]) + 1, None if match[3] == "*" else int(match[3])
+
+
+def crc64nvme(data: Buffer) -> int | None:
+    """The CRC-64/NVME of ``data``: in a twentieth of the time of an MD5 on x86-64, in two fifths elsewhere.
+
+    `None` where asyncrec has no C: in Python it would take a hundred times as long, and an MD5 serves as well. It
+    blocks, and lets go of the GIL.
+    """
+    return None if native is None else native.crc64nvme(data)

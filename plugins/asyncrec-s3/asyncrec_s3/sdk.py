@@ -1,0 +1,169 @@
+"""What the SDK does in a way that would hold the event loop, or that only asyncio knows, done otherwise.
+
+- Sessions, whose credentials are found and renewed on trio too.
+- Dates in a store's answers. The SDK's own way guesses at any form: 0.15 ms for a date, and 1,000 of them in a page of
+  a listing would hold the loop.
+- The SDK's models, read so that other threads run meanwhile, and in half the time and memory.
+- Its HTTP session on asyncio, whose clients share what they trust.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import ssl
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from aiobotocore.httpsession import AIOHTTPSession
+from aiobotocore.session import AioSession
+from botocore.httpsession import create_urllib3_context, get_cert_path
+from botocore.loaders import JSONFileLoader
+from botocore.utils import parse_timestamp
+
+from asyncrec.errors import StoragePermissionError
+from asyncrec.storage.http import parse_http_date
+
+
+class Session(AioSession):  # type: ignore[misc]  # without types
+    """A session of the SDK whose clients are made in one place and entered in another.
+
+    The SDK's own way to make one enters it, too, which must happen on the loop that will use it.
+    """
+
+    async def make_client(self, service: str, **options: Any) -> Any:
+        return await self._create_client(service, **options)
+
+    async def get_credentials(self) -> Any:
+        """Find credentials.
+
+        Raises:
+            StoragePermissionError: they cannot be sent.
+        """
+        found = await super().get_credentials()
+        # Those that are renewed come from services, and not from what a person wrote.
+        if found is not None and not hasattr(found, "refresh_needed"):
+            for what in ("access_key", "secret_key", "token"):
+                if not (getattr(found, what) or "").isprintable():
+                    raise StoragePermissionError(
+                        f"opening a client for S3: the {what} that the SDK found ({found.method}) holds a control "
+                        "character: does it end with the newline of a file?"
+                    )
+        return found
+
+
+class SessionOnTrio(Session):
+    """The same, on trio.
+
+    The SDK finds and renews credentials by asyncio's own means: subprocesses, and requests by aiohttp to the services
+    that hand them out. So both are done on an asyncio loop of a moment, in a worker thread.
+    """
+
+    async def get_credentials(self) -> Any:
+        found = await anyio.to_thread.run_sync(anyio.run, super().get_credentials)
+        # Those that are what they are have nothing to renew.
+        return _Renewed(found) if hasattr(found, "refresh_needed") else found
+
+
+class _Renewed:
+    """Credentials that the SDK has found and will renew, as much of them as signing asks for."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+        self._renewing: anyio.Lock | None = None  # of trio's, so made there: this is made on another loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+    async def get_frozen_credentials(self) -> Any:
+        """Give what to sign with now, renewed by one caller for all. Cancelled, a renewal is waited for."""
+        if self._found.refresh_needed():
+            self._renewing = self._renewing or anyio.Lock()
+            async with self._renewing:
+                if self._found.refresh_needed():
+                    return await anyio.to_thread.run_sync(partial(anyio.run, self._found.get_frozen_credentials))
+        return await self._found.get_frozen_credentials()
+
+
+def parse_date(value: Any) -> datetime:
+    """Parse a date, with its time zone.
+
+    RFC 3339 (listings) and RFC 9110, 5.6.7 (headers) are parsed directly, anything else as the SDK does it.
+
+    Raises:
+        ValueError: no date.
+    """
+    if isinstance(value, str):
+        date = parse_http_date(value) if value[-4:] == " GMT" else _rfc_3339(value)
+        if date is not None and date.tzinfo is not None:
+            return date
+    try:
+        other: datetime = parse_timestamp(value)
+    except (RuntimeError, OverflowError) as error:  # of a year with twenty digits, or seconds with four hundred
+        raise ValueError(f"{str(value)[:40]!r} is not a date") from error
+    return other
+
+
+def _rfc_3339(value: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        return None
+
+
+class Models(JSONFileLoader):  # type: ignore[misc]  # without types
+    """What the SDK's loader reads files with.
+
+    Its own reader has C parse a whole file at a time, 1.2 MiB of endpoints and 1.4 of S3, and holds the interpreter's
+    lock, and so the event loop, for all of it: 10 to 30 ms each. A function of Python that is called for each object is
+    where others get their turn. And it makes plain dicts, in half the time and memory of the SDK's ordered ones.
+    """
+
+    def load_file(self, file_path: str) -> Any:
+        """Give what is in a file, named without its ending; `None` where there is none."""
+        for ending, opened in ((".json", open), (".json.gz", gzip.open)):
+            try:
+                with opened(file_path + ending, "rb") as file:
+                    text = file.read()
+            except FileNotFoundError:
+                continue
+            return json.loads(text, object_pairs_hook=_object)
+        return None
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(members)
+
+
+@lru_cache(8)
+def _trusting(path: str, changed: tuple[int, ...]) -> ssl.SSLContext:
+    """What the SDK makes for a client that trusts the authorities in a file, as the file is now. Nobody changes it."""
+    context: ssl.SSLContext = create_urllib3_context()
+    context.check_hostname = True
+    context.load_verify_locations(path)
+    return context
+
+
+class SharingSession(AIOHTTPSession):  # type: ignore[misc]  # without types
+    """The SDK's HTTP session on asyncio, whose clients share what they trust.
+
+    Each client would read and parse the same 140 authorities: 25 ms of processor time, as much as all else that opening
+    one takes. On trio each does: httpx says on its context, for each connection, which protocols it speaks, and another
+    thread may be using it. With a certificate of its own, or a proxy, a client has a context of its own, for the SDK
+    adds to it.
+    """
+
+    def __init__(self, *, verify: Any = True, proxies: Any = None, client_cert: Any = None, **rest: Any) -> None:
+        super().__init__(verify=verify, proxies=proxies, client_cert=client_cert, **rest)
+        self._authorities = get_cert_path(verify) if verify and not (proxies or client_cert) else None
+
+    def _build_verify_context(self) -> ssl.SSLContext:
+        if self._authorities is not None and os.path.isfile(self._authorities):
+            file = os.stat(self._authorities)
+            return _trusting(self._authorities, (file.st_dev, file.st_ino, file.st_size, file.st_mtime_ns))
+        context: ssl.SSLContext = super()._build_verify_context()
+        return context

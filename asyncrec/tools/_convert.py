@@ -41,9 +41,8 @@ from asyncrec.tools._converted_before import ConvertedBefore, ConvertReport
 from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
-from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._keyed_records import MAX_SHARD_BYTES
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import selected
 
 

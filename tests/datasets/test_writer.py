@@ -621,7 +621,7 @@ class TestFaultsOfDatum:
 
     async def test_few_examples_of_any_size_have_a_number_of_shards(self) -> None:
         """datum looped for ever at 2 TiB in 1,500 examples, and made one shard of 600 GiB in 1,000."""
-        from asyncrec._datasets.from_generator.shard_count import shard_count
+        from asyncrec._datasets.from_generator.publishing import shard_count
 
         assert shard_count(2 << 40, 1500) == 1500
         assert shard_count(600 << 30, 1000) in range(600, 1001)

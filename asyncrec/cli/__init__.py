@@ -16,7 +16,6 @@
     _completion      what shells complete
     _standard_streams  stdin, stdout and stderr that are closed, and what is said on stderr
     _standard        ``-`` in place of a path
-    _words           messages in the words of the command line
     _output          text and JSON for the terminal; nothing of a record reaches it raw
     _progress        a bar on stderr, on a terminal only
 

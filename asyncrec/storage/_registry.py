@@ -198,7 +198,10 @@ async def _opening(
         # A factory may list its options as parameters.
         if _takes(factory.open, root, options):
             raise
-        raise ArgumentTypeError(f"{redact(root)}: {error}") from error
+        _, unexpected, option = str(error).partition(" got an unexpected keyword argument ")
+        raise ArgumentTypeError(
+            f"{redact(root)}: " + (f"this storage has no option {option}" if unexpected else str(error))
+        ) from error
 
 
 def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) -> bool:
@@ -256,9 +259,9 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     if package:
         remedy = f"pip install {package}"
     elif package is None:
-        remedy = "install the plugin that brings it, or register one with register_writer_factory"
+        remedy = "install the plugin that brings it, or register a backend of your own"
     else:
-        remedy = "no plugin for it is known; a backend can be registered with register_writer_factory"
+        remedy = "no plugin for it is known; a backend of your own can be registered"
     message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(backends.schemes)}"
     if backends.plugins.disabled:
         message += f". {DISABLE} leaves out: {', '.join(backends.plugins.disabled)}"

@@ -61,7 +61,7 @@ class KeyIndex:
         if not len(digests):
             raise RecordKeyError(
                 f"{self._path}: there is no record with the key {_shown(key)}, nor with any other: none was written "
-                "with a key (writer.write(..., key=))"
+                "with a key"
             )
         # S16 compares without trailing zeros on both sides alike.
         wanted = np.frombuffer(digest_of(key), dtype="S16")[0]

@@ -214,7 +214,9 @@ async def _claimed(
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
     if taken is not None and mode != "replace":
-        raise ObjectExistsError(f"{path}: {taken} is there already; mode='replace' would replace it")
+        raise ObjectExistsError(f"{path}: {taken} is there already").with_remedy(
+            "mode='replace' would replace it", command="choose another name"
+        )
     return claim
 
 
@@ -293,7 +295,9 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
         and before is not None
         and (mode == "new" or (header.num_shards is not None and before.shards))
     ):
-        raise ObjectExistsError(f"{path}: there is a data set of this name; mode='replace' would replace it")
+        raise ObjectExistsError(f"{path}: there is a data set of this name").with_remedy(
+            "mode='replace' would replace it", command="choose another name"
+        )
     return before
 
 

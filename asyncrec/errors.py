@@ -89,10 +89,10 @@ __all__ = [
 class AsyncRecError(Exception):
     """The root of all errors of asyncrec, except those for using an object at the wrong time.
 
-    ``str(error)`` is the message, and the remedy behind it.
+    ``str(error)`` is the problem, and the remedy behind it.
 
     Attributes:
-        remedy: what the caller can do about it, in terms of Python; ``""`` if the message says all.
+        remedy: what the caller can do about it, in terms of Python; ``""`` if the problem says all.
         command: the same in terms of the command line; ``""`` if `remedy` serves both.
     """
 
@@ -100,17 +100,17 @@ class AsyncRecError(Exception):
     command: str = ""
 
     @property
-    def message(self) -> str:
+    def problem(self) -> str:
         """What happened, and where: without the remedy."""
         return Exception.__str__(self)  # a KeyError's own is the repr: the message in quotation marks
 
     def __str__(self) -> str:
-        return f"{self.message}; {self.remedy}" if self.remedy else self.message
+        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
 
     @property
     def in_shell(self) -> str:
         """``str(error)`` with the command in place of the remedy."""
-        return f"{self.message}; {self.command}" if self.command else str(self)
+        return f"{self.problem}; {self.command}" if self.command else str(self)
 
     def with_remedy(self, remedy: str, *, command: str = "") -> Self:
         """Set `remedy` and `command`, and return the error: ``raise StorageError(...).with_remedy(...)``."""
@@ -171,7 +171,7 @@ class FormatError(AsyncRecError, ValueError):
         self.record = record
 
     @property
-    def message(self) -> str:
+    def problem(self) -> str:
         """What happened, with the file, the record and the offset: without the remedy."""
         where = []
         if self.path is not None:
@@ -182,7 +182,7 @@ class FormatError(AsyncRecError, ValueError):
             where.append(f"offset {self.offset}")
         if self.member_offset is not None:
             where.append(f"in the GZIP member at byte {self.member_offset}")
-        what = super().message
+        what = super().problem
         return f"{', '.join(where)}: {what}" if where else what
 
 

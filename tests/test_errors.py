@@ -140,19 +140,19 @@ def test_an_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecE
     assert type(copy) is kind
     assert str(copy) == "what happened; do(it=True)"
     assert copy.in_shell == "what happened; do --it"
-    assert (copy.message, copy.remedy, copy.command) == ("what happened", "do(it=True)", "do --it")
+    assert (copy.problem, copy.remedy, copy.command) == ("what happened", "do(it=True)", "do --it")
     assert copy.__notes__ == ["and this"]
 
 
 def test_a_remedy_without_a_command_serves_both_readers() -> None:
     error = errors.CorruptRecordError("a length is damaged", path="a.tfrecord", record=3).with_remedy("mend it")
     assert str(error) == error.in_shell == "a.tfrecord, record 3: a length is damaged; mend it"
-    assert error.message == "a.tfrecord, record 3: a length is damaged"
+    assert error.problem == "a.tfrecord, record 3: a length is damaged"
 
 
 def test_an_error_without_a_remedy_is_its_message() -> None:
     error = errors.StorageError("the disk is full")
-    assert str(error) == error.in_shell == error.message == "the disk is full"
+    assert str(error) == error.in_shell == error.problem == "the disk is full"
 
 
 def test_a_value_that_is_refused_is_an_argument_error_and_a_value_error() -> None:

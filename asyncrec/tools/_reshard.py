@@ -18,7 +18,7 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.read_ahead import iterated_ahead
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
-from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT
+from asyncrec._datasets.shuffling.shuffler import MEMORY_LIMIT
 from asyncrec._framing.compression import parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.manifest.segment import ShardEntry

@@ -19,9 +19,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
-from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.from_generator.writer import DatasetWriter
 from asyncrec._datasets.reading.reader import open_split
+from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._records.reading.reader import read_records
 from asyncrec._shards.manifest.snapshot import read_manifest

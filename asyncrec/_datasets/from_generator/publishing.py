@@ -12,8 +12,8 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.description import Description
-from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.progress import Progress
+from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
 from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._framing.frames import FRAME_OVERHEAD

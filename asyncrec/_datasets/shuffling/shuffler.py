@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Literal
 
-from asyncrec._datasets.from_generator.buckets import BucketFiles, Item, pack, unpack
+from asyncrec._datasets.shuffling.buckets import BucketFiles, Item, pack, unpack
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyError
 
 OnDuplicate = Literal["raise", "first", "last"]

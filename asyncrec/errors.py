@@ -93,11 +93,11 @@ class AsyncRecError(Exception):
 
     Attributes:
         remedy: what the caller can do about it, in terms of Python; ``""`` if the problem says all.
-        command: the same in terms of the command line; ``""`` if `remedy` serves both.
+        command: the same for the command line; `None` if `remedy` serves both, ``""`` if there is nothing to type.
     """
 
     remedy: str = ""
-    command: str = ""
+    command: str | None = None
 
     @property
     def problem(self) -> str:
@@ -110,9 +110,10 @@ class AsyncRecError(Exception):
     @property
     def in_shell(self) -> str:
         """``str(error)`` with the command in place of the remedy."""
-        return f"{self.problem}; {self.command}" if self.command else str(self)
+        advice = self.remedy if self.command is None else self.command
+        return f"{self.problem}; {advice}" if advice else self.problem
 
-    def with_remedy(self, remedy: str, *, command: str = "") -> Self:
+    def with_remedy(self, remedy: str, *, command: str | None = None) -> Self:
         """Set `remedy` and `command`, and return the error: ``raise StorageError(...).with_remedy(...)``."""
         self.remedy, self.command = remedy, command
         return self

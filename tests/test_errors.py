@@ -150,6 +150,11 @@ def test_a_remedy_without_a_command_serves_both_readers() -> None:
     assert error.problem == "a.tfrecord, record 3: a length is damaged"
 
 
+def test_a_remedy_without_a_counterpart_is_not_told_in_a_shell() -> None:
+    error = errors.StorageError("there is no backend").with_remedy("register one", command="")
+    assert (str(error), error.in_shell) == ("there is no backend; register one", "there is no backend")
+
+
 def test_an_error_without_a_remedy_is_its_message() -> None:
     error = errors.StorageError("the disk is full")
     assert str(error) == error.in_shell == error.problem == "the disk is full"

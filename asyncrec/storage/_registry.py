@@ -259,15 +259,17 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     if package:
         remedy = f"pip install {package}"
     elif package is None:
-        remedy = "install the plugin that brings it, or register a backend of your own"
+        remedy = "install the plugin that brings it"
     else:
-        remedy = "no plugin for it is known; a backend of your own can be registered"
+        remedy = "no plugin for it is known"
     message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(backends.schemes)}"
     if backends.plugins.disabled:
         message += f". {DISABLE} leaves out: {', '.join(backends.plugins.disabled)}"
     for name, broken in backends.plugins.broken.items():
         message += f". The plugin {name!r} could not be loaded: {type(broken).__name__}: {broken}"
     error = UnknownSchemeError(message)
+    if not package:
+        error.with_remedy("register_writer_factory registers a backend of your own", command="")
     # The one that most likely brings it, by its name; else the first.
     error.__cause__ = backends.plugins.broken.get(scheme) or next(iter(backends.plugins.broken.values()), None)
     return error

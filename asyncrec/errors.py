@@ -38,10 +38,17 @@ know asyncrec. `ArgumentError` means that the caller has to pass something else.
 closed writer, a stream that is entered twice) raises a built-in or anyio error instead: ``RuntimeError`` or
 ``ClosedResourceError``.
 
-All of them can be pickled, with their attributes, and so can be passed on from a worker process.
+An error says what to do about it, if there is something: its `remedy` ends the message, and ``asyncrec`` on the
+command line says its `command` instead. All of them can be pickled, with their attributes, and so can be passed on from
+a worker process.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
 
 __all__ = [
     "AmbiguousSchemeError",
@@ -80,7 +87,36 @@ __all__ = [
 
 
 class AsyncRecError(Exception):
-    """The root of all errors of asyncrec, except those for using an object at the wrong time."""
+    """The root of all errors of asyncrec, except those for using an object at the wrong time.
+
+    ``str(error)`` is the problem, and the remedy behind it.
+
+    Attributes:
+        remedy: what the caller can do about it, in terms of Python; ``""`` if the problem says all.
+        command: the same for the command line; `None` if `remedy` serves both, ``""`` if there is nothing to type.
+    """
+
+    remedy: str = ""
+    command: str | None = None
+
+    @property
+    def problem(self) -> str:
+        """What happened, and where: without the remedy."""
+        return Exception.__str__(self)  # a KeyError's own is the repr: the message in quotation marks
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
+
+    @property
+    def in_shell(self) -> str:
+        """``str(error)`` with the command in place of the remedy."""
+        advice = self.remedy if self.command is None else self.command
+        return f"{self.problem}; {advice}" if advice else self.problem
+
+    def with_remedy(self, remedy: str, *, command: str | None = None) -> Self:
+        """Set `remedy` and `command`, and return the error: ``raise StorageError(...).with_remedy(...)``."""
+        self.remedy, self.command = remedy, command
+        return self
 
 
 class ArgumentError(AsyncRecError):
@@ -104,9 +140,6 @@ class RecordIndexError(ArgumentError, IndexError):
 
 class RecordKeyError(ArgumentError, KeyError):
     """There is no record with this key."""
-
-    def __str__(self) -> str:
-        return Exception.__str__(self)  # a KeyError's own is the repr: the message in quotation marks
 
 
 class UsageError(ArgumentError):
@@ -138,7 +171,9 @@ class FormatError(AsyncRecError, ValueError):
         self.member_offset = member_offset
         self.record = record
 
-    def __str__(self) -> str:
+    @property
+    def problem(self) -> str:
+        """What happened, with the file, the record and the offset: without the remedy."""
         where = []
         if self.path is not None:
             where.append(self.path)
@@ -148,8 +183,8 @@ class FormatError(AsyncRecError, ValueError):
             where.append(f"offset {self.offset}")
         if self.member_offset is not None:
             where.append(f"in the GZIP member at byte {self.member_offset}")
-        message: str = self.args[0]
-        return f"{', '.join(where)}: {message}" if where else message
+        what = super().problem
+        return f"{', '.join(where)}: {what}" if where else what
 
 
 class CorruptRecordError(FormatError):

@@ -137,13 +137,31 @@ def test_the_reference_draws_the_tree_of_the_docstring() -> None:
 
 
 @pytest.mark.parametrize("kind", OURS, ids=errors.__all__)
-def test_an_error_crosses_processes_with_its_notes(kind: type[Exception]) -> None:
-    error = kind("what happened")
-    error.add_note("what to do")
+def test_an_error_crosses_processes_with_its_notes(kind: type[asyncrec.AsyncRecError]) -> None:
+    error = kind("what happened").with_remedy("do(it=True)", command="do --it")
+    error.add_note("and this")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is kind
-    assert str(copy) == str(error)
-    assert copy.__notes__ == ["what to do"]
+    assert str(copy) == "what happened; do(it=True)"
+    assert copy.in_shell == "what happened; do --it"
+    assert (copy.problem, copy.remedy, copy.command) == ("what happened", "do(it=True)", "do --it")
+    assert copy.__notes__ == ["and this"]
+
+
+def test_a_remedy_without_a_command_serves_both_readers() -> None:
+    error = errors.CorruptRecordError("a length is damaged", path="a.tfrecord", record=3).with_remedy("mend it")
+    assert str(error) == error.in_shell == "a.tfrecord, record 3: a length is damaged; mend it"
+    assert error.problem == "a.tfrecord, record 3: a length is damaged"
+
+
+def test_a_remedy_without_a_counterpart_is_not_told_in_a_shell() -> None:
+    error = errors.StorageError("there is no backend").with_remedy("register one", command="")
+    assert (str(error), error.in_shell) == ("there is no backend; register one", "there is no backend")
+
+
+def test_an_error_without_a_remedy_is_its_message() -> None:
+    error = errors.StorageError("the disk is full")
+    assert str(error) == error.in_shell == error.problem == "the disk is full"
 
 
 def test_a_value_that_is_refused_is_an_argument_error_and_a_value_error() -> None:

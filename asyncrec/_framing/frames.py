@@ -19,7 +19,7 @@ from struct import Struct
 
 from asyncrec._framing.borders import data_holds, frame_borders
 from asyncrec._framing.crc import Buffer, masked_crc32c, masked_crc32c_of_lengths
-from asyncrec._framing.damage import READ_ON
+from asyncrec._framing.damage import READ_ON, REPAIR
 from asyncrec._framing.encoding import FOOTER_BYTES, FRAME_OVERHEAD, HEADER_BYTES, encode_frames
 from asyncrec._native import native
 from asyncrec._numpy import np
@@ -304,15 +304,13 @@ class FrameDecoder:
         """Return the length in a header; `None`, with `error` set, when it is not to be believed."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
-            hint = READ_ON
-            if not self.records:
-                hint = f"is it a TFRecord file, and is its compression right? If so: {READ_ON}"
+            hint = "" if self.records else "is it a TFRecord file, and is its compression right? If so: "
             self.error = CorruptRecordError(
-                f"the record's length ({length:,}) and its checksum disagree; {hint}",
+                f"the record's length ({length:,}) and its checksum disagree",
                 offset=self.offset,
                 record=self.records,
                 part="length",
-            )
+            ).with_remedy(hint + READ_ON, command=hint + REPAIR)
             return None
         if length > self._max_record_bytes:
             self.error = RecordTooLargeError(
@@ -328,8 +326,8 @@ class FrameDecoder:
 
     def _data_is_bad(self) -> None:
         self.error = CorruptRecordError(
-            f"the record's data and its checksum disagree; {READ_ON}; verify=False returns it as it is",
+            "the record's data and its checksum disagree",
             offset=self.offset,
             record=self.records,
             part="data",
-        )
+        ).with_remedy(f"{READ_ON}; verify=False returns it as it is", command=REPAIR)

@@ -5,9 +5,7 @@ The public names are those of `asyncrec`. A room imports from those above it in 
 state_values        the values of a saved state, each of its type
 stream_state        the envelope of every saved state
 damage              what was skipped, by shard
-shard_version       whether a shard is still the one that was read
-mixed_datasets      warns where several data sets are read as one
-file_versions       which versions files without a manifest are
+shard_versions      whether a shard is still the one that was read
 interleave          many shards as one stream, in tf.data's order
 interleave_sampler  `asyncrec.InterleaveSampler`: batches of examples from such a stream
 epochs              the order of an epoch over numbered records, and `asyncrec.ShuffledStream`

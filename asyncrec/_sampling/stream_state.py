@@ -1,7 +1,7 @@
 """Every stream's state is put into an envelope here: version, kind, and what it was taken of. All of it is JSON.
 
 There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, from version 2 on
-also which version of them it stands in (`asyncrec._sampling.shard_version`), and from 3 on every parameter that
+also which version of them it stands in (`asyncrec._sampling.shard_versions`), and from 3 on every parameter that
 decides what is left. A stream over numbered records (`ordered_state`, `check_ordered`) says what its order depends on,
 the id of the snapshot among it, and stands at a number of that order; of shards that no manifest lists it says the
 versions, too.
@@ -24,7 +24,7 @@ _READ = (1, 2, 3)
 _ALL_PARAMETERS = 3
 # Of a stream over numbered records. 1 does not say how long the run of a shuffled stream is.
 _ORDERED = 2
-# ``[shard, *packed_version]``: see `asyncrec._sampling.shard_version`.
+# ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
 # What there is to do where the snapshot is another one.
 _OTHER_SNAPSHOT = (

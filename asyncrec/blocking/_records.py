@@ -20,14 +20,15 @@ from asyncrec._framing.compression import Compression
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD, MAX_RECORD_BYTES
 from asyncrec._records.reading import reader
+from asyncrec._records.reading.examples import decoder
 from asyncrec._records.record_size import buffer_size, check_size
 from asyncrec._records.writing import writer
 from asyncrec._records.writing.record_encoder import GivenSchema, Record, RecordEncoder, encoder_of, schema_of
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
-from asyncrec.blocking._examples import Examples
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call, as_context
 from asyncrec.blocking._streams import Puller, RecordLists
+from asyncrec.errors import ExampleError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer, ObjectInfo, Storage
 from asyncrec.storage._url import redact
@@ -253,3 +254,21 @@ def write_examples(
         storage=storage,
         storage_options=storage_options,
     )
+
+
+class Examples(Iterator[dict[str, Any]]):
+    """An iterator over the examples of ``records``; after a record that does not decode it goes on with the next."""
+
+    def __init__(self, path: str, records: Iterator[bytes], schema: Schema | None) -> None:
+        self._path = path
+        self._records = records
+        self._decode = decoder(schema)
+        self._given = 0
+
+    def __next__(self) -> dict[str, Any]:
+        record = next(self._records)
+        self._given += 1
+        try:
+            return self._decode(record)
+        except ExampleError as error:
+            raise type(error)(f"{self._path}: record {self._given - 1:,} of those read here: {error}") from None

@@ -18,8 +18,8 @@ from asyncrec._sampling.random_access import dataset
 from asyncrec._sampling.random_access.dataset import RecordLocation
 from asyncrec._sampling.random_access.record_numbers import numbers_of
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec.blocking._examples import Examples
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_context, owner_of, with_parameters_of
+from asyncrec.blocking._records import Examples
 from asyncrec.blocking._streams import CHUNK, AsyncStream, Puller, RecordLists, Stream
 from asyncrec.errors import ArgumentTypeError
 from asyncrec.example._schema import Schema

@@ -29,10 +29,9 @@ from asyncrec._shards.writing import writer
 from asyncrec._shards.writing.keys import digest_of, partition_of
 from asyncrec._shards.writing.stats import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
-from asyncrec.blocking._collected import Collected
+from asyncrec.blocking._collected import Collected, Flush, flush_in_time
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
 from asyncrec.blocking._portal import Call
-from asyncrec.blocking._timed_flush import Flush, flush_in_time
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._url import redact

@@ -13,11 +13,9 @@
     _show_records    what ``head``, ``cat``, ``tail`` and ``sample`` share; `_record_formats` shows one record
     _written         what ``filter``, ``sample``, ``merge`` and ``dedupe`` share
     _watch_screen    what ``watch`` shows, as wide as the terminal is
-    _complaints      what is said on stderr
     _completion      what shells complete
-    _descriptors     stdin, stdout and stderr that are closed
+    _standard_streams  stdin, stdout and stderr that are closed, and what is said on stderr
     _standard        ``-`` in place of a path
-    _words           messages in the words of the command line
     _output          text and JSON for the terminal; nothing of a record reaches it raw
     _progress        a bar on stderr, on a terminal only
 
@@ -46,7 +44,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from asyncrec._lazy import lazy
-from asyncrec.cli._descriptors import give_up_output, take_closed_descriptors
+from asyncrec.cli._standard_streams import give_up_output, take_closed_descriptors
 
 if TYPE_CHECKING:
     from asyncrec.cli._exits import DAMAGE as DAMAGE

@@ -14,10 +14,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from asyncrec.cli._complaints import Warnings, complain
-from asyncrec.cli._descriptors import give_up_output
 from asyncrec.cli._help import help_page, help_width
 from asyncrec.cli._installed import INSTALLED, function_of
+from asyncrec.cli._standard_streams import Warnings, complain, give_up_output
 
 # Columns below which two of text have no room.
 _NARROW = 60
@@ -166,8 +165,6 @@ def _is_of_output(error: Exception) -> bool:
 def _explain(error: Exception, reported: Container[str]) -> int:
     """Say on stderr what went wrong, and give the exit code."""
     if isinstance(error, typer.TyperException):
-        from asyncrec.cli._numbers import number_refused
-
         context: Any = getattr(error, "ctx", None)
         if isinstance(error, typer.BadParameter) and (said := number_refused(error.__cause__)) is not None:
             error.message = said
@@ -184,3 +181,31 @@ def _explain(error: Exception, reported: Container[str]) -> int:
         if line not in reported:
             complain(line)
     return code
+
+
+# Of what was typed, so much is shown.
+_SHOWN = 40
+
+
+def number_refused(error: BaseException | None) -> str | None:
+    """Say what is wrong; `None` where it is not about a number, or there is no such error."""
+    listed = getattr(error, "errors", None)
+    if listed is None:
+        return None
+    (mistake, *_) = listed(include_url=False)
+    limits: dict[str, Any] = mistake.get("ctx", {})
+    given = str(mistake["input"])
+    match mistake["type"]:
+        case "int_parsing_size":
+            return f"{given[:3]}... is too long for a number"
+        case "int_parsing" | "int_from_float" | "int_type":
+            return f"{given[:_SHOWN]!r} is no whole number"
+        case _ if given.strip().lower().lstrip("+-") == "nan":
+            return f"{given!r} is no number"
+        case "float_parsing" | "float_type":
+            return f"{given[:_SHOWN]!r} is no number"
+        case "greater_than_equal":
+            return f"{given[:_SHOWN]} is too small, it is {limits['ge']:g} or more"
+        case "less_than_equal":
+            return f"{given[:_SHOWN]} is too large, it is {limits['le']:g} or less"
+    return None

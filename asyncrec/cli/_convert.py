@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from asyncrec.cli._complaints import complain
 from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import (
     Compression,
@@ -23,6 +22,7 @@ from asyncrec.cli._options import (
 from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._standard import standard_output
+from asyncrec.cli._standard_streams import complain
 from asyncrec.cli._values import opened, opened_target, parse_compression, parse_size
 
 _MOST_SHOWN = 20

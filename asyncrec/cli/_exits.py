@@ -6,20 +6,42 @@ The type of the error decides, and nothing else: see the tree in `asyncrec.error
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from traceback import walk_tb
 
-from asyncrec.cli._words import in_options
 from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatError, IntegrityError
 
 FINE, DAMAGE, USAGE, STORAGE, FAULT = range(5)
+
+# The parameters that messages of the library name, and the options that set them; the others have the parameter's name.
+_OPTIONS = {"source_format": "--from", "target_format": "--to", "min_age": "--older-than"} | {
+    name: "--" + name.replace("_", "-").replace("options", "option")
+    for name in [
+        "class_feature",
+        "compression",
+        "group_by",
+        "jobs",
+        "key_feature",
+        "max_shard_bytes",
+        "max_shard_records",
+        "num_shards",
+        "parallelism",
+        "ratios",
+        "storage_options",
+        "target_storage_options",
+        "temporary_folder",
+    ]
+}
+# A name of one word is a word of English, too, unless it is assigned to.
+_PARAMETER = re.compile(rf"(?<![\w-])(?:({'|'.join(name for name in _OPTIONS if '_' in name)})\b=?|(\w+)=)(?=(\S)?)")
 
 
 def explained(error: BaseException) -> tuple[int, list[str]]:
     """The exit code and the lines for an error. The notes it carries follow its message."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    lines = [in_options(line) for line in (_message(error), *getattr(error, "__notes__", ()))]
+    lines = [_in_options(line) for line in (_message(error), *getattr(error, "__notes__", ()))]
     if isinstance(error, FormatError | ExampleError | DatasetError | IntegrityError):
         return DAMAGE, lines
     if isinstance(error, OSError):  # StorageError is one
@@ -54,5 +76,15 @@ def _whose(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return text or type(error).__name__
+    return (error.in_shell if isinstance(error, AsyncRecError) else str(error)) or type(error).__name__
+
+
+def _in_options(message: str) -> str:
+    """The message, with options in place of the parameters that it names."""
+
+    def option(match: re.Match[str]) -> str:
+        name, assigned, follows = match.groups()
+        known = _OPTIONS.get(name or assigned)
+        return match[0] if known is None else known + " " * (follows is not None and match[0].endswith("="))
+
+    return _PARAMETER.sub(option, message)

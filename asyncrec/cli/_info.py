@@ -10,7 +10,6 @@ from asyncrec.cli._dead import SPOOL, of_the_dead
 from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import human_bytes, pairs, print_json, say, table
 from asyncrec.cli._values import parse_options
-from asyncrec.cli._words import in_options
 
 if TYPE_CHECKING:
     from asyncrec.tools._info import DatasetInfo, InfoReport
@@ -50,7 +49,7 @@ def _show(report: InfoReport) -> None:
             "bytes": f"{report.bytes:,} ({human_bytes(report.bytes)})",
             "compression": ", ".join(kinds) or None,
             "content": _content(report),
-            "damage": in_options(report.damage) if report.damage else None,
+            "damage": report.damage,
         }
     )
     if report.spool:

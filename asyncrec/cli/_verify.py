@@ -12,7 +12,6 @@ from asyncrec.cli._options import Debug, Input, Jobs, Json, MaxRecordBytes, Stor
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened, parse_duration
-from asyncrec.cli._words import in_options
 from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def _show(report: VerifyReport) -> None:
         for problem in shard.problems[:_MOST_SHOWN]:
             where = "" if problem.record is None else f"record {problem.record:,}, "
             where += "" if problem.offset is None else f"offset {problem.offset:,}: "
-            say(f"{shard.path}: {problem.kind}: {where}{in_options(problem.message)}")
+            say(f"{shard.path}: {problem.kind}: {where}{problem.message}")
     for conflict in report.conflicts:
         say(f"{report.path}: conflict: {conflict}")
     for orphan in report.orphans:

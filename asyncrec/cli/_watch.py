@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._complaints import complain
 from asyncrec.cli._exits import FINE
 from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
+from asyncrec.cli._standard_streams import complain
 from asyncrec.cli._values import parse_options
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from asyncrec.cli import _options as options
-from asyncrec.cli._complaints import complain
 from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._standard import STANDARD, standard_output
+from asyncrec.cli._standard_streams import complain
 from asyncrec.cli._values import opened_target, parse_compression, parse_size
 
 if TYPE_CHECKING:

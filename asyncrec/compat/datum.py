@@ -17,8 +17,8 @@ from asyncrec._datasets.description import Description
 from asyncrec._datasets.from_generator.examples import flatten, prepare, with_shapes
 from asyncrec._datasets.from_generator.images import image_shapes
 from asyncrec._datasets.from_generator.publishing import SplitTarget
-from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.progress import Progress
+from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._datasets.sidecars import ShardInfo
 from asyncrec.blocking._portal import current_portal
 from asyncrec.compat._datum_configs import BucketConfigs, DatasetConfigs, TFRReadConfigs

@@ -24,9 +24,9 @@ from multiprocessing.connection import Client, Connection, Listener, Pipe
 from typing import Any
 
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.writing.joint_job import JobShare
+from asyncrec._shards.writing.joint_job import JobShare, JointJob, open_joint_job
+from asyncrec.blocking._owner import Handle, as_context
 from asyncrec.errors import StorageError, UnsettledError
-from asyncrec.integrations._driver_job import DriverJob, open_driver_job
 from asyncrec.storage._url import redact
 
 _LOOK_SECONDS = 0.5  # where nothing tells that the parent has ended
@@ -201,3 +201,24 @@ def _lives(process: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+class DriverJob(Handle[JointJob]):
+    """The job, in the driver, without async."""
+
+    @property
+    def share(self) -> JobShare:
+        return self._value.share
+
+    @property
+    def committed(self) -> tuple[ShardEntry, ...] | None:
+        return self._value.committed
+
+    def commit(self, entries: list[ShardEntry], records: int) -> None:
+        async def commit() -> None:
+            await self._value.commit(entries, records=records)
+
+        self._owner.call_inside(commit)
+
+
+open_driver_job = as_context(open_joint_job, DriverJob)

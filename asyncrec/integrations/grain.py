@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, SupportsIndex
 
-from asyncrec._sampling.file_versions import FileVersions
+from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.integrations._snapshot import SnapshotRecords
 

@@ -198,7 +198,10 @@ async def _opening(
         # A factory may list its options as parameters.
         if _takes(factory.open, root, options):
             raise
-        raise ArgumentTypeError(f"{redact(root)}: {error}") from error
+        _, unexpected, option = str(error).partition(" got an unexpected keyword argument ")
+        raise ArgumentTypeError(
+            f"{redact(root)}: " + (f"this storage has no option {option}" if unexpected else str(error))
+        ) from error
 
 
 def _takes(function: Callable[..., Any], root: str, options: Mapping[str, Any]) -> bool:
@@ -256,15 +259,17 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     if package:
         remedy = f"pip install {package}"
     elif package is None:
-        remedy = "install the plugin that brings it, or register one with register_writer_factory"
+        remedy = "install the plugin that brings it"
     else:
-        remedy = "no plugin for it is known; a backend can be registered with register_writer_factory"
+        remedy = "no plugin for it is known"
     message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(backends.schemes)}"
     if backends.plugins.disabled:
         message += f". {DISABLE} leaves out: {', '.join(backends.plugins.disabled)}"
     for name, broken in backends.plugins.broken.items():
         message += f". The plugin {name!r} could not be loaded: {type(broken).__name__}: {broken}"
     error = UnknownSchemeError(message)
+    if not package:
+        error.with_remedy("register_writer_factory registers a backend of your own", command="")
     # The one that most likely brings it, by its name; else the first.
     error.__cause__ = backends.plugins.broken.get(scheme) or next(iter(backends.plugins.broken.values()), None)
     return error

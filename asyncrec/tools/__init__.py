@@ -8,9 +8,9 @@ reads that with `open_shard`: so does the plugin asyncrec-report.
 A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is `open_records`, ``cat`` is that and
 `get_record`, ``tail`` is `open_tail`, and ``sample`` without a target is `open_sample`. What several of them use is
 beside them: `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_checksums`,
-`_conditions`, `_keyed_records` (records with their keys, written as something new), `_shard_keys`, `_converted_before`,
+`_conditions`, `_keyed_records` (records with their keys, written as something new), `_converted_before`,
 `_identity` (which records are the same), `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train,
-eval and test), `_sorting`, `_races`, `_json_values`, `_formats`, `_progress`, `_class_counts`, `_watch_report`.
+eval and test), `_sorting`, `_probes`, `_json_values`, `_formats`, `_parameters`, `_class_counts`, `_watch_report`.
 
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from asyncrec.tools._index import index as index
     from asyncrec.tools._info import InfoReport as InfoReport
     from asyncrec.tools._info import info as info
-    from asyncrec.tools._jobs import at_once as at_once
-    from asyncrec.tools._jobs import check_jobs as check_jobs
     from asyncrec.tools._keyed_records import WriteReport as WriteReport
     from asyncrec.tools._ls import Listed as Listed
     from asyncrec.tools._ls import LsReport as LsReport
     from asyncrec.tools._ls import ls as ls
     from asyncrec.tools._merge import merge as merge
+    from asyncrec.tools._parameters import at_once as at_once
+    from asyncrec.tools._parameters import check_jobs as check_jobs
     from asyncrec.tools._recover import RecoverReport as RecoverReport
     from asyncrec.tools._recover import recover as recover
     from asyncrec.tools._repair import RepairReport as RepairReport
@@ -105,7 +105,7 @@ _resolve, __dir__, __all__ = lazy(
         "asyncrec.tools._head": ("FoundRecord", "RecordStream", "open_records"),
         "asyncrec.tools._info": ("InfoReport", "info"),
         "asyncrec.tools._index": ("IndexReport", "index"),
-        "asyncrec.tools._jobs": ("at_once", "check_jobs"),
+        "asyncrec.tools._parameters": ("at_once", "check_jobs"),
         "asyncrec.tools._recover": ("RecoverReport", "recover"),
         "asyncrec.tools._repair": ("RepairReport", "repair"),
         "asyncrec.tools._reshard": ("ReshardReport", "reshard"),

@@ -99,7 +99,7 @@ async def check_shard(
     report.compression = found.compression
     report.problems += map(_lost, found.damage)
     if found.error is not None:
-        message = str(found.error.args[0])
+        message = "; ".join(filter(None, (str(found.error.args[0]), found.error.command or found.error.remedy)))
         report.problems.append(
             Problem(kind="damaged", message=message, offset=found.error.offset, record=found.error.record)
         )

@@ -41,9 +41,8 @@ from asyncrec.tools._converted_before import ConvertedBefore, ConvertReport
 from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
-from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._keyed_records import MAX_SHARD_BYTES
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import selected
 
 
@@ -99,9 +98,8 @@ async def convert(
     target_options = None if target_storage_options is None else dict(target_storage_options)
     if of == to == RECORDS and target_format is None and _has_unknown_suffix(target):
         raise ArgumentValueError(
-            f"{report.target}: no format has the suffix of this name; there are {FORMATS.known()}, and --to "
-            "(target_format) names one"
-        )
+            f"{report.target}: no format has the suffix of this name; there are {FORMATS.known()}"
+        ).with_remedy("target_format names one", command="--to names one")
     if to != RECORDS:
         encoding = FORMATS.get(to)
         if encoding.encoder is None:
@@ -188,8 +186,8 @@ async def _files(
             if given and not found:
                 found = below
     if not found:
-        raise ObjectNotFoundError(
-            f"{display_path}: there is no file of a format to convert from; --from (source_format) names its format"
+        raise ObjectNotFoundError(f"{display_path}: there is no file of a format to convert from").with_remedy(
+            "source_format names its format", command="--from names its format"
         )
     kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
@@ -198,8 +196,10 @@ async def _files(
         )
     if kinds == {RECORDS}:
         raise ArgumentValueError(
-            f"{display_path}: no suffix of a format to convert from ({FORMATS.known()}); name it with --from "
-            "(source_format), or use reshard or copy for records"
+            f"{display_path}: no suffix of a format to convert from ({FORMATS.known()})"
+        ).with_remedy(
+            "name it with source_format, or use reshard or copy for records",
+            command="name it with --from, or use reshard or copy for records",
         )
     return [(info.key[len(prefix) :], info) for info in found], FORMATS.get(kinds.pop())
 

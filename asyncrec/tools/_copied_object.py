@@ -66,8 +66,8 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
         return False
     raise ObjectExistsError(
         f"{join(store.root, item.target)}: there is another file, of {there.size:,} bytes and not {here.size:,}, or of "
-        "another checksum; --overwrite (overwrite=True) replaces it"
-    )
+        "another checksum"
+    ).with_remedy("overwrite=True replaces it", command="--overwrite replaces it")
 
 
 async def copy_object(

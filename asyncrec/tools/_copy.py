@@ -28,7 +28,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._copied_object import Item, copy_object, is_same, is_there
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
 # Objects at once: they hide the delays of both stores, and each holds a chunk of each.

@@ -18,8 +18,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._conditions import Where
 from asyncrec.tools._counts_by import CountedValue, CountsBy
-from asyncrec.tools._jobs import at_once, check_jobs
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 # Shards at once of a store that is far away: of each little is asked, where it has an index.

@@ -17,7 +17,7 @@ from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, Identities, check_by
 from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import selected
 
 

@@ -15,7 +15,7 @@ from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by
 from asyncrec.tools._keyed_records import has_keys
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import selected
 
 # Numbers that are told, of each kind.

@@ -37,11 +37,8 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource, read_head, receive_exactly
 from asyncrec.storage._retry import DEFAULT, RetryPolicy, patience
 from asyncrec.storage._url import redact
-from asyncrec.tools._doctor_report import Check, DoctorReport
-from asyncrec.tools._held_loop import HeldLoop
-from asyncrec.tools._installed import installed
-from asyncrec.tools._locks import check_locks
-from asyncrec.tools._races import race
+from asyncrec.tools._doctor_report import Check, DoctorReport, installed
+from asyncrec.tools._probes import HeldLoop, check_locks, race
 
 _ROUNDS = 5
 _WRITERS = 4

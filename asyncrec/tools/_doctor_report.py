@@ -1,9 +1,13 @@
-"""`DoctorReport` and `Check`: what `asyncrec.tools.doctor` found out about a store."""
+"""`DoctorReport` and `Check`: what `asyncrec.tools.doctor` found out about a store, and what is `installed`."""
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
+
+from asyncrec import native
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +41,25 @@ class DoctorReport:
             "installed": self.installed,
             "checks": [check.to_json() for check in self.checks],
         }
+
+
+def installed() -> dict[str, str]:
+    """Give the versions of Python, asyncrec and every plugin, and what is in C."""
+    found = {"python": platform.python_version(), "asyncrec": _version("asyncrec"), "inner loops": _inner_loops()}
+    for entry in entry_points(group="asyncrec"):
+        if entry.dist is not None and entry.dist.name != "asyncrec":
+            found[entry.dist.name] = entry.dist.version
+    return found
+
+
+def _inner_loops() -> str:
+    if not native.FUNCTIONS:
+        return "in Python, for no compiler was at hand when asyncrec was installed"
+    return f"in C; CRC-32C by {native.CRC32C}"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed (a checkout on the path)"

@@ -14,7 +14,7 @@ from asyncrec.plugins._kinds import Encoder, Format
 from asyncrec.storage._base import Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.tools._head import FoundRecord, RecordStream
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._schema import inferred
 from asyncrec.tools._selection import Selection
 

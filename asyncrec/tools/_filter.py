@@ -13,7 +13,7 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.storage._base import Storage
 from asyncrec.tools._conditions import Conditions, Where, features_of
 from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import selected
 
 

@@ -17,7 +17,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._splits import ExampleParts, SplitOptions, SplitsReport, write_splits
 
 

@@ -22,7 +22,7 @@ from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError
 from asyncrec.example._wire import NONE, parse_example
 from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._keyed_records import KeyedRecords, has_keys
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
 
 CONTENT, KEY = "content", "key"

@@ -25,8 +25,7 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
-from asyncrec.tools._jobs import at_once, check_jobs
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedShard, Selection, selected
 
 LAYOUTS = ("asyncrec", "tfrecord", "dali")

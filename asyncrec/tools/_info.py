@@ -314,7 +314,7 @@ async def _look_at_records(selection: Selection, report: InfoReport) -> None:
             while len(records) < _LOOKED_AT and (batch := await reader.next_batch()):
                 records += batch.records
     except FormatError as error:
-        report.damage = str(error)
+        report.damage = error.in_shell
         if not records:
             return
     records = records[:_LOOKED_AT]

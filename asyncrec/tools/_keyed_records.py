@@ -26,11 +26,10 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_or
 from asyncrec.errors import DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
-from asyncrec.tools._shard_keys import ShardKeys
-from asyncrec.tools._shard_reading import open_shard
+from asyncrec.tools._shard_reading import ShardKeys, open_shard
 
 # Of a shard, where nothing else is said: as `open_sharded_writer`.
 MAX_SHARD_BYTES = 256 << 20

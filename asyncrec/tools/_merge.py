@@ -21,7 +21,7 @@ from asyncrec.tools._keyed_records import (
     schema_of_all,
     write_new,
 )
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection, selected
 
 

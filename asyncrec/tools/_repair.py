@@ -28,7 +28,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 
 # An index line has some 20 bytes: of ten million records. Beyond, search has to do without.
 _MOST_INDEX = 256 << 20

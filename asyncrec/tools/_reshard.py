@@ -18,7 +18,7 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.read_ahead import iterated_ahead
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
-from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT
+from asyncrec._datasets.shuffling.shuffler import MEMORY_LIMIT
 from asyncrec._framing.compression import parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -30,7 +30,6 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._frames_reading import FramedRecords
-from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._keyed_records import (
     MAX_SHARD_BYTES,
     KeptCompression,
@@ -39,7 +38,7 @@ from asyncrec.tools._keyed_records import (
     kept_compression,
     metadata_of,
 )
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress, at_once, check_jobs
 from asyncrec.tools._salvaged import ShardLoss
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._sorting import Order, Sorted, Sorter

@@ -21,7 +21,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._head import FoundRecord, RecordStream
 from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
-from asyncrec.tools._progress import Progress
+from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection, selected
 
 # Read at random together.

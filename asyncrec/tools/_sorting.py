@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._datasets.from_generator.shuffler import HashShuffler
+from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import DecodeError

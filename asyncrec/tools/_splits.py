@@ -31,7 +31,7 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress
 
 # Files read at once: enough to hide a disk's and most of a store's delays, and as many are in memory.
 _CONCURRENT = 8

@@ -15,9 +15,8 @@ from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _orphans as orphans_
 from asyncrec.tools._checks import Problem, ShardReport, check_shard
-from asyncrec.tools._jobs import at_once, check_jobs
 from asyncrec.tools._orphans import MIN_AGE, Orphan, find_orphans
-from asyncrec.tools._progress import Advance, Progress
+from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 
 

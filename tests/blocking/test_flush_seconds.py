@@ -14,8 +14,8 @@ import anyio.lowlevel
 import pytest
 
 from asyncrec import blocking
+from asyncrec.blocking._collected import flush_in_time
 from asyncrec.blocking._portal import current_portal
-from asyncrec.blocking._timed_flush import flush_in_time
 from asyncrec.errors import StorageError
 from asyncrec.storage._local import unfinished
 from asyncrec.testing._clock import virtual_backend

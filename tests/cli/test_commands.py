@@ -205,7 +205,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["from-csv", "data/table.csv", "-"], "does not write to standard output"),
         (["from-folder", "data", "-"], "does not write to standard output"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),
-        (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios 0.5,0.6 sum to 1.1; they must sum to 1"),
+        (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios [0.5, 0.6] sum to 1.1; they must sum to 1"),
         (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: one ratio between 0 and 1"),
     ],
 )

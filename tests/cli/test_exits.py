@@ -111,3 +111,24 @@ def test_a_fault_that_a_plugin_had_part_in_names_it(
 
 def test_a_key_that_is_not_there_is_told_as_it_was_said() -> None:
     assert explained(errors.RecordKeyError("no record with it"))[1] == ["no record with it"]
+
+
+def test_what_the_library_advises_is_told_as_a_command() -> None:
+    error = errors.ObjectExistsError("p: it is there").with_remedy("mode='replace' replaces it", command="rename it")
+    assert explained(error)[1] == ["p: it is there; rename it"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("num_shards=3 fixes the shards", "--num-shards 3 fixes the shards"),
+        ("max_shard_bytes or max_shard_records", "--max-shard-bytes or --max-shard-records"),
+        ("min_age= says what is old", "--older-than says what is old"),
+        ("the store's storage_options are wrong", "the store's --storage-option are wrong"),
+        ("compression='BZIP2': no", "--compression 'BZIP2': no"),
+        ("its compression is unknown; jobs=2", "its compression is unknown; --jobs 2"),
+        ("on_corrupt='skip' and my_num_shards=3", "on_corrupt='skip' and my_num_shards=3"),
+    ],
+)
+def test_parameters_in_messages_are_told_as_options(said: str, told: str) -> None:
+    assert explained(errors.ArgumentValueError(said))[1] == [told]

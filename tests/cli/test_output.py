@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec.cli._complaints import Warnings
 from asyncrec.cli._output import clean, human_bytes, pairs, print_json, table
+from asyncrec.cli._standard_streams import Warnings
 
 
 @given(st.text(st.characters()))

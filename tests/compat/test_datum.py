@@ -16,7 +16,7 @@ import pytest
 from fake_gcs import FakeGcs
 
 from asyncrec import DuplicateKeyError, encode_example
-from asyncrec._datasets.from_generator.shard_count import shard_count
+from asyncrec._datasets.from_generator.publishing import shard_count
 from asyncrec.compat import _datum_reading as datum_reading
 from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, TFRReadConfigs, load
 from asyncrec.errors import DatasetError, SchemaError

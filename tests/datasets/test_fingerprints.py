@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 
-from asyncrec._datasets.from_generator.fingerprints import Fingerprints
+from asyncrec._datasets.shuffling.shuffler import Fingerprints
 
 
 def digest(number: int) -> bytes:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import asyncrec._datasets.from_generator.shuffler as module
-from asyncrec._datasets.from_generator.shuffler import HashShuffler, OnDuplicate
+import asyncrec._datasets.shuffling.shuffler as module
+from asyncrec._datasets.shuffling.shuffler import HashShuffler, OnDuplicate
 from asyncrec.errors import CorruptRecordError, DuplicateKeyError, StorageError
 
 

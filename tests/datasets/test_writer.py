@@ -19,9 +19,9 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 import asyncrec
-from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.from_generator.writer import DatasetWriter
 from asyncrec._datasets.reading.reader import open_split
+from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._records.reading.reader import read_records
 from asyncrec._shards.manifest.snapshot import read_manifest
@@ -621,7 +621,7 @@ class TestFaultsOfDatum:
 
     async def test_few_examples_of_any_size_have_a_number_of_shards(self) -> None:
         """datum looped for ever at 2 TiB in 1,500 examples, and made one shard of 600 GiB in 1,000."""
-        from asyncrec._datasets.from_generator.shard_count import shard_count
+        from asyncrec._datasets.from_generator.publishing import shard_count
 
         assert shard_count(2 << 40, 1500) == 1500
         assert shard_count(600 << 30, 1000) in range(600, 1001)

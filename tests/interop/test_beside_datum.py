@@ -22,7 +22,7 @@ from datum.utils import shard_utils
 from datum.writer.tfrecord_writer import TFRecordWriter
 
 from asyncrec import blocking
-from asyncrec._datasets.from_generator import shard_count as sizing
+from asyncrec._datasets.from_generator import publishing as sizing
 from asyncrec._shards.writing import ordered_writer
 from asyncrec.compat import datum as ours
 

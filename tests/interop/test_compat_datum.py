@@ -157,7 +157,7 @@ def pictures(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     Path(path).mkdir()
     patch = pytest.MonkeyPatch()
     patch.setattr(shard_utils, "MIN_SHARD_SIZE", 10_000)
-    patch.setattr("asyncrec._datasets.from_generator.shard_count.MIN_SHARD_BYTES", 10_000)
+    patch.setattr("asyncrec._datasets.from_generator.publishing.MIN_SHARD_BYTES", 10_000)
     writer = {"datum": TheirWriter, "ours": TFRecordWriter}[request.param]
     for split in ("train", "val"):
         writer(examples, _serialize, path, split, 100, ["boxes", "tags"]).create_records()
@@ -311,7 +311,7 @@ def test_images_of_every_mode_have_the_shape_that_pillow_shows() -> None:
 
 
 def test_boundaries_and_numbers_of_shards_are_datums() -> None:
-    from asyncrec._datasets.from_generator.shard_count import shard_count
+    from asyncrec._datasets.from_generator.publishing import shard_count
     from asyncrec._shards.writing.ordered_writer import shard_boundaries
 
     draw = random.Random(1)

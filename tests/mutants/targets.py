@@ -58,7 +58,7 @@ GROUPS = (
                 "shard_cursor.py",
                 "sampler.py",
                 "shuffled_stream.py",
-                "shard_version.py",
+                "shard_versions.py",
             ),
             _PROMISES,
         ),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import asyncrec
-from asyncrec._sampling.balanced_sampler.order import BalancedOrder
+from asyncrec._sampling.balanced_sampler.sampler import BalancedOrder
 from asyncrec.errors import CorruptRecordError, DecodeError, SchemaError, StoragePermissionError
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import FlakyStorage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._sampling.random_access.read_cost import ReadCost
+from asyncrec._sampling.random_access.range_reader import ReadCost
 
 
 def test_before_anything_was_measured_half_a_mebibyte_is_worth_a_read() -> None:

@@ -1,4 +1,4 @@
-"""`asyncrec._sampling.random_access.record_blocks`: blocks that respect shards and GZIP members."""
+"""`asyncrec._sampling.random_access.record_numbers`: blocks that respect shards and GZIP members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._sampling.random_access.record_blocks import record_blocks
+from asyncrec._sampling.random_access.record_numbers import record_blocks
 
 
 @given(st.lists(st.integers(0, 200), max_size=8), st.integers(1, 50))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from asyncrec._sampling.shard_version import is_version, packed_version
+from asyncrec._sampling.shard_versions import is_version, packed_version
 from asyncrec.storage._base import ObjectInfo
 
 THEN = datetime(2026, 11, 22, 1, 2, 3, 456_789, UTC)

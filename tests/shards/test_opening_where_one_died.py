@@ -148,7 +148,7 @@ async def test_told_otherwise_it_says_so_and_touches_nothing(
     await killed(path, writer_id="one", **options)
     async with asyncrec.open_sharded_writer(path, recover=False, **options) as writer:
         assert caplog.text.count("the writer one died, and left records") == 1
-        assert "abandon=['one']" in caplog.text
+        assert "--abandon one'" in caplog.text
         await writer.write(b"more")
     assert await stored(path, storage) == [b"more"]
     assert (
@@ -174,8 +174,8 @@ class TestAllOrNothing:
         await killed(tmp_path / "pages", num_shards=2, writer_id="one", flushes=flushes)
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             assert caplog.text.count("the writer one of fixed shards died") == 1
-            assert f"asyncrec.recover('{tmp_path / 'pages'}') keeps them" in caplog.text
-            assert f"asyncrec.recover('{tmp_path / 'pages'}', abandon=['one']) discards them" in caplog.text
+            assert f"'asyncrec recover {tmp_path / 'pages'}' keeps them" in caplog.text
+            assert f"'asyncrec recover {tmp_path / 'pages'} --abandon one' discards them" in caplog.text
             await writer.write(b"mine")
         assert await stored(tmp_path / "pages") == [b"mine"]
         assert (await asyncrec.recover(tmp_path / "pages")).records == (100 if flushes else 0)
@@ -196,7 +196,7 @@ class TestAllOrNothing:
         caplog.clear()
         async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool) as writer:
             assert caplog.text.count("the writer one of fixed shards died") == 1
-            assert f"recover('{spool}', to='memory://pages', abandon=['one']) discards them" in caplog.text
+            assert f"'asyncrec recover {spool} --to memory://pages --abandon one' discards them" in caplog.text
             await writer.write(b"mine")
         assert await stored("pages", storage) == [b"mine"]
         assert (await asyncrec.recover(spool, to="pages", storage=storage)).records == 100

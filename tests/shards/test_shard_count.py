@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._datasets.from_generator.shard_count import MAX_SHARD_BYTES, MIN_SHARD_BYTES, shard_count
+from asyncrec._datasets.from_generator.publishing import MAX_SHARD_BYTES, MIN_SHARD_BYTES, shard_count
 from asyncrec._shards.writing.ordered_writer import shard_boundaries
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40

@@ -166,8 +166,8 @@ class TestStoreDown:
             async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:
                 await writer.write_many(numbered(5))
                 storage.down = True
-        call = f"asyncrec.recover({str(tmp_path)!r}, to='memory://pages')"
-        said = f"those that are in the spool stay there, and {call} commits them"
+        command = f"'asyncrec recover {tmp_path} --to memory://pages'"
+        said = f"those that are in the spool stay there, and {command} commits them"
         assert any(f"5 that were taken are not; {said}" in note for note in caught.value.__notes__)
         storage.down = False
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 5
@@ -261,7 +261,7 @@ class TestStoreDown:
                 storage.down = True
                 for record in numbered(55):
                     await writer.write(record, key=record)
-        assert any("asyncrec.recover" in note for note in caught.value.__notes__)
+        assert any("asyncrec recover" in note for note in caught.value.__notes__)
         storage.down = False
         recovery = await asyncrec.recover(tmp_path, to="pages", storage=storage)
         assert (recovery.records, recovery.cut_bytes) == (55, 0)
@@ -379,7 +379,7 @@ class TestLeftovers:
         before = files(tmp_path)
         with pytest.raises(ConflictError, match="abandoned") as caught:
             await asyncrec.recover(tmp_path, to="pages", storage=storage)
-        assert any("recover(abandon=)" in note for note in caught.value.__notes__)
+        assert any("--abandon removes it" in note for note in caught.value.__notes__)
         assert files(tmp_path) == before
         assert await stored(storage) == [b"another"]
         (note,) = [path for path in before if path.startswith(".pages.")]
@@ -404,7 +404,7 @@ class TestLeftovers:
         spool, storage = tmp_path / "spool", LocalStorage(tmp_path / "crawl") if local else MemoryStorage()
         await self.fail(storage, spool, numbered(3))
         left = files(spool)
-        with pytest.raises(StorageError, match=r"is a spool.*asyncrec.recover\('.*/spool', to=\.\.\.\) uploads"):
+        with pytest.raises(StorageError, match=r"is a spool.*'asyncrec recover .*/spool --to \.\.\.' uploads"):
             await asyncrec.recover(spool / "pages")
         for name in ("pages", "others"):
             with pytest.raises(StorageError, match="is a spool"):

@@ -210,9 +210,9 @@ async def test_the_doctor_tries_the_locks(tmp_path: Path, monkeypatch: pytest.Mo
         return {check.name: check for check in report.checks}["locks"]
 
     assert told(await tools.doctor(tmp_path)).ok is True
-    monkeypatch.setattr("asyncrec.tools._locks.mount_of", lambda fd: ("fuse.sshfs", "0:1"))
+    monkeypatch.setattr("asyncrec.tools._probes.mount_of", lambda fd: ("fuse.sshfs", "0:1"))
     assert "'fuse.sshfs', which several machines may mount" in told(await tools.doctor(tmp_path)).detail
-    monkeypatch.setattr("asyncrec.tools._locks.try_flock", lambda fd: True)
+    monkeypatch.setattr("asyncrec.tools._probes.try_flock", lambda fd: True)
     check = told(await tools.doctor(tmp_path))
     assert check.ok is False
     assert "keeps nobody out" in check.detail

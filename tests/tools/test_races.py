@@ -10,7 +10,7 @@ from asyncrec.errors import StorageError
 from asyncrec.storage._base import ByteSink
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._checks import content
-from asyncrec.tools._races import race
+from asyncrec.tools._probes import race
 
 pytestmark = pytest.mark.anyio
 

@@ -97,6 +97,5 @@ def _decode(content: bytes, path: str, encoding: str) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].decode(encoding, "replace").count("\n") + 1
         raise DatasetError(
-            f"{path}, line {line}: byte {content[error.start]:#04x} at offset {error.start:,} is not {encoding}; "
-            "name the encoding with encoding=..."
-        ) from error
+            f"{path}, line {line}: byte {content[error.start]:#04x} at offset {error.start:,} is not {encoding}"
+        ).with_remedy("name the encoding with encoding=...", command="save the table as UTF-8") from error

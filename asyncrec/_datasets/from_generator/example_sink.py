@@ -11,9 +11,9 @@ from typing import Any
 from asyncrec._datasets.description import Description
 from asyncrec._datasets.from_generator.examples import flatten, prepare, with_shapes
 from asyncrec._datasets.from_generator.images import image_shapes
-from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.from_generator.source import Example
 from asyncrec._datasets.progress import Progress
+from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._records.record_size import check_size
 from asyncrec.errors import ArgumentTypeError
 

@@ -12,11 +12,11 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.description import Description
-from asyncrec._datasets.from_generator.shard_count import shard_count
-from asyncrec._datasets.from_generator.shuffler import HashShuffler
 from asyncrec._datasets.progress import Progress
+from asyncrec._datasets.shuffling.shuffler import HashShuffler
 from asyncrec._datasets.sidecars import SHARD_INFO, ShardInfo, read_shard_info, update
 from asyncrec._framing.compression import Compression, parse_compression
+from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.manifest.splits import parse_split
 from asyncrec._shards.writing.ordered_writer import BlockingBatches, Limits, check_num_shards, write_ordered
@@ -126,3 +126,29 @@ class SplitTarget:
                         extra={"path": f"{folder.root}/{key}"},
                     )
         return shard_info
+
+
+MIN_SHARD_BYTES = 64 << 20
+MAX_SHARD_BYTES = 1 << 30
+_ROUND = 1024
+
+
+def shard_count(payload_bytes: int, records: int) -> int:
+    """How many shards for ``records`` records of ``payload_bytes`` bytes together; at least 1.
+
+    No shard exceeds 1 GiB unless a record leaves no choice; none is smaller than 64 MiB unless it is the only one.
+    """
+    if payload_bytes < 0 or records < 0:
+        raise ArgumentValueError(f"negative size: {payload_bytes} bytes, {records} records")
+    size = payload_bytes + FRAME_OVERHEAD * records
+    fewest = -(-size // MAX_SHARD_BYTES)
+    most = min(size // MIN_SHARD_BYTES, records)
+    if fewest <= _ROUND <= most:
+        return _ROUND
+    if fewest > _ROUND:
+        rounded = -(-fewest // _ROUND) * _ROUND
+        return rounded if rounded <= records else max(1, min(fewest, records))
+    for power in (512, 256, 128, 64, 32, 16, 8, 4, 2):
+        if fewest <= power <= most:
+            return power
+    return max(1, min(fewest, records))

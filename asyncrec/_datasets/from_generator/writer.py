@@ -13,9 +13,9 @@ from asyncrec._datasets.description import Description
 from asyncrec._datasets.from_generator.example_sink import ExampleSink
 from asyncrec._datasets.from_generator.examples import with_shapes
 from asyncrec._datasets.from_generator.publishing import SplitTarget
-from asyncrec._datasets.from_generator.shuffler import MEMORY_LIMIT, HashShuffler, OnDuplicate
 from asyncrec._datasets.from_generator.source import Examples, Serializer, run
 from asyncrec._datasets.progress import Progress
+from asyncrec._datasets.shuffling.shuffler import MEMORY_LIMIT, HashShuffler, OnDuplicate
 from asyncrec._datasets.sidecars import ShardInfo
 from asyncrec._framing.compression import Compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES

@@ -7,7 +7,7 @@ from typing import Any
 from asyncrec._framing.compression.engines import DEFLATE_ERRORS, decompressobj
 from asyncrec._framing.compression.gzip_header import GzipHeader
 from asyncrec._framing.compression.sliced_input import SlicedInput
-from asyncrec._framing.damage import READ_ON
+from asyncrec._framing.damage import READ_ON, REPAIR
 from asyncrec.errors import ArgumentValueError, CorruptRecordError, FormatError, TruncatedError
 
 # A header without optional fields, as most writers make it, needs no reading where it came in one piece.
@@ -83,7 +83,7 @@ class Decompressor:
             try:
                 data: bytes = self._stream.decompress(piece, max_bytes)
             except DEFLATE_ERRORS as error:
-                raise self._corrupt(f"the {self._type} data does not decompress ({error}); {READ_ON}") from error
+                raise self._corrupt(f"the {self._type} data does not decompress ({error})", mends=True) from error
             ended: bool = self._stream.eof
             # At the end zlib leaves the rest in both attributes.
             self._input.advance(len(piece) - len(self._stream.unused_data if ended else self._stream.unconsumed_tail))
@@ -140,9 +140,10 @@ class Decompressor:
             if self._type == "GZIP" and piece[0] != 0x1F:
                 self._began = (self.consumed, self._made)  # the one before is whole
                 raise self._corrupt(
-                    f"what follows the GZIP member that ends at byte {self.consumed:,} is not GZIP; {READ_ON}"
+                    f"what follows the GZIP member that ends at byte {self.consumed:,} is not GZIP"
                     if self._members
-                    else 'this is not GZIP; open it with compression="auto", or the right one'
+                    else 'this is not GZIP; open it with compression="auto", or the right one',
+                    mends=self._members > 0,
                 )
             self._began = (self.consumed, self._made)
             self._pending = False
@@ -159,7 +160,7 @@ class Decompressor:
         try:
             taken = header.feed(bytes(piece))
         except ValueError as error:
-            raise self._corrupt(f"the GZIP data does not decompress: {error}; {READ_ON}") from None
+            raise self._corrupt(f"the GZIP data does not decompress: {error}", mends=True) from None
         self._input.advance(taken)
         if header.ended:
             self._header = None
@@ -167,7 +168,8 @@ class Decompressor:
             self._stream.decompress(GzipHeader.SHORT, 1)
         return header.ended
 
-    def _corrupt(self, message: str) -> CorruptRecordError:
+    def _corrupt(self, message: str, *, mends: bool = False) -> CorruptRecordError:
+        """The error; ``mends``: what is whole can be read."""
         self.member_offset, self.member_start = self._began
         self._error = CorruptRecordError(
             message,
@@ -175,4 +177,4 @@ class Decompressor:
             member_offset=self._began[0] if self._type == "GZIP" else None,
             part="compression",
         )
-        return self._error
+        return self._error.with_remedy(READ_ON, command=REPAIR) if mends else self._error

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
-from asyncrec._sampling.balanced_sampler.order import BalancedOrder
-from asyncrec._sampling.epochs.permutation import key_of
+from asyncrec._sampling.epochs.permutation import key_of, mix64, permuted
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.parameters import (
     check_function,
@@ -218,3 +217,45 @@ class ClassBalancedSampler:
         records = await self._dataset.get_many(wanted.ravel())
         size = wanted.shape[1]
         return [records[at : at + size] for at in range(0, len(records), size)]
+
+
+Indices = NDArray[np.int64]
+
+
+class BalancedOrder:
+    """The order of class-balanced batches: any batch can be computed from its number.
+
+    Args:
+        codes: int (n,): the class of each record, 0 .. classes - 1, each with at least one record.
+        classes_per_batch: at most as many as there are classes.
+    """
+
+    def __init__(self, codes: NDArray[np.integer], *, classes_per_batch: int, per_class: int, key: int) -> None:
+        self._members = np.argsort(codes, kind="stable")
+        self._sizes = np.bincount(codes).astype(np.int64)
+        self._firsts = np.cumsum(self._sizes) - self._sizes
+        self._classes_per_batch = classes_per_batch
+        self._per_class = per_class
+        self._rounds_key = key_of(key, "classes")
+        self._members_key = np.uint64(key_of(key, "members"))
+        self._batches_in_round = len(self._sizes) // classes_per_batch
+
+    def batches(self, numbers: Indices) -> Indices:
+        """int64 (len(numbers), classes_per_batch * per_class): the records of these batches, class by class."""
+        rounds, places = np.divmod(numbers, self._batches_in_round)
+        wide = self._classes_per_batch
+        rounds = np.repeat(rounds, wide)
+        # Each batch's places in its round's permutation of the classes, and so its classes.
+        places = (places[:, None] * wide + np.arange(wide)).ravel()
+        round_keys = mix64(rounds.astype(np.uint64) ^ np.uint64(self._rounds_key))
+        classes = permuted(places, len(self._sizes), round_keys)
+
+        sizes = self._sizes[classes]
+        turns = np.maximum(1, sizes // self._per_class)
+        cycles, turn = np.divmod(rounds, turns)
+        within = (turn[:, None] * self._per_class + np.arange(self._per_class)) % sizes[:, None]
+        keys = mix64(mix64(classes.astype(np.uint64) ^ self._members_key) ^ cycles.astype(np.uint64))
+        deep = self._per_class
+        chosen = permuted(within.ravel(), np.repeat(sizes, deep), np.repeat(keys, deep))
+        members = self._members[np.repeat(self._firsts[classes], deep) + chosen]
+        return members.reshape(len(numbers), -1)

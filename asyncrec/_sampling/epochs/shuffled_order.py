@@ -17,8 +17,8 @@ from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
 from asyncrec._sampling.epochs.worker_batches import PositionRange
-from asyncrec._sampling.file_versions import FileVersions
 from asyncrec._sampling.parameters import whole_number
+from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
 

@@ -17,7 +17,7 @@ from asyncrec._records.position import Position, RecordBatch
 from asyncrec._records.reading.reader import OnCorrupt, RecordReader, open_reader_at
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords
-from asyncrec._sampling.shard_version import check_versions, is_version, packed_version
+from asyncrec._sampling.shard_versions import check_versions, is_version, packed_version
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._registry import located

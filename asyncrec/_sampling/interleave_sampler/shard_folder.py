@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,8 +15,7 @@ from asyncrec._records.reading.not_a_file import is_dataset
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share
-from asyncrec._sampling.mixed_datasets import warn_of_several
-from asyncrec._shards.manifest.names import is_data
+from asyncrec._shards.manifest.names import is_data, maker_of
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._listing import is_pattern
@@ -136,3 +136,31 @@ def folder_of(path: str) -> str:
     if not head or head.endswith(("/", ":")):
         head = path[: at + length]
     return redact(head)
+
+
+_log = logging.getLogger("asyncrec.sampling")
+
+# In a warning, of the data sets of a folder.
+_NAMED = 10
+
+
+def warn_of_several(
+    path: str, datasets: Iterable[str], shards: Collection[str], *, one_alone: Callable[[str], str]
+) -> None:
+    """Warn where the shards that were found, by their names, are of several data sets.
+
+    Args:
+        path: what was asked for, for the message.
+        datasets: the names of those in the folder that have a manifest.
+        one_alone: what reads only the data set of a name.
+    """
+    mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
+    if len(mixed) > 1:
+        _log.warning(
+            "%s: the shards of %d data sets are read together: %s; of one alone by %s",
+            path,
+            len(mixed),
+            ", ".join(mixed[:_NAMED]) + (", ..." if len(mixed) > _NAMED else ""),
+            one_alone(mixed[0]),
+            extra={"path": path, "datasets": len(mixed)},
+        )

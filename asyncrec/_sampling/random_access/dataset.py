@@ -24,17 +24,16 @@ from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
 from asyncrec._sampling.epochs.shuffled_order import BUFFER_BYTES, BUFFER_SIZE, ShufflePlan
 from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
-from asyncrec._sampling.file_versions import FileVersions
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
 from asyncrec._sampling.random_access.lookup import RecordLookup
 from asyncrec._sampling.random_access.range_reader import RangeRead
-from asyncrec._sampling.random_access.record_blocks import record_blocks
-from asyncrec._sampling.random_access.record_numbers import numbers_of
+from asyncrec._sampling.random_access.record_numbers import numbers_of, record_blocks
 from asyncrec._sampling.random_access.scan_manifest import scan_manifest
 from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import split_checkpoint_path
 from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint, load_manifest

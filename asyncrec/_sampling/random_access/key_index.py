@@ -61,8 +61,8 @@ class KeyIndex:
         if not len(digests):
             raise RecordKeyError(
                 f"{self._path}: there is no record with the key {_shown(key)}, nor with any other: none was written "
-                "with a key (writer.write(..., key=))"
-            )
+                "with a key"
+            ).with_remedy("a record gets its key from writer.write(..., key=)", command="")
         # S16 compares without trailing zeros on both sides alike.
         wanted = np.frombuffer(digest_of(key), dtype="S16")[0]
         at = int(np.searchsorted(digests, wanted))

@@ -7,6 +7,10 @@ up to the last record wanted each time: correct, in bounded memory, and slow; as
 
 On damage from a remote store the range is read once more: then it was damaged on its way, or is so at rest, and the
 error says which. So it is where a copy in the local cache turns out damaged, which is brought anew.
+
+`ReadCost` learns what a read of a far store costs, so as to say which neighbours are worth one read. A read takes a
+time before its first byte, and a time for each byte. What comes in the time before the first byte may as well be read
+for nothing: that many bytes between two records, and they share a read.
 """
 
 from __future__ import annotations
@@ -26,7 +30,6 @@ from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, cut_exactly, join_ranges
-from asyncrec._sampling.random_access.read_cost import ReadCost
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
@@ -235,3 +238,36 @@ class RangeReader:
             member_offset=member,
             part="compression",
         )
+
+
+# Until a store was measured: 20 ms before the first byte, and 26 MB/s.
+_LATENCY = 0.020
+_BYTES_PER_SECOND = (512 << 10) / _LATENCY
+# A read of at most so many bytes tells of the first byte, one of at least so many of each.
+_SHORT = 32 << 10
+_LONG = 512 << 10
+# Of the last measurement against those before it: a burst of slow answers is forgotten after some dozens.
+_WEIGHT = 1 / 8
+# Whatever was measured: less is never worth a request, more never worth its memory.
+_LEAST_GAP = 32 << 10
+_MOST_GAP = 4 << 20
+
+
+class ReadCost:
+    """What reads have cost lately."""
+
+    def __init__(self) -> None:
+        self._latency = _LATENCY
+        self._bytes_per_second = _BYTES_PER_SECOND
+
+    @property
+    def gap(self) -> int:
+        """Bytes between two records up to which they are better read together."""
+        return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
+
+    def took(self, size: int, seconds: float) -> None:
+        """Note a read that gave so many bytes after so long."""
+        if size <= _SHORT:
+            self._latency += _WEIGHT * (seconds - self._latency)
+        elif size >= _LONG and seconds > self._latency:
+            self._bytes_per_second += _WEIGHT * (size / (seconds - self._latency) - self._bytes_per_second)

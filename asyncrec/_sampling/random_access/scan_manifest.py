@@ -8,10 +8,10 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import detect_compression
 from asyncrec._framing.frames import HEADER_BYTES, MAX_RECORD_BYTES
-from asyncrec._sampling.file_versions import with_version
-from asyncrec._sampling.mixed_datasets import warn_of_several
+from asyncrec._sampling.interleave_sampler.shard_folder import warn_of_several
 from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._sampling.shard_versions import with_version
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, noting
 from asyncrec._shards.manifest.snapshot import dataset_names

@@ -13,9 +13,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.reading.frame_scan import scan_object
-from asyncrec._sampling.file_versions import version_in
 from asyncrec._sampling.random_access.disk_cache import ShardCache
-from asyncrec._sampling.shard_version import is_version
+from asyncrec._sampling.shard_versions import is_version, version_in
 from asyncrec._shards.manifest.lost_shard import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, ObjectNotFoundError

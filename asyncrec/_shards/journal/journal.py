@@ -98,7 +98,7 @@ class Journal:
                 except FileExistsError as error:
                     raise ObjectExistsError(
                         f"{path}: a writer with the id {header.writer} lives, or has left unfinished shards; "
-                        "recover them first (asyncrec.recover), or use another writer_id"
+                        "recover them first ('asyncrec recover'), or use another writer_id"
                     ) from error
                 linked = True
                 folder.disk.sync_folder(folder.folder)

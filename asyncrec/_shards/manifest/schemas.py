@@ -46,8 +46,8 @@ def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
     if reason is not None:
         raise SchemaError(
             f"{path}: the schema is not that of the records which are there, and not all of them would decode: "
-            f"{reason}. A new feature needs a default; write under another name, or begin anew with mode='replace'"
-        )
+            f"{reason}. A new feature needs a default"
+        ).with_remedy("write under another name, or begin anew with mode='replace'", command="write under another name")
 
 
 def _why_not(new: Json, old: Json) -> str | None:

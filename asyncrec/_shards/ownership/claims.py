@@ -26,8 +26,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
-_UNKNOWN = "which cannot be asked from here: when it is dead, take_over=True takes the name from it"
-
 
 async def settle_claims(
     folder: Storage, local: LocalStorage | None, header: JobHeader, *, take_over: bool, after: AsyncExitStack
@@ -99,10 +97,10 @@ async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_
     ended = False
     try:
         if state == "unknown" and not take_over:
-            raise _in_use(display_path, mark, _UNKNOWN)
+            raise _unknown(display_path, mark)
         if mark.spool and not take_over:
             raise _in_use(
-                display_path, mark, "which is dead, and has a spool there: recover that spool (asyncrec.recover)"
+                display_path, mark, "which is dead, and has a spool there: recover that spool ('asyncrec recover')"
             )
         if await abandon(folder, mark, plain=plain):
             await remove_mark(folder, mark.name, mark.writer)
@@ -131,12 +129,12 @@ async def _settle_local(
         return True
     try:
         if state == "unknown" and not take_over:
-            raise _in_use(display_path, journal.header, _UNKNOWN)
+            raise _unknown(display_path, journal.header)
         await in_thread(journal.take)
         if await _holds_promises(folder, journal):
             raise ConflictError(
                 f"{display_path}: the writer {journal.header.writer} died, and may have been told that its records "
-                "are safe: asyncrec.recover keeps them, asyncrec.recover(abandon=) discards them"
+                "are safe: 'asyncrec recover' keeps them, and with --abandon discards them"
             )
         if not await abandon_local(folder, journal, plain=plain):  # it had ended well, and did not come to clear up
             await in_thread(remove_leftovers, journal)
@@ -182,7 +180,7 @@ async def refuse_makers(folder: Storage, header: JobHeader) -> None:
         if other.writer in header.stems and other.writer != header.writer:
             raise ConflictError(
                 f"{join(folder.root, header.name)}: the writer {other.writer}, whose names the copy would have, has "
-                "not ended; asyncrec.recover sees to it if it is dead"
+                "not ended; 'asyncrec recover' sees to it if it is dead"
             )
 
 
@@ -222,4 +220,11 @@ def _in_use(display_path: str, mark: JobHeader, what: str) -> ConflictError:
     return ConflictError(
         f"{display_path}: the writer {mark.writer} (process {mark.pid} on {mark.host}, for {mark.age:,.0f} s) is "
         f"making this data set, {what}"
+    )
+
+
+def _unknown(display_path: str, mark: JobHeader) -> ConflictError:
+    return _in_use(display_path, mark, "which cannot be asked from here").with_remedy(
+        "when it is dead, take_over=True takes the name from it",
+        command="when it is dead, 'asyncrec recover' with --abandon takes the name from it",
     )

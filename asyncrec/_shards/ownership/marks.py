@@ -72,7 +72,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
     except ObjectExistsError as error:
         raise ObjectExistsError(
             f"{join(folder.root, header.name)}: a writer with the id {header.writer} lives, or has left its mark; "
-            "recover the data set first (asyncrec.recover), or use another writer_id"
+            "recover the data set first ('asyncrec recover'), or use another writer_id"
         ) from error
 
 

@@ -60,7 +60,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
                 if anyio.current_time() >= patience:
                     raise ConflictError(
                         f"{display_path}: {holder} began to replace it at the same time, and has not ended; nothing of "
-                        "this writer is in it. When that one is dead, asyncrec.recover gives it up"
+                        "this writer is in it. When that one is dead, 'asyncrec recover' gives it up"
                     )
                 await anyio.sleep(_POLL_SECONDS)
                 break

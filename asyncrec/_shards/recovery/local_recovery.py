@@ -67,7 +67,9 @@ class LocalWriterRecovery(WriterRecovery):
             _log.warning(message, path, header.writer, extra={"path": path, "writer": header.writer})
         if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
             error = abandoned_error(self._target, header.name, closing)
-            error.add_note(f"what it left in {self._folder.root} stays there; asyncrec.recover(abandon=) removes it")
+            error.add_note(
+                f"what it left in {self._folder.root} stays there; 'asyncrec recover' with --abandon removes it"
+            )
             raise error
         await in_thread(take_journals, self._journal.folder, header)
         if closing is None and header.kind == "rolling":
@@ -240,5 +242,5 @@ def _keep(path: str) -> str:
 def _taken(target: Storage, shard: str) -> ConflictError:
     return ConflictError(
         f"{target.root}/{shard}: another writer has published shards of this name; what was acknowledged to this one "
-        "stays in its unfinished files: asyncrec.recover(abandon=) discards them"
+        "stays in its unfinished files: 'asyncrec recover' with --abandon discards them"
     )

@@ -23,7 +23,7 @@ from asyncrec._shards.journal.job_files import has_leftovers
 from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
 from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, claim_life, state_of
 from asyncrec._shards.ownership.marks import find_marks
-from asyncrec._shards.spool.folder import refuse_spool
+from asyncrec._shards.spool.folder import recover_command, refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -143,28 +143,29 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
             raise StorageError(
                 f"{spool.root}: holds records for {header.url}, written by {header.writer}, and none of them goes to "
                 f"{url}; recover them first, if that is where they belong "
-                f"(asyncrec.recover({spool.root!r}, to={header.url!r})), or give {url} another spool"
+                f"({recover_command(spool.root, to=header.url)}), or give {url} another spool"
             )
 
 
 def told_dead(header: JobHeader, where: str) -> str:
     """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
-    to = f", to={header.url!r}" if header.spool else ""
-    discard = f"asyncrec.recover({where!r}{to}, abandon=[{header.writer!r}]) discards them"
+    to = header.url if header.spool else None
+    recover = recover_command(where, to=to)
+    discard = f"{recover_command(where, to=to, abandon=header.writer)} discards them"
     if header.kind == "rolling":
         return (
             f"the writer {header.writer} died, and left records that are in no commit; "
-            f"asyncrec.recover({where!r}{to}) adds them to the data set, {discard}"
+            f"{recover} adds them to the data set, {discard}"
         )
     if header.kind == "fixed":
         return (
             f"the writer {header.writer} of fixed shards died before it had committed them; "
-            f"asyncrec.recover({where!r}{to}) keeps them, all of them, if it had been told that they are safe or they "
+            f"{recover} keeps them, all of them, if it had been told that they are safe or they "
             f"are whole; {discard}"
         )
     return (
         f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
-        f"them is in the data set, and asyncrec.recover({where!r}{to}) removes what is left of them"
+        f"them is in the data set, and {recover} removes what is left of them"
     )
 
 

@@ -35,7 +35,7 @@ from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
-from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
+from asyncrec._shards.spool.folder import is_spool, lock_spool, recover_command, refuse_spool
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -130,5 +130,5 @@ def _without_address(spool: LocalStorage, headers: list[JobHeader]) -> ArgumentV
     listed = ", ".join(addresses[:_MOST_LISTED]) + (" and others" if len(addresses) > _MOST_LISTED else "")
     return ArgumentValueError(
         f"{spool.root} is a spool, and what is in it was written for {listed}; nothing was sent: "
-        f"asyncrec.recover({spool.root!r}, to={addresses[0]!r}) sends it there, if that is where it belongs"
+        f"{recover_command(spool.root, to=addresses[0])} sends it there, if that is where it belongs"
     )

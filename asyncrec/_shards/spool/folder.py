@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -69,6 +70,14 @@ def is_spool(path: str | os.PathLike[str]) -> bool:
     return False
 
 
+def recover_command(path: str, *, to: str | None = None, abandon: str | None = None) -> str:
+    """`asyncrec.recover` as it is typed in a shell, in quotation marks: for messages, which both readers understand."""
+    words = ["asyncrec", "recover", path, *(["--to", to] if to else []), *(["--abandon", abandon] if abandon else [])]
+    command = shlex.join(words)
+    quote = '"' if "'" in command else "'"
+    return f"{quote}{command}{quote}"
+
+
 def refuse_spool(folder: LocalStorage) -> None:
     """See that a folder in which a data set is written, or recovered, is not a spool. Blocks.
 
@@ -81,7 +90,7 @@ def refuse_spool(folder: LocalStorage) -> None:
     if is_spool(folder.folder):
         raise StorageError(
             f"{folder.root} is a spool, where shards wait to be uploaded, and no data set is written there; "
-            f"asyncrec.recover({folder.root!r}, to=...) uploads what a dead writer left in it"
+            f"{recover_command(folder.root, to='...')} uploads what a dead writer left in it"
         )
 
 

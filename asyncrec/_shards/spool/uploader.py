@@ -148,7 +148,7 @@ class Uploader:
                 if upload.committed:
                     raise  # the caller's own, of what is told of a commit
                 if last:
-                    error.add_note(f"{upload.key} waits in the spool {self._spool.root}: asyncrec.recover uploads it")
+                    error.add_note(f"{upload.key} waits in the spool {self._spool.root}: 'asyncrec recover' uploads it")
                     raise
                 _log.warning(
                     "%s: uploading it failed, and is tried again: %s",

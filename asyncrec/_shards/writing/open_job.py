@@ -54,6 +54,8 @@ _NAMES_AT_ONCE = 1000
 # One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
+_REPLACE, _RENAME = "mode='replace' would replace it", "choose another name"
+
 
 @asynccontextmanager
 async def open_job(
@@ -214,7 +216,7 @@ async def _claimed(
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
     if taken is not None and mode != "replace":
-        raise ObjectExistsError(f"{path}: {taken} is there already; mode='replace' would replace it")
+        raise ObjectExistsError(f"{path}: {taken} is there already").with_remedy(_REPLACE, command=_RENAME)
     return claim
 
 
@@ -293,7 +295,7 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
         and before is not None
         and (mode == "new" or (header.num_shards is not None and before.shards))
     ):
-        raise ObjectExistsError(f"{path}: there is a data set of this name; mode='replace' would replace it")
+        raise ObjectExistsError(f"{path}: there is a data set of this name").with_remedy(_REPLACE, command=_RENAME)
     return before
 
 

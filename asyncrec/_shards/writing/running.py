@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._shards.spool.folder import recover_command
 from asyncrec._shards.writing.open_shards import OpenShards
 
 _log = logging.getLogger("asyncrec.shards")
@@ -97,9 +98,8 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
         message = f"{stats.committed_records} records are committed, {lost} that were taken are not"
         job = shards.job
         if job.spool is not None and (job.header.kind == "rolling" or (job.journal and job.journal.acknowledged)):
-            spool = job.spool.root
-            call = f"asyncrec.recover({spool!r}, to={job.header.url!r})"
-            message += f"; those that are in the spool stay there, and {call} commits them"
+            command = recover_command(job.spool.root, to=job.header.url)
+            message += f"; those that are in the spool stay there, and {command} commits them"
         error.add_note(f"{shards.path}: {message}")
         _log.warning(
             "%s: %s",

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from asyncrec._arguments import Size
 from asyncrec.blocking._owner import Handle, Owner, as_call, as_context
 from asyncrec.blocking._records import open_reader
@@ -16,7 +18,6 @@ from asyncrec.example._schema import Schema
 from asyncrec.integrations.arrow import _plan, _reading
 from asyncrec.integrations.arrow._from_records import BatchMaker
 from asyncrec.integrations.arrow._plan import Part, Plan
-from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._to_records import chunks_of, null_columns, records_from
 from asyncrec.integrations.arrow._writing import pieces, schemas_of
 

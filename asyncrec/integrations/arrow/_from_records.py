@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from asyncrec.errors import ArgumentValueError, SchemaError
 from asyncrec.example._columns import Column, JoinedBytes
@@ -19,7 +20,6 @@ from asyncrec.example._dtypes import Misfit
 from asyncrec.example._entries import Entry, splits_of
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._schema import Schema
-from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._types import METADATA, arrow_schema, schema_of, selected_schema
 
 Array: TypeAlias = Any

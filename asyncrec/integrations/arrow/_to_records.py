@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example._codec import encode_example, encode_sequence_example
@@ -20,7 +21,6 @@ from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._schema import Schema
 from asyncrec.example._wire import FLOAT
-from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._types import schema_of
 
 Array: TypeAlias = Any

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from asyncrec.errors import ArgumentValueError, SchemaError
 from asyncrec.example._compound import Sequence, Sparse
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
 from asyncrec.example._schema import Schema
-from asyncrec.integrations.arrow._pyarrow import pa
 
 METADATA = b"asyncrec.schema"
 """The key under which a Schema stands in the metadata of an Arrow schema, as JSON."""

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pyarrow as pa
+
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.writing.open import open_sharded_writer
 from asyncrec._shards.writing.writer import ShardedWriter
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, SchemaError
 from asyncrec.example._schema import Schema
-from asyncrec.integrations.arrow._pyarrow import pa
 from asyncrec.integrations.arrow._to_records import chunks_of, records_from
 from asyncrec.integrations.arrow._types import ARROW_SCHEMA, encode_arrow, schema_of
 

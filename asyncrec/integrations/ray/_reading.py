@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import ray
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, ReadTask
 
 from asyncrec._arguments import Size
 from asyncrec.example._schema import Schema
 from asyncrec.integrations._engines import PART_BYTES, groups, read_size, seen_from_tasks
 from asyncrec.integrations.arrow import BatchMaker, Part, plan_batches, read_parts
-from asyncrec.integrations.ray._ray import BlockMetadata, Datasource, ReadTask, ray
 
 
 def read_asyncrec(

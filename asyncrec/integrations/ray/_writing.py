@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
+from ray.data.block import BlockAccessor
+from ray.data.datasource import Datasink
 
 from asyncrec._arguments import Size
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.example._schema import Schema
-from asyncrec.integrations._driver_job import DriverJob, open_driver_job
 from asyncrec.integrations._engines import write_share
+from asyncrec.integrations._kept_job import DriverJob, open_driver_job
 from asyncrec.integrations.arrow._writing import schemas_of
-from asyncrec.integrations.ray._ray import BlockAccessor, Datasink
 
 __all__ = ["AsyncrecDatasink", "DriverJob", "WriteReport", "write_asyncrec"]
 

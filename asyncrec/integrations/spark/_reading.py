@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from asyncrec.errors import SchemaError
 from asyncrec.integrations._engines import PART_BYTES, groups, seen_from_tasks
 from asyncrec.integrations.arrow import BatchMaker, Part, Plan, plan_batches, read_parts
-from asyncrec.integrations.spark._spark import DataSourceReader, InputPartition
 from asyncrec.integrations.spark._types import arrow_of, spark_schema
 
 _MOST_PARTITIONS = 10_000  # each is an object in Spark's driver, and a task

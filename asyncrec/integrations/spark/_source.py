@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.sql.datasource import DataSource
+
 from asyncrec.integrations.spark._options import reading_options, writing_options
 from asyncrec.integrations.spark._reading import Reader, stored_schema
-from asyncrec.integrations.spark._spark import DataSource
 from asyncrec.integrations.spark._writing import Writer
 
 

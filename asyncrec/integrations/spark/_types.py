@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import types
 
 from asyncrec.errors import SchemaError
-from asyncrec.integrations.spark._spark import types
 
 # Both ways; of the others see below.
 _SAME = (

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import ArgumentValueError
 from asyncrec.integrations._engines import seen_from_tasks, write_share
 from asyncrec.integrations._kept_job import keep_job
 from asyncrec.integrations.arrow._writing import schemas_of
-from asyncrec.integrations.spark._spark import DataSourceArrowWriter, TaskContext, WriterCommitMessage
 from asyncrec.integrations.spark._types import arrow_of
 
 _MODES = {"append": "append", "fail": "new"}

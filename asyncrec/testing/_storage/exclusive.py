@@ -12,7 +12,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.testing._checks import check_info, content, send_all
 from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, chunk_of
-from asyncrec.tools._races import race
+from asyncrec.tools._probes import race
 
 
 class ExclusiveCases(StorageHooks):

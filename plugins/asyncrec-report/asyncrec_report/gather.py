@@ -1,9 +1,15 @@
-"""`gather` reads for a report: what the manifests say, and the records, all of them or some at many places."""
+"""`gather` reads for a report: what the manifests say, and the records, all of them or some at many places.
+
+`plan` chooses those: places are drawn one in each of as many equal pieces of the whole, so that every part of it is
+seen, and records that follow each other are read together, so that it costs few reads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import groupby
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+from random import Random
 
 from asyncrec import Schema
 from asyncrec.errors import SchemaError
@@ -14,9 +20,6 @@ from .findings import Fault, Findings, ShardFindings
 from .profile import Profile
 from .reading import MOST_FAULTS, Block, Part, PartRead
 from .reading_ahead import read_parts
-from .sampling import Stretch, plan
-
-__all__ = ["SAMPLE_BYTES", "gather"]
 
 # Of records, in a sample: what is read and counted in some seconds.
 SAMPLE_BYTES = 256 << 20
@@ -181,3 +184,44 @@ def _note_count(shard: ShardFindings) -> None:
     elif shard.records != shard.read:
         message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
         shard.faults.append(Fault(shard.shard.display_path, message))
+
+
+# Places. Each is a request to a store, and of a GZIP shard what stands before it in its member is read too.
+_PLACES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """``count`` records of a shard from number ``first`` on."""
+
+    shard: int
+    first: int
+    count: int
+
+
+def plan(counts: Sequence[int], most: int) -> list[Stretch] | None:
+    """The stretches to be read of shards with so many records each, ascending; `None` when all are to be read.
+
+    No record is read twice.
+    """
+    total = sum(counts)
+    if total <= most:
+        return None
+    places = min(_PLACES, most)
+    length = most // places
+    starts = [0, *accumulate(counts)]
+    random = Random(0)
+    found: list[Stretch] = []
+    shard = 0
+    for place in range(places):
+        low, high = total * place // places, total * (place + 1) // places
+        first = low + random.randrange(max(1, high - low - length + 1))
+        left = min(length, high - first)
+        while left:  # over the end of a shard into the next
+            while starts[shard + 1] <= first:
+                shard += 1
+            taken = min(left, starts[shard + 1] - first)
+            found.append(Stretch(shard, first - starts[shard], taken))
+            first += taken
+            left -= taken
+    return found

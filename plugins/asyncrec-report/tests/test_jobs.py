@@ -115,7 +115,7 @@ def test_any_records_give_the_same_page_whatever_the_number_of_jobs(
         await asyncrec.write_records("d/last.tfrecord", [b"x"], storage=storage)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("asyncrec_report.reading._BLOCK_RECORDS", at_once)
-            patch.setattr("asyncrec_report.sampling._PLACES", 3)
+            patch.setattr("asyncrec_report.gather._PLACES", 3)
             await one_page("d", storage, sample=sample)
 
     anyio.run(pages)

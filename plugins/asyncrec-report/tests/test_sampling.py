@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncrec_report.sampling import plan
+from asyncrec_report.gather import plan
 from hypothesis import given
 from hypothesis import strategies as st
 

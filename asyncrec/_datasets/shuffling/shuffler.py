@@ -17,10 +17,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from struct import Struct
 from typing import Literal
 
-from asyncrec._datasets.from_generator.buckets import BucketFiles, Item, pack, unpack
-from asyncrec._datasets.from_generator.fingerprints import Fingerprints
+from asyncrec._datasets.shuffling.buckets import BucketFiles, Item, pack, unpack
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, DuplicateKeyError
 
 OnDuplicate = Literal["raise", "first", "last"]
@@ -279,3 +279,41 @@ def _duplicate(one: Item, other: Item) -> DuplicateKeyError:
         "from 0, in the order in which they came); a key is one example's own. "
         "on_duplicate='first' or 'last' would keep one of them"
     )
+
+
+_HALVES = Struct("<QQ").unpack
+
+
+class Fingerprints:
+    """A table of 64-bit fingerprints of 16-byte hashes, as many as ``capacity``; those beyond are not kept.
+
+    A hash that was never added is taken for one that was with a chance of 1 in 2^60: who has to be sure looks it up.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        slots = 1 << (2 * max(capacity, 1) - 1).bit_length()  # half of them stay empty: a search is short
+        self._table = memoryview(bytearray(8 * slots)).cast("Q")  # zero is empty; memory is taken as it fills
+        self._mask = slots - 1
+        self._room = capacity
+
+    def __contains__(self, digest: bytes) -> bool:
+        value, slot = _HALVES(digest)
+        value |= 1
+        table, mask = self._table, self._mask
+        while (found := table[slot & mask]) != value:
+            if not found:
+                return False
+            slot += 1
+        return True
+
+    def add(self, digest: bytes) -> None:
+        value, slot = _HALVES(digest)
+        value |= 1
+        table, mask = self._table, self._mask
+        while (found := table[slot & mask]) != value:
+            if not found:
+                if self._room:
+                    self._room -= 1
+                    table[slot & mask] = value
+                return
+            slot += 1

@@ -1,4 +1,6 @@
-"""`jobs=` is how many pieces of its work, shards or files, a tool has in hand at once: it is checked and resolved here.
+"""``jobs=`` and ``progress=``, which many tools take.
+
+``jobs=`` is how many pieces of its work, shards or files, a tool has in hand at once.
 
 A piece has its heavy work done in worker threads, in C that lets go of the GIL, so that as many run side by side as
 there are processors. What a tool returns, writes and raises does not depend on the number:
@@ -6,6 +8,8 @@ there are processors. What a tool returns, writes and raises does not depend on 
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
@@ -36,3 +40,20 @@ def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
     Of a store that is far away at least ``far`` of them, unless a number was asked for.
     """
     return jobs or max(processors(), far if storage.read_ahead else 1)
+
+
+Progress = Callable[[int, int | None], None]
+"""A function that is called with what is done and what there is in all; `None` where that is not known."""
+
+
+class Advance:
+    """A function that adds to what is done, and says so: ``advance(size)``."""
+
+    def __init__(self, progress: Progress, total: int | None) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+
+    def __call__(self, size: int) -> None:
+        self._done += size
+        self._progress(self._done, self._total)

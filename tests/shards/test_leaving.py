@@ -170,7 +170,7 @@ async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_pa
             for record in numbered(7):
                 await writer.write(record, key=record)
         (entry,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
-        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", metadata={})
         again = await entry_of_unlisted(storage, entry.path, note, entry.committed or "")
         assert (again.records, again.bytes, again.index, again.keys) == (7, entry.bytes, entry.index, entry.keys)
         assert again.crc32c == crc32c(await storage.get(entry.path)) == entry.crc32c
@@ -224,7 +224,7 @@ class TestUnlisted:
     """A shard that is published, and in no manifest."""
 
     async def publish(self, storage: Storage, name: str, **members: Any) -> None:
-        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, **members)
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", metadata={}, **members)
         publisher = ShardPublisher(storage, note, budget=ByteBudget(1 << 20), clock=CommitClock(), deadline=Deadline())
         async with publisher.open_shard(name) as shard:
             await shard.output.finish()

@@ -184,7 +184,7 @@ async def _write_columns(folder: Storage, key: str, pieces: Iterator[bytes]) -> 
 
 
 def _pointer(key: str, manifest: Manifest) -> bytes:
-    """What names a checkpoint. Releases before checkpoints take it for a segment of a version that they do not know."""
+    """What names a checkpoint."""
     pointer = {
         "version": VERSION,
         "checkpoint": key.rpartition("/")[2],

@@ -32,10 +32,7 @@ def remove_leftovers_of(journal: Journal, shard: str) -> None:
     header, folder = journal.header, journal.folder
     begun = [folder.owned_by(f"{header.writer}{end}") for end in ("", TAKEN)]
     sidecar_name = with_maker(header.name, shard, header.writer)
-    # Journals of releases before 0.2 have their index and keys under the shard's own name.
-    for key in dict.fromkeys(
-        (index_key(sidecar_name), index_key(shard), keys_key(sidecar_name), keys_key(shard), shard)
-    ):
+    for key in (index_key(sidecar_name), keys_key(sidecar_name), shard):
         paths = [each.partial_of(key) for each in begun] + ([begun[0].begun_of(key)] if key != shard else [])
         if header.spool:
             paths.append(folder.path_of(key))

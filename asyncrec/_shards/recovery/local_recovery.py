@@ -213,12 +213,9 @@ class LocalWriterRecovery(WriterRecovery):
         path = str(folder.path_of(shard))
         if not (self._spool and own_file(path)):
             path = str(folder.partial_of(shard))
-        # Keys are published before the shard. Releases before 0.2 named them by the shard alone.
-        keys_of = keys_key(with_maker(self._header.name, shard, writer))
-        candidates: list[str] = []
-        for key in dict.fromkeys((keys_of, keys_key(shard))):
-            candidates += [str(folder.path_of(key)), str(folder.partial_of(key))]
-        keys = next(filter(own_file, candidates), None)
+        key = keys_key(with_maker(self._header.name, shard, writer))
+        # Keys are published before the shard.
+        keys = next(filter(own_file, (str(folder.path_of(key)), str(folder.partial_of(key)))), None)
         names = [*other_names(path, writer), *(other_names(keys, writer) if keys is not None else ())]
         compressed = bool(self._header.compression.type)
         return JournalReader(path, keys, compressed=compressed, other_names=names)

@@ -209,7 +209,6 @@ async def open_sharded_writer(
             name=name,
             writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
             url=url,
-            key=str(path) if storage is not None else name,
             num_shards=num_shards,
             spool=spool is not None,
             index=index,

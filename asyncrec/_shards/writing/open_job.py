@@ -174,7 +174,7 @@ def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
     """Make the header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
     local = local_folder(folder)
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
-    return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, "key": name, **fields})
+    return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, **fields})
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:

@@ -55,7 +55,6 @@ ROOMS = {
         "deadline",
         "ending",
         "tasks",
-        "little_work",
         "map",
         "read_ahead",
         "batches",

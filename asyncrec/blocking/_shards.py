@@ -27,7 +27,7 @@ from asyncrec._shards.recovery import recover as recovery
 from asyncrec._shards.writing import open as opening
 from asyncrec._shards.writing import writer
 from asyncrec._shards.writing.keys import digest_of, partition_of
-from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
 from asyncrec.blocking._collected import Collected
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call

@@ -10,7 +10,7 @@ from asyncrec._records.index import RecordIndex
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._sampling.random_access.indexes import read_index
-from asyncrec._shards.manifest.lost_shard import naming_lost_shards
+from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.tools._selection import SelectedShard, Selection

@@ -17,9 +17,9 @@ import asyncrec
 from asyncrec import tools
 from asyncrec._concurrency.deadline import Deadline
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.segment import format_time
@@ -124,7 +124,7 @@ async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000_000_000.0
-    monkeypatch.setattr("asyncrec._shards.commit.clock.time.time", lambda: now)
+    monkeypatch.setattr("asyncrec._shards.commit.shard.time.time", lambda: now)
     down = True
 
     class Down(FlakyStorage):

@@ -16,9 +16,10 @@ of a segment are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from asyncrec._numpy import np
 from asyncrec._shards.manifest.checkpoint_blocks import (
     BLOCK_ROWS,
     HEADER_BYTES,
@@ -29,7 +30,6 @@ from asyncrec._shards.manifest.checkpoint_blocks import (
     parse_header,
 )
 from asyncrec._shards.manifest.checkpoint_checks import check_commits, check_paths, check_shards, check_sorted
-from asyncrec._shards.manifest.column_parts import ColumnParts
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import COMMITS, History
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
@@ -38,6 +38,46 @@ from asyncrec.errors import ManifestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+_JOINED_AT_ONCE = 64
+
+
+class ColumnParts:
+    """The parts of a column of texts and of columns of numbers, in their order."""
+
+    def __init__(self, kinds: Mapping[str, Any]) -> None:
+        """``kinds`` are the types of the columns of numbers, by name."""
+        self._kinds = kinds
+        self._small: list[tuple[TextColumn, dict[str, NDArray[Any]]]] = []
+        self._texts: list[TextColumn] = []
+        self._numbers: dict[str, list[NDArray[Any]]] = {name: [] for name in kinds}
+
+    def add(self, texts: TextColumn, numbers: dict[str, NDArray[Any]]) -> None:
+        """Add rows."""
+        self._small.append((texts, numbers))
+        if len(self._small) == _JOINED_AT_ONCE:
+            self._join()
+
+    def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
+        """Return all rows. Once: what they were in is let go of, column by column."""
+        self._join()
+        texts = TextColumn.joined(self._texts) if self._texts else TextColumn.of(())
+        self._texts.clear()
+        numbers = {}
+        for name, kind in self._kinds.items():
+            parts = self._numbers.pop(name)
+            numbers[name] = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, kind)])
+        return texts, numbers
+
+    def _join(self) -> None:
+        if not self._small:
+            return
+        self._texts.append(TextColumn.joined([texts for texts, _ in self._small]))
+        for name, parts in self._numbers.items():
+            parts.append(np.concatenate([numbers[name] for _, numbers in self._small]))
+        self._small.clear()
+
 
 # Not that of segments: a checkpoint cannot be taken for one.
 VERSION = 3

@@ -29,8 +29,7 @@ from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.manifest.names import keys_key, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.ownership.claims import abandon_local
-from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.leftovers import remove_leftovers, remove_leftovers_of
+from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers, remove_leftovers_of
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there
 from asyncrec._shards.recovery.writer_recovery import WriterRecovery
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError

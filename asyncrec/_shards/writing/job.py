@@ -36,7 +36,7 @@ from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.abandonment import delete_replaced
-from asyncrec._shards.ownership.leftovers import remove_leftovers
+from asyncrec._shards.ownership.clear_up import remove_leftovers
 from asyncrec._shards.ownership.liveness import Life
 from asyncrec._shards.ownership.marks import Claim, remove_mark
 from asyncrec._shards.ownership.removals import take_place

@@ -30,8 +30,8 @@ from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.loading import load_history
@@ -40,8 +40,7 @@ from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.leftovers import remove_leftovers
+from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard

@@ -20,7 +20,7 @@ from asyncrec._concurrency.tasks import TaskScope, in_thread, surely_in_thread
 from asyncrec._shards.journal.status import JobStatus, StatusFile, WaitingFor
 from asyncrec._shards.manifest.names import status_key
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
 _log = logging.getLogger("asyncrec.shards")

@@ -24,7 +24,7 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
 if TYPE_CHECKING:

@@ -283,7 +283,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 value,
                 partition_by=partition_by,
                 skips=options.get("on_duplicate") == "skip",
-                commits=(options.get("on_error") or ("discard" if together else "commit")) == "commit",
+                commits=writer.commits_on_error(options.get("on_error"), together=together),
                 exit_timeout=options.get("exit_timeout", default_timeout),
                 encoder=encoder,
             )

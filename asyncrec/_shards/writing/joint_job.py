@@ -26,10 +26,11 @@ from typing import Any
 import anyio
 
 from asyncrec._arguments import Size, byte_count
-from asyncrec._concurrency.deadline import Deadline
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
@@ -53,8 +54,7 @@ _log = logging.getLogger("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
-_MAX_SHARD_BYTES = 256 << 20
-_CLEAN_UP_SECONDS = 60
+_CLEAN_UP_SECONDS = 2 * CLEAN_UP_SECONDS  # what many processes left is taken away
 # The number of a shard is that of its part, that of the attempt, and that of the shard in it: so names sort by parts.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
@@ -238,7 +238,7 @@ async def open_share(
     if not 0 <= part < _PARTS:
         raise ArgumentValueError(f"part={part}: at least 0 and below {_PARTS:,}")
     if max_shard_bytes is None and max_shard_records is None:
-        max_shard_bytes = _MAX_SHARD_BYTES
+        max_shard_bytes = MAX_SHARD_BYTES
     size = None if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
     limits = Limits(max_bytes=size, max_records=max_shard_records)
     writer = ShareWriter()

@@ -43,6 +43,11 @@ _AMPLE = 32  # batches
 _HASHED_LATER = 256
 
 
+def commits_on_error(on_error: str | None, *, together: bool) -> bool:
+    """Whether what is open is committed if the block fails; where nothing is said, if shards are not one whole."""
+    return (on_error or ("discard" if together else "commit")) == "commit"
+
+
 class ShardedWriter:
     """A data set that is being written, opened by `open_sharded_writer`. Any number of tasks may use it.
 

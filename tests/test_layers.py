@@ -22,6 +22,7 @@ LAYERS = {
     "asyncrec._arguments": 0,
     "asyncrec._lazy": 0,
     "asyncrec._numpy": 0,
+    "asyncrec._path_log": 0,
     "asyncrec.errors": 0,
     "asyncrec._native": 0,
     "asyncrec.native": 0,

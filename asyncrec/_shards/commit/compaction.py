@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
 from asyncrec._shards.manifest.covered import CoveredNames
@@ -58,6 +59,7 @@ from asyncrec.storage._sent import check_sent
 from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 # A reader that has listed a segment reads it within seconds; one that was stopped for so long begins again.
 GRACE_SECONDS = 3600.0
@@ -163,13 +165,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest))
         won = True
     except ObjectExistsError:
-        _log.info(
-            "%s/%s: another process has just made the checkpoint %d",
-            folder.root,
-            name,
-            number,
-            extra={"path": join(folder.root, name)},
-        )
+        _path_log.info(join(folder.root, name), "another process has just made the checkpoint %d", number)
     except UnsettledError:
         won = True  # perhaps: then it stays, and is the next one's to read or to delete
         raise

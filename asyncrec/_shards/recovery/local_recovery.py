@@ -6,7 +6,6 @@ The rules are in `_shards.recovery.recover`.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import secrets
 from contextlib import suppress
@@ -14,6 +13,7 @@ from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import ANY_RECORD_BYTES
+from asyncrec._path_log import PathLog
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.commit.closing import abandoned_error
 from asyncrec._shards.journal.job_files import (
@@ -37,7 +37,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.opening import own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 
 class LocalWriterRecovery(WriterRecovery):
@@ -62,8 +62,8 @@ class LocalWriterRecovery(WriterRecovery):
         closing = await self._begin()
         found = await in_thread(leftovers_of, self._folder, header)
         for path in await in_thread(strangers_among, self._folder, header):
-            message = "%s: it is no regular file of this user's, and no leftover of the writer %s: it is left as it is"
-            _log.warning(message, path, header.writer, extra={"path": path, "writer": header.writer})
+            message = "it is no regular file of this user's, and no leftover of the writer %s: it is left as it is"
+            _path_log.warning(path, message, header.writer, writer=header.writer)
         if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
             error = abandoned_error(self._target, header.name, closing)
             error.add_note(f"what it left in {self._folder.root} stays there; asyncrec.recover(abandon=) removes it")
@@ -174,13 +174,8 @@ class LocalWriterRecovery(WriterRecovery):
         if reader.damage is not None:
             kept = _keep(reader.path)
             self.done.damaged.append(kept)
-            _log.warning(
-                "%s: damaged behind record %d; kept as %s",
-                reader.path,
-                reader.records,
-                kept,
-                extra={"path": reader.path, "writer": self._header.writer, "record": reader.records},
-            )
+            fields = {"writer": self._header.writer, "record": reader.records}
+            _path_log.warning(reader.path, "damaged behind record %d; kept as %s", reader.records, kept, **fields)
 
     async def _begins_like(self, shard: str) -> bool:
         """Whether a shard of that name begins with the records of our journal."""

@@ -15,7 +15,6 @@ a commit whose answer was lost finds it, and adds nothing.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -29,6 +28,7 @@ from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.closing import load_closing
@@ -50,7 +50,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
@@ -333,11 +333,5 @@ def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _log.warning(
-            "%s/%s: cleaning up after %s failed: %s",
-            folder.root,
-            header.name,
-            header.writer,
-            error,
-            extra={"path": join(folder.root, header.name), "writer": header.writer},
-        )
+        path, writer = join(folder.root, header.name), header.writer
+        _path_log.warning(path, "cleaning up after %s failed: %s", writer, error, writer=writer)

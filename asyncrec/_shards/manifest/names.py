@@ -28,40 +28,9 @@ import re
 import secrets
 import time
 
-from asyncrec._records.dataset_names import MANIFESTS, manifest_prefix
+from asyncrec._records.dataset_names import MANIFESTS as MANIFESTS
+from asyncrec._records.dataset_names import manifest_prefix as manifest_prefix
 from asyncrec.errors import ArgumentValueError
-
-__all__ = [
-    "CLOSED",
-    "JOBS",
-    "MANIFESTS",
-    "check_relative",
-    "checkpoint_key",
-    "checkpoint_of",
-    "checkpoint_pointer_key",
-    "claim_key",
-    "closing_segment_key",
-    "fixed_shard_name",
-    "index_key",
-    "is_data",
-    "is_segment",
-    "jobs_prefix",
-    "keys_key",
-    "latest_key",
-    "maker_of",
-    "manifest_prefix",
-    "mark_key",
-    "new_writer_id",
-    "removal_key",
-    "rolling_shard_name",
-    "segment_key",
-    "sequence_of",
-    "split_checkpoint_path",
-    "status_key",
-    "stem_of",
-    "validate_writer_id",
-    "with_maker",
-]
 
 CLOSED = "-closed"
 JOBS = "_jobs/"

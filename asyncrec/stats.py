@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncrec._sampling.epochs.shuffled_stream import StreamStats as StreamStats
     from asyncrec._sampling.interleave.stream import InterleaveStats as InterleaveStats
     from asyncrec._sampling.interleave_sampler.sampler import SamplerStats as SamplerStats
-    from asyncrec._shards.writing.stats import ShardedWriterStats as ShardedWriterStats
+    from asyncrec._shards.writing.totals import ShardedWriterStats as ShardedWriterStats
     from asyncrec._shards.writing.totals import WriterTotals as WriterTotals
     from asyncrec._shards.writing.totals import writer_totals as writer_totals
 
@@ -26,7 +26,6 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._sampling.epochs.shuffled_stream": ("StreamStats",),
         "asyncrec._sampling.interleave.stream": ("InterleaveStats",),
         "asyncrec._sampling.interleave_sampler.sampler": ("SamplerStats",),
-        "asyncrec._shards.writing.stats": ("ShardedWriterStats",),
-        "asyncrec._shards.writing.totals": ("WriterTotals", "writer_totals"),
+        "asyncrec._shards.writing.totals": ("ShardedWriterStats", "WriterTotals", "writer_totals"),
     },
 )

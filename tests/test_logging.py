@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import asyncrec
+from asyncrec._path_log import PathLog
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*(ROOT / "asyncrec").rglob("*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")])
@@ -34,7 +35,7 @@ def calls() -> list[tuple[str, ast.Call]]:
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
                 and isinstance(node.func.value, ast.Name)
-                and node.func.value.id in ("_log", "logger")
+                and node.func.value.id in ("_log", "_path_log", "logger")
                 and node.func.attr in LEVELS
             ):
                 found.append((str(path.relative_to(ROOT)), node))
@@ -46,6 +47,8 @@ def test_every_line_that_is_logged_has_fields_or_is_listed() -> None:
     for name, call in calls():
         if any(keyword.arg == "extra" for keyword in call.keywords):
             continue
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "_path_log":
+            continue  # it has the path as a field
         words = call.args[0].value if isinstance(call.args[0], ast.Constant) else ""
         listed = [
             each for each in BARE if each.startswith(f"{name}: ") and str(words).startswith(each.split(": ", 1)[1])
@@ -65,8 +68,19 @@ def test_no_field_has_a_name_that_logging_uses_itself() -> None:
         for key in node.value.keys
         if isinstance(key, ast.Constant)
     }
-    assert {"path", "writer", "shard"} <= names
+    for _, call in calls():
+        if ast.unparse(call.func).startswith("_path_log."):
+            names.update(keyword.arg for keyword in call.keywords if keyword.arg)
+    assert {"path", "writer", "shard", "lost"} <= names
     assert names & TAKEN == set()
+
+
+def test_a_line_of_a_path_begins_with_it_and_has_its_fields(caplog: pytest.LogCaptureFixture) -> None:
+    PathLog("asyncrec.shards").warning("s3://b/100%", "%d records", 3, writer="w")
+    [line] = caplog.records
+    assert line.getMessage() == "s3://b/100%: 3 records"
+    assert (vars(line)["path"], vars(line)["writer"]) == ("s3://b/100%", "w")
+    assert (line.name, line.levelname, line.filename) == ("asyncrec.shards", "WARNING", "test_logging.py")
 
 
 @pytest.mark.anyio

@@ -1,6 +1,14 @@
-"""Where a data set of a name is found: what the reader of one file needs of `asyncrec._shards.manifest.names`."""
+"""Where a data set of a name is found, and what is said where a file is asked for by that name, and there is none."""
 
 from __future__ import annotations
+
+from contextlib import suppress
+
+import anyio
+
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._listing import list_some
 
 # Below it, a folder for each data set.
 MANIFESTS = "_manifest/"
@@ -14,3 +22,39 @@ def manifest_prefix(name: str) -> str:
 def first_fixed_shard(name: str) -> str:
     """Return how the name of a data set's first fixed shard begins, TensorFlow's too."""
     return f"{name}-00000-of-"
+
+
+# How long an error may wait for its explanation: time for the two requests of a store that is well, and none for the
+# back-off of one that throttles.
+_SECONDS = 2.0
+
+
+async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, path: str) -> ObjectNotFoundError | None:
+    """Make the error for a file that was not found, where a data set is called so: it names the call that reads that.
+
+    `None` where nothing is called so, or the store does not say.
+    """
+    if not await is_dataset(storage, key):
+        return None
+    name = key.rpartition("/")[2]
+    told = ObjectNotFoundError(f"{error}; {name!r} is a data set, and open_dataset({path!r}) reads it")
+    told.errno = error.errno
+    return told
+
+
+async def is_dataset(storage: Storage, key: str) -> bool:
+    """Whether a data set is called so, as far as the store says. For those who have an error to explain.
+
+    It asks for a page of a listing, and where there is no manifest for one more; never where the storage does not list
+    by pages. After two seconds nothing is known, whatever the store's retries would have led to. What cannot be
+    cancelled is waited for: a local folder's names are read to the end, by one thread. A listing that fails, in
+    whatever way, says nothing: what is raised is the error to explain.
+    """
+    folder, slash, name = key.rpartition("/")
+    if not name or not storage.lists_by_pages:
+        return False
+    with suppress(Exception), anyio.move_on_after(_SECONDS):
+        for beginning in (manifest_prefix(name), first_fixed_shard(name)):
+            if await list_some(storage, folder + slash + beginning, ""):
+                return True
+    return False

@@ -1,10 +1,9 @@
 """Every stream's state is put into an envelope here: version, kind, and what it was taken of. All of it is JSON.
 
-There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, from version 2 on
-also which version of them it stands in (`asyncrec._sampling.shard_versions`), and from 3 on every parameter that
-decides what is left. A stream over numbered records (`ordered_state`, `check_ordered`) says what its order depends on,
-the id of the snapshot among it, and stands at a number of that order; of shards that no manifest lists it says the
-versions, too.
+There are two. A stream over shards (`enveloped`, `checked`) says the shards' names in their order, which version of
+them it stands in (`asyncrec._sampling.shard_versions`), and every parameter that decides what is left. A stream over
+numbered records (`ordered_state`, `check_ordered`) says what its order depends on, the id of the snapshot among it, and
+stands at a number of that order; of shards that no manifest lists it says the versions, too.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
 VERSION = 3
-# Of these a state is read. 1 says nothing of the shards but their names.
-_READ = (1, 2, 3)
-# From this version on a state has all parameters that decide what is left.
-_ALL_PARAMETERS = 3
-# Of a stream over numbered records. 1 does not say how long the run of a shuffled stream is.
+# Of a stream over numbered records.
 _ORDERED = 2
 # ``[shard, *packed_version]``: see `asyncrec._sampling.shard_versions`.
 ShardVersion = Sequence[Any]
@@ -64,17 +59,12 @@ def checked(
         TypeError: it is no mapping.
     """
     values = StateValues(state)
-    version = values.plain("version")
-    if type(version) is not int or version not in _READ or values.plain("kind") != kind:
-        raise ArgumentValueError(
-            f"a state of {values.plain('kind')!r:.80}, version {version!r:.80}; this is {kind!r}, and reads the "
-            f"versions {_READ[0]} to {_READ[-1]}: take a state of a later version to the asyncrec that made it"
-        )
+    _check_kind(values, kind, VERSION)
     theirs = values.part("parameters")
     different = [
         f"{_ARGUMENTS.get(name, name)}={theirs.plain(name)!r:.80} there, {mine!r} here"
         for name, mine in parameters.items()
-        if theirs.plain(name) != mine and (version >= _ALL_PARAMETERS or name in theirs)
+        if theirs.plain(name) != mine
     ]
     if different:
         raise ArgumentValueError(f"the state was taken with other parameters: {'; '.join(different)}")
@@ -104,19 +94,23 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
     Raises:
         ValueError: it is of another version, another kind of stream, or another order; says which.
     """
-    version = state.plain("version")
-    if type(version) is not int or not 1 <= version <= _ORDERED or state.plain("kind") != kind:
-        raise ArgumentValueError(
-            f"a state of kind {state.plain('kind')!r:.80}, version {version!r:.80}; "
-            f"this is {kind!r}, and reads the versions 1 to {_ORDERED}"
-        )
+    _check_kind(state, kind, _ORDERED)
     for name, value in identity.items():
-        if state.plain(name) != value and (version == _ORDERED or name in state):
+        if state.plain(name) != value:
             remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
             raise ArgumentValueError(
                 f"the state was made with {name}={state.plain(name)!r:.80}, and this stream has {value!r}: it would go "
                 f"on in another order{remedy}"
             )
+
+
+def _check_kind(state: StateValues, kind: str, reads: int) -> None:
+    version = state.plain("version")
+    if type(version) is not int or version != reads or state.plain("kind") != kind:
+        raise ArgumentValueError(
+            f"a state of kind {state.plain('kind')!r:.80}, version {version!r:.80}; this is {kind!r}, and reads "
+            f"version {reads}: take a state of another version to the asyncrec that made it"
+        )
 
 
 def versions_in(values: StateValues, shards: int | None = None) -> list[ShardVersion]:

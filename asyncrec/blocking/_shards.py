@@ -27,7 +27,7 @@ from asyncrec._shards.recovery import recover as recovery
 from asyncrec._shards.writing import open as opening
 from asyncrec._shards.writing import writer
 from asyncrec._shards.writing.keys import digest_of, partition_of
-from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec._shards.writing.writer import Partition
 from asyncrec.blocking._collected import Collected, Flush, flush_in_time
 from asyncrec.blocking._owner import Handle, Opened, Owner, as_call
@@ -282,7 +282,7 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
                 value,
                 partition_by=partition_by,
                 skips=options.get("on_duplicate") == "skip",
-                commits=(options.get("on_error") or ("discard" if together else "commit")) == "commit",
+                commits=writer.commits_on_error(options.get("on_error"), together=together),
                 exit_timeout=options.get("exit_timeout", default_timeout),
                 encoder=encoder,
             )

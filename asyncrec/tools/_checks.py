@@ -12,7 +12,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec._shards.manifest.lost_shard import PUT_BACK
+from asyncrec._shards.manifest.manifest import PUT_BACK
 from asyncrec._shards.manifest.segment import Sidecar
 from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage

@@ -23,6 +23,7 @@ from asyncrec._concurrency.map import side_by_side
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.names import is_data
@@ -41,7 +42,6 @@ from asyncrec.tools._converted_before import ConvertedBefore, ConvertReport
 from asyncrec.tools._export import export
 from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._formats.source import open_file_of
-from asyncrec.tools._keyed_records import MAX_SHARD_BYTES
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
 from asyncrec.tools._selection import selected
 

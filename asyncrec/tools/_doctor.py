@@ -21,6 +21,7 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec.errors import (
     ArgumentError,
@@ -45,7 +46,6 @@ _WRITERS = 4
 _SMALL = 1 << 10
 _CHANGED = 256 << 10
 _LARGE = 8 << 20
-_CLEAN_UP_SECONDS = 30
 # Whether anybody answers at all is known after two seconds.
 _FIRST = RetryPolicy(attempts=4)
 
@@ -139,7 +139,7 @@ class _Doctor:
             await self._try("delete", self._delete)
             return True
         finally:
-            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+            with anyio.CancelScope(shield=True, deadline=anyio.current_time() + CLEAN_UP_SECONDS):
                 with patience(_FIRST if self._silent else DEFAULT):
                     for key in self._keys:
                         try:

@@ -17,9 +17,8 @@ from asyncrec._native import native
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.frame_scan import compression_of
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
-from asyncrec._shards.manifest.lost_shard import naming_lost_shards
-from asyncrec._shards.writing.framed_batch import FramedBatch
-from asyncrec._shards.writing.ordered_writer import Batch, KeyedBatch
+from asyncrec._shards.manifest.manifest import naming_lost_shards
+from asyncrec._shards.writing.ordered_writer import Batch, FramedBatch, KeyedBatch
 from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.storage import local_folder, open_file

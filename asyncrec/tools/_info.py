@@ -15,7 +15,7 @@ from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_at, merged
-from asyncrec._shards.ownership.census import census
+from asyncrec._shards.ownership.liveness import census
 from asyncrec._shards.recovery.report import UnfinishedJob
 from asyncrec.errors import ExampleError, FormatError, ObjectNotFoundError
 from asyncrec.example._schema import Schema

@@ -19,6 +19,7 @@ from asyncrec._framing.compression import CompressionOptions, parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.position import RecordBatch
 from asyncrec._records.reading.reader import RecordReader
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.snapshot import dataset_at
@@ -30,9 +31,6 @@ from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys, open_shard
-
-# Of a shard, where nothing else is said: as `open_sharded_writer`.
-MAX_SHARD_BYTES = 256 << 20
 
 KeptCompression = Literal["keep", "", "none", "GZIP", "gzip", "ZLIB", "zlib"] | int | CompressionOptions | None
 

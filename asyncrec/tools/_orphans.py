@@ -165,7 +165,6 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
             name=dataset.name,
             writer=maker,
             url=dataset.name,
-            key=dataset.name,
             compression=CompressionOptions(type=report.compression),  # type: ignore[arg-type]  # one of three
             metadata={},
         )

@@ -21,6 +21,7 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._datasets.shuffling.shuffler import MEMORY_LIMIT
 from asyncrec._framing.compression import parse_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.ordered_writer import Batch, Limits, check_num_shards, write_ordered
@@ -31,7 +32,6 @@ from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._frames_reading import FramedRecords
 from asyncrec.tools._keyed_records import (
-    MAX_SHARD_BYTES,
     KeptCompression,
     KeyedRecords,
     has_keys,

@@ -14,7 +14,7 @@ from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._sampling.random_access.indexes import read_index
-from asyncrec._shards.manifest.lost_shard import naming_lost_shards
+from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.writing.keys import NO_KEY
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._prefixed import folder_at

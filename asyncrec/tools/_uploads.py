@@ -20,7 +20,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.names import JOBS
-from asyncrec._shards.ownership.census import LifeState, census
+from asyncrec._shards.ownership.liveness import LifeState, census
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._local.opening import is_not_own

@@ -20,9 +20,8 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.journal.status import JobStatus, read_status
-from asyncrec._shards.manifest.following import ManifestFollower
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.snapshot import dataset_at
+from asyncrec._shards.manifest.snapshot import ManifestFollower, dataset_at
 from asyncrec._shards.ownership.liveness import LifeState, claim_journal, claim_life, state_of
 from asyncrec._shards.ownership.marks import find_marks, load_status
 from asyncrec._shards.spool.folder import is_spool

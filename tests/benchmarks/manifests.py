@@ -87,6 +87,7 @@ def entries_of(writer: str, count: int, source: Random) -> tuple[ShardEntry, ...
                 records=records,
                 bytes=source.randrange(200 << 20, 256 << 20),
                 crc32c=source.getrandbits(32),
+                end_crc32c=0,
                 compression="GZIP",
                 index=Sidecar(path=index_key(name), bytes=records * 20, crc32c=source.getrandbits(32)),
                 keys=Sidecar(path=keys_key(name), bytes=records * 16, crc32c=source.getrandbits(32)),

@@ -483,7 +483,7 @@ def test_recover_names_a_job_that_cannot_be_asked_and_ends_it_when_told(
     run: Run, data: Path, spool: bool, told: str
 ) -> None:
     note = JobHeader(
-        kind="rolling", name="pages", writer="far", url="s3://x/pages", key="pages", spool=spool, metadata={},
+        kind="rolling", name="pages", writer="far", url="s3://x/pages", spool=spool, metadata={},
         host="elsewhere", pid=17, since="2026-01-01T00:00:00+00:00", life="none",
     )  # fmt: skip
     mark = data / "_jobs/pages/far.json"

@@ -1,4 +1,4 @@
-"""`asyncrec._framing.salvage.torn_member`: finishing a GZIP member whose writer died."""
+"""`asyncrec._records.torn_end`: finishing a GZIP member whose writer died."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import pytest
 
 from asyncrec._framing.compression import CompressionOptions, make_compressor
-from asyncrec._framing.salvage.torn_member import finish_member
+from asyncrec._records.torn_end import finish_member
 
 
 @pytest.mark.parametrize("level", [None, 1, 6])

@@ -35,7 +35,7 @@ _COMPARED = {
 }  # fmt: skip
 _COUNTED = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*", ast.Mod: "*", ast.BitAnd: "|"}
 _GUARDS = ("CancelScope", "shield", "lock", "Lock", "limiter", "suppress")
-_SPEAKS = ("logging", "log", "_log", "logger", "_logger", "warnings")
+_SPEAKS = ("logging", "log", "_log", "_path_log", "logger", "_logger", "warnings")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec._framing.crc import crc32c
 from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
 from asyncrec._sampling.random_access.dataset import Dataset
-from asyncrec._shards.manifest import segment
+from asyncrec._shards.manifest.segment import Sidecar
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import SlowStorage
 
@@ -315,7 +316,7 @@ async def test_damaged_records_are_left_out_as_told_and_nothing_else_changes(mod
             assert [int(record) async for record in stream] == list(chain.from_iterable(found))
 
 
-async def shift_index(storage: MemoryStorage, dataset: asyncrec.Dataset) -> None:
+async def shift_index(storage: MemoryStorage, dataset: asyncrec.Dataset) -> Sidecar:
     """Have one index of the data set be wrong about two records, in a way that only the shard itself shows."""
     sidecar = dataset.manifest.shards[3].index
     assert sidecar is not None
@@ -323,6 +324,7 @@ async def shift_index(storage: MemoryStorage, dataset: asyncrec.Dataset) -> None
     begin, size = map(int, lines[5].split())
     shifted = [b"%d %d\n" % (begin, size - 1), b"%d %d\n" % (begin + size - 1, size + 1)]
     await storage.put(sidecar.path, b"".join([*lines[:5], *shifted, *lines[7:]]))
+    return sidecar
 
 
 async def test_an_index_that_is_not_what_was_committed_is_not_believed() -> None:
@@ -333,15 +335,17 @@ async def test_an_index_that_is_not_what_was_committed_is_not_believed() -> None
             assert len(await batches(stream, 10)) == 50
 
 
-async def test_an_index_of_another_shard_is_an_error_also_where_damage_is_skipped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Where no checksum tells: a release before 0.2 wrote none."""
-    real = segment._sidecar
-    monkeypatch.setattr(segment, "_sidecar", lambda data, *about: real(data and data["path"], *about))
+async def test_an_index_of_another_shard_is_an_error_also_where_damage_is_skipped() -> None:
+    """Where its checksum does not tell: it was committed so."""
     storage = await stored(500)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        await shift_index(storage, dataset)
+        sidecar = await shift_index(storage, dataset)
+    closing = await storage.get("_manifest/pages/w-closed.jsonl")
+    shifted = crc32c(await storage.get(sidecar.path))
+    await storage.put(
+        "_manifest/pages/w-closed.jsonl", closing.replace(b"%08x" % sidecar.crc32c, b"%08x" % shifted), exclusive=False
+    )
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         with pytest.raises(asyncrec.CorruptRecordError, match="does not agree with its index"):
             async with dataset.shuffled(**SMALL, on_corrupt="skip") as stream:
                 await batches(stream, 10)

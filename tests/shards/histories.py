@@ -32,8 +32,8 @@ def _sidecars(draw: st.DrawFn, path: str, writer: str) -> Sidecar | None:
     )
     if name is None:
         return None
-    size = draw(st.none() | st.integers(0, (1 << 62)))
-    return Sidecar(path=make(name), bytes=size, crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)))
+    size = draw(st.integers(0, (1 << 62)))
+    return Sidecar(path=make(name), bytes=size, crc32c=draw(st.integers(0, (1 << 32) - 1)))
 
 
 @st.composite
@@ -44,8 +44,8 @@ def _entries(draw: st.DrawFn, writer: str, time: str | None = None) -> ShardEntr
         path=path,
         records=draw(st.integers(0, min(1 << 40, size // 16))),
         bytes=size,
-        crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)),
-        end_crc32c=draw(st.none() | st.integers(0, (1 << 32) - 1)),
+        crc32c=draw(st.integers(0, (1 << 32) - 1)),
+        end_crc32c=draw(st.integers(0, (1 << 32) - 1)),
         compression=draw(st.sampled_from(("", "GZIP", "ZLIB"))),
         index=draw(_sidecars(path, writer)),
         keys=draw(_sidecars(path, writer)),
@@ -94,7 +94,7 @@ def histories(draw: st.DrawFn) -> list[Named]:
                 closed=True,
                 extra=draw(st.sampled_from(({}, {"recovered_by": "another"}, {"later": [1]}))),
             )
-            found.append((draw(st.sampled_from((f"{writer}-closed.jsonl", f"{writer}-closed.json"))), closing))
+            found.append((f"{writer}-closed.jsonl", closing))
     return found
 
 
@@ -111,7 +111,7 @@ def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[s
     events: list[tuple[Any, ...]] = []
     for segment in segments:
         for entry in segment.add:
-            tie = (entry.records, entry.bytes, -1 if entry.crc32c is None else entry.crc32c)
+            tie = (entry.records, entry.bytes, entry.crc32c)
             events.append((entry.committed, 1, segment.writer, tie, entry))
         events.extend((segment.time, 0, segment.writer, (), path) for path in segment.remove)
     events.sort(key=lambda event: event[:4])

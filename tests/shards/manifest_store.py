@@ -60,7 +60,13 @@ class Store(MemoryStorage):
 
 def entry(path: str, second: int) -> ShardEntry:
     return ShardEntry(
-        path=path, records=second, bytes=500 + 16 * second, crc32c=second, compression="", committed=format_time(second)
+        path=path,
+        records=second,
+        bytes=500 + 16 * second,
+        crc32c=second,
+        end_crc32c=0,
+        compression="",
+        committed=format_time(second),
     )
 
 

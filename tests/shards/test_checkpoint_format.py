@@ -125,6 +125,7 @@ def made(count: int) -> History:
             records=n,
             bytes=n * 17,
             crc32c=n * 31,
+            end_crc32c=0,
             compression="",
             committed=format_time(n),
         )
@@ -169,7 +170,7 @@ def test_every_damage_is_an_error_and_none_takes_memory() -> None:
     with pytest.raises(ManifestError, match=r"no checkpoint|JSON"):
         decoded(b"x" * 100_000)
     with pytest.raises(ManifestError, match="newer asyncrec"):
-        decoded(content.replace(b'"checkpoint": 2', b'"checkpoint": 3'))
+        decoded(content.replace(b'"checkpoint": 1', b'"checkpoint": 2'))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_every_damage_is_an_error_and_none_takes_memory() -> None:
 )
 def test_a_checkpoint_that_counts_more_than_fits_is_refused(records: int, size: int, compression: str) -> None:
     entry = ShardEntry(
-        path="p", records=records, bytes=size, crc32c=None, compression=compression, committed=format_time(0)
+        path="p", records=records, bytes=size, crc32c=0, end_crc32c=0, compression=compression, committed=format_time(0)
     )
     content = encoded(plus(History(), [Segment(writer="w", time=format_time(0), add=(entry,))]))
     with pytest.raises(ManifestError, match="more records than there are bytes"):
@@ -228,7 +229,7 @@ def test_json_that_deflates_well_is_read_again() -> None:
     "path", ["/etc/passwd", "../up", "a/../b", "a//b", "a/", "./a", "s3://b/k", "c:x", "\\x", "a\\..\\b", ".", ".."]
 )
 def test_a_path_that_leads_out_of_the_folder_is_refused(path: str) -> None:
-    entry = ShardEntry(path=path, records=1, bytes=17, crc32c=None, compression="", committed=format_time(0))
+    entry = ShardEntry(path=path, records=1, bytes=17, crc32c=0, end_crc32c=0, compression="", committed=format_time(0))
     content = encoded(plus(History(), [Segment(writer="w", time=format_time(0), add=(entry,))]))
     with pytest.raises(ManifestError, match="leads out"):
         decoded(content)

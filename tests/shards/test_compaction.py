@@ -75,7 +75,7 @@ async def test_segments_go_an_hour_after_they_were_merged_and_what_decides_stays
     await a.commit(3)
     await b.commit(2)
     await b.close()
-    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", key="pages", metadata={})
+    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", metadata={})
     assert await fence(store, header.name, header.writer, 7, by="me")
     await entomb(store, "pages", "c", by="me")
     before = await seen(store)
@@ -158,7 +158,7 @@ async def _nothing(what: str, key: str) -> Any:
 async def test_a_fence_finds_the_commit_whose_segment_was_merged_and_deleted_meanwhile() -> None:
     store = Store()
     a = Writer(store, "a")
-    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", key="pages", metadata={})
+    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", metadata={})
     known = await load_history(store, "pages")
     await a.commit(2)
     await compact(store)

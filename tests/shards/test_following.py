@@ -8,8 +8,8 @@ import pytest
 
 import asyncrec
 from asyncrec._shards.commit.compaction import compact_manifest
-from asyncrec._shards.manifest.following import ManifestFollower
 from asyncrec._shards.manifest.names import manifest_prefix
+from asyncrec._shards.manifest.snapshot import ManifestFollower
 
 from .manifest_store import Store, Writer
 

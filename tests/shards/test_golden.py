@@ -1,8 +1,7 @@
-"""Data sets that releases with each version of the formats wrote: all of them are read, for ever.
+"""Data sets that `tests/vectors/make_datasets.py` wrote, in each version of the formats: all are read, for ever.
 
-Version 1 is what was written before jobs; version 2 has manifest segments of JSON lines, with checksums of sidecars;
-version 3 has checkpoints, and no longer the segments of single commits that they cover.
-Each folder holds ``rolling`` (25 GZIP records of a closed writer, 10 of one that died between two commits), ``fixed``
+They have checkpoints, and no longer the segments of single commits that those cover. Each folder holds ``rolling`` (25
+GZIP records of a closed writer, 10 of one that died between two commits), ``fixed``
 (12 records that replaced 10), ``dead`` (a journal of 7 records, of a process killed behind a flush), and the state of a
 shuffled stream behind 5 records.
 """
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.anyio
 FOLDER = Path(__file__).parent.parent / "vectors" / "datasets"
 
 
-@pytest.fixture(params=["1", "2", "3"])
+@pytest.fixture(params=["1"])
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return Path(shutil.copytree(FOLDER / request.param, tmp_path / "golden"))
 
@@ -50,7 +49,7 @@ async def test_manifest_index_keys_and_schema_are_read(golden: Path) -> None:
 
 
 async def test_a_checkpoint_is_read_by_its_own_name(tmp_path: Path) -> None:
-    golden = Path(shutil.copytree(FOLDER / "3", tmp_path / "golden"))
+    golden = Path(shutil.copytree(FOLDER / "1", tmp_path / "golden"))
     manifest = await asyncrec.read_manifest(golden / "rolling")
     (columns,) = (golden / "_manifest" / "rolling").glob("*.columns")
     for path in (columns, columns.with_name("~latest.json")):

@@ -21,9 +21,7 @@ from asyncrec.storage._local.storage import LocalStorage
 
 pytestmark = pytest.mark.anyio
 
-NOTE = JobHeader(
-    kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, since="2026-11-21T00:00:00Z"
-)
+NOTE = JobHeader(kind="rolling", name="pages", writer="w", url="pages", metadata={}, since="2026-11-21T00:00:00Z")
 
 
 def changed(**members: Any) -> bytes:
@@ -82,7 +80,6 @@ def test_what_is_encoded_is_decoded_again() -> None:
         name="päges",
         writer="w_1",
         url="s3://b/päges",
-        key="päges",
         num_shards=3,
         stems=("a.b", "of-00003"),
         spool=True,

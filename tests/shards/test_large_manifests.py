@@ -58,7 +58,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 def entry(number: int) -> ShardEntry:
     path = f"pages-early-{number:06d}.tfrecord"
-    return ShardEntry(path=path, records=3, bytes=123, crc32c=number, compression="", committed=TIME)
+    return ShardEntry(path=path, records=3, bytes=123, crc32c=number, end_crc32c=0, compression="", committed=TIME)
 
 
 def dataset_of(folder: Path, entries: Iterable[ShardEntry]) -> Path:
@@ -121,7 +121,7 @@ async def test_giving_a_writer_up_where_indexes_and_keys_are_named_by_others(tmp
     dataset_of(tmp_path, map(with_sidecars_of_others, map(entry, range(3 * SHARDS))))
     unlisted = tmp_path / "pages-dead-000000.tfrecord"
     unlisted.touch()
-    header = JobHeader(kind="rolling", name="pages", writer="dead", url="pages", key="pages", metadata={})
+    header = JobHeader(kind="rolling", name="pages", writer="dead", url="pages", metadata={})
     await asyncio.sleep(0)
     held.clear()
     assert await abandon(LocalStorage(tmp_path), header, plain=False)

@@ -17,9 +17,9 @@ import asyncrec
 from asyncrec import tools
 from asyncrec._concurrency.deadline import Deadline
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.segment import format_time
@@ -124,7 +124,7 @@ async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000_000_000.0
-    monkeypatch.setattr("asyncrec._shards.commit.clock.time.time", lambda: now)
+    monkeypatch.setattr("asyncrec._shards.commit.shard.time.time", lambda: now)
     down = True
 
     class Down(FlakyStorage):
@@ -170,7 +170,7 @@ async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_pa
             for record in numbered(7):
                 await writer.write(record, key=record)
         (entry,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
-        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={})
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", metadata={})
         again = await entry_of_unlisted(storage, entry.path, note, entry.committed or "")
         assert (again.records, again.bytes, again.index, again.keys) == (7, entry.bytes, entry.index, entry.keys)
         assert again.crc32c == crc32c(await storage.get(entry.path)) == entry.crc32c
@@ -224,7 +224,7 @@ class TestUnlisted:
     """A shard that is published, and in no manifest."""
 
     async def publish(self, storage: Storage, name: str, **members: Any) -> None:
-        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", key="pages", metadata={}, **members)
+        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", metadata={}, **members)
         publisher = ShardPublisher(storage, note, budget=ByteBudget(1 << 20), clock=CommitClock(), deadline=Deadline())
         async with publisher.open_shard(name) as shard:
             await shard.output.finish()

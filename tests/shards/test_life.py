@@ -163,7 +163,6 @@ def test_what_was_taken_for_a_caller_that_is_collected_is_let_go_and_kept(
         writer="w",
         name="pages",
         url="pages",
-        key="pages",
         metadata={},
         life=living.token,
     )

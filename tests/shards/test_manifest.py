@@ -14,7 +14,9 @@ from asyncrec.errors import ManifestError
 
 
 def entry(path: str, second: int, *, crc32c: int = 0) -> ShardEntry:
-    return ShardEntry(path=path, records=10, bytes=500, crc32c=crc32c, compression="", committed=format_time(second))
+    return ShardEntry(
+        path=path, records=10, bytes=500, crc32c=crc32c, end_crc32c=0, compression="", committed=format_time(second)
+    )
 
 
 def commit(writer: str, second: int, *paths: str, remove: tuple[str, ...] = (), **fields: object) -> Segment:

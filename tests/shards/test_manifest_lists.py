@@ -65,7 +65,7 @@ async def test_a_machine_that_sleeps_in_the_middle_of_a_list_reads_all_there_is(
 
 
 async def test_a_machine_that_sleeps_while_it_fences_a_shard_finds_its_commit(store: SleepyFolder) -> None:
-    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", key="pages", metadata={})
+    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", metadata={})
     await Writer(store, "a").commit(1)
     for _ in range(3):
         await store.goes_on()

@@ -248,7 +248,7 @@ class TestFailing:
 
         async with anyio.create_task_group() as group:
             group.start_soon(look_away)
-            own = type(header)(kind="rolling", name="pages", writer="two", url=header.url, key="pages", metadata={})
+            own = type(header)(kind="rolling", name="pages", writer="two", url=header.url, metadata={})
             await recover_on_opening(folder, folder, own, path="pages")
         assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 100
 

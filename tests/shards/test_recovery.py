@@ -167,9 +167,9 @@ class TestOwners:
                 pass
 
     async def test_a_note_that_is_torn_or_strange_is_no_note(self, tmp_path: Path) -> None:
-        (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name"')
+        (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name"')
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
-        (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 1", "name": 1}\n')
+        (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name": 1}\n')
         assert find_job_headers(LocalStorage(tmp_path)) == []
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 

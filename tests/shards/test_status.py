@@ -43,7 +43,7 @@ STATUS = JobStatus(
     spool_bytes=0,
     upload_retries=0,
 )
-HEADER = JobHeader(kind="rolling", name="pages", writer="w1", url="x", key="pages", metadata={})
+HEADER = JobHeader(kind="rolling", name="pages", writer="w1", url="x", metadata={})
 
 
 def line(**changes: Any) -> bytes:

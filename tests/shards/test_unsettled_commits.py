@@ -119,7 +119,7 @@ async def test_shards_of_a_job_whose_commit_nobody_knows_of_are_left() -> None:
 
 
 def shard(path: str) -> ShardEntry:
-    return ShardEntry(path=path, records=1, bytes=17, crc32c=0, compression="", committed=format_time(0))
+    return ShardEntry(path=path, records=1, bytes=17, crc32c=0, end_crc32c=0, compression="", committed=format_time(0))
 
 
 async def unsettled_close(storage: Silent) -> ManifestWriter:

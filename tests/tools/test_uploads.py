@@ -213,5 +213,5 @@ async def test_recover_says_of_a_writer_without_a_spool_that_what_it_had_not_upl
 
 
 def mark(writer: str, **fields: Any) -> JobHeader:
-    given: dict[str, Any] = {"kind": "rolling", "url": "crawl/pages", "key": "pages", "metadata": {}, "pid": 1} | fields
+    given: dict[str, Any] = {"kind": "rolling", "url": "crawl/pages", "metadata": {}, "pid": 1} | fields
     return JobHeader(name="pages", writer=writer, since="2026-01-01T00:00:00+00:00", **given)

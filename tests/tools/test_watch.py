@@ -45,7 +45,7 @@ async def told(watch: tools.Watch, records: int) -> WatchReport:
 
 def dies(folder: Path, **fields: object) -> JobHeader:
     """A writer of this machine that has died and left its header."""
-    given = {"kind": "rolling", "name": "pages", "writer": "gone", "url": f"{folder}/pages", "key": "pages"} | fields
+    given = {"kind": "rolling", "name": "pages", "writer": "gone", "url": f"{folder}/pages"} | fields
     header = JobHeader(metadata={}, since="2026-01-01T00:00:00+00:00", **given)  # type: ignore[arg-type]
     Journal.begin(LocalStorage(folder), header).end(keep=True)
     return header
@@ -103,9 +103,7 @@ async def test_a_writer_that_died_is_told_dead_and_recover_takes_its_status_away
 
 
 async def test_a_writer_elsewhere_that_has_said_nothing_is_silent_and_not_dead(storage: Storage) -> None:
-    header = JobHeader(
-        kind="rolling", name="pages", writer="far", url="x/pages", key="pages", metadata={}, host="far", life="abc"
-    )
+    header = JobHeader(kind="rolling", name="pages", writer="far", url="x/pages", metadata={}, host="far", life="abc")
     await storage.put("_jobs/pages/far.json", header.encode())
     [seen] = (await tools.watch("pages", storage=storage)).writers
     assert (seen.state, seen.status, seen.host) == ("silent", None, "far")

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.description import Description
 from asyncrec._datasets.progress import Progress
@@ -25,9 +26,6 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 
 _log = logging.getLogger("asyncrec.datasets")
-
-# Deleting what the new split replaced; it is not listed any more, so that nothing depends on it.
-_CLEAN_UP_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ class SplitTarget:
         except Exception as error:
             error.add_note(f"{self} is written, and in its manifest; {SHARD_INFO} is not up to date")
             raise
-        with anyio.move_on_after(_CLEAN_UP_SECONDS):
+        with anyio.move_on_after(CLEAN_UP_SECONDS):  # it is not listed any more: nothing depends on it
             for key in stale:
                 if key in listed or key in shard_info[name]:
                     continue

@@ -5,7 +5,6 @@ A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On dam
 
 from __future__ import annotations
 
-import logging
 from typing import Literal
 
 from asyncrec._concurrency.tasks import in_thread
@@ -14,6 +13,7 @@ from asyncrec._framing.damage import Damage, DamageLog, DamageReason
 from asyncrec._framing.frames import HEADER_BYTES
 from asyncrec._framing.salvage.doubt import Found
 from asyncrec._framing.salvage.members import recognise
+from asyncrec._path_log import PathLog
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.decode_pipeline import Pipeline
 from asyncrec._records.reading.options import ReadOptions
@@ -21,7 +21,7 @@ from asyncrec._records.reading.salvage_pipeline import SalvagePipeline
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 
-_log = logging.getLogger("asyncrec.records")
+_path_log = PathLog("asyncrec.records")
 
 # What a file with a damaged beginning is recognised by: more than a GZIP member that asyncrec writes.
 _RECOGNISED_BY = 8 << 20
@@ -97,12 +97,7 @@ class ObjectRecords:
                 self._note_the_rest(error)
                 return []
             if self._reading_again is not None:
-                _log.warning(
-                    "%s: damaged on its way, and whole when read again: %s",
-                    self.path,
-                    self._reading_again,
-                    extra={"path": self.path},
-                )
+                _path_log.warning(self.path, "damaged on its way, and whole when read again: %s", self._reading_again)
                 self._reading_again = None
                 self.rereads += 1
             self._ended = not records
@@ -115,13 +110,12 @@ class ObjectRecords:
             return
         self._warned = True
         no_file = error.record == 0 and isinstance(error, CorruptRecordError) and error.part == "length"
-        _log.warning(
-            "%s: damaged at record %s, offset %s: what is whole behind it is read, and the rest is skipped%s",
+        _path_log.warning(
             self.path,
+            "damaged at record %s, offset %s: what is whole behind it is read, and the rest is skipped%s",
             error.record,
             error.offset,
             "; is it a TFRecord file?" if no_file else "",
-            extra={"path": self.path},
         )
 
     def _pipeline_at(self, position: Position, *, frame_bytes: int) -> Pipeline:

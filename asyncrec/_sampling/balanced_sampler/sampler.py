@@ -174,7 +174,7 @@ class ClassBalancedSampler:
         """Continue from this state. Call it before iterating; what ``class_fn`` tells is compared on entering, too.
 
         Raises:
-            ValueError: the state is of another data set, of other classes or batches, or of a later version.
+            ValueError: the state is of another data set, of other classes or batches, or of another version.
             DatasetError: the files have no manifest, and one was replaced since the state was taken.
             RuntimeError: something was given out already.
         """

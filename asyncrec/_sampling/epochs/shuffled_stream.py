@@ -138,8 +138,8 @@ class ShuffledStream:
         """Continue from this state. Call it before iterating. Where ``epoch`` was not given, the state says it.
 
         Raises:
-            ValueError: the state is of another snapshot of the data set, of another order, of other epochs, or of a
-                later version.
+            ValueError: the state is of another snapshot of the data set, of another order, of other epochs, or of
+                another version.
             DatasetError: the files have no manifest, and one was replaced since the state was taken.
             RuntimeError: something was given out already.
         """
@@ -152,11 +152,8 @@ class ShuffledStream:
         self._dataset.versions.check_state(state, _KIND, self._identity(order))
         values = StateValues(state)
         epoch, position = values.whole("epoch"), values.whole("position")
-        if values.plain("version") == 1:  # says nothing of its run: it may be this one
-            self._batches.go_on(epoch, position)
-        else:
-            run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
-            self._batches.go_on(epoch, position, run)
+        run = values.whole("first_epoch"), values.whole("num_repeat", least=-1)
+        self._batches.go_on(epoch, position, run)
         self._order = order
 
     def _identity(self, order: ShuffledOrder) -> dict[str, Any]:

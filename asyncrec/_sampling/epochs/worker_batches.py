@@ -67,17 +67,15 @@ class WorkerBatches:
             return self._epoch + 1, 0
         return self._epoch, min(self._count, self._start + self._done * self._workers * self.batch_size)
 
-    def go_on(self, epoch: int, position: int, run: tuple[int, int] | None = None) -> None:
+    def go_on(self, epoch: int, position: int, run: tuple[int, int]) -> None:
         """Begin at this place of a run: its first epoch, and how many there are. Before the first `count_batches`.
 
-        Where no epoch was given, the run is taken over; where the run is not known, it is this one.
+        Where no epoch was given, the run is taken over.
 
         Raises:
             ValueError: the run has no such place, or what would come here is not the rest of that run.
         """
         here = self.first_epoch, self.num_repeat
-        if run is None:
-            run = (epoch, self.num_repeat) if not self._epoch_given else here
         first, end = run[0], _end(run)
         if not (first <= epoch and position <= self._count) or (end is not None and (epoch, position) > (end, 0)):
             raise ArgumentValueError(

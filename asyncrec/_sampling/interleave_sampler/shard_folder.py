@@ -10,8 +10,7 @@ from fnmatch import fnmatchcase
 from glob import escape
 from typing import Any
 
-from asyncrec._records.dataset_names import MANIFESTS
-from asyncrec._records.reading.not_a_file import is_dataset
+from asyncrec._records.dataset_names import MANIFESTS, is_dataset
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
 from asyncrec._sampling.interleave.stream import worker_share

@@ -15,7 +15,7 @@ from asyncrec._framing.crc import crc32c
 from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.shard_versions import is_version, version_in
-from asyncrec._shards.manifest.lost_shard import naming_lost_shards
+from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage

@@ -11,7 +11,7 @@ import time
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.manifest.loading import load_history, newest_checkpoint
-from asyncrec._shards.manifest.names import closing_segment_key, old_closing_segment_key, segment_key
+from asyncrec._shards.manifest.names import closing_segment_key, segment_key
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, format_time, parse_segment
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -24,13 +24,12 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
     Raises:
         ManifestError: it cannot be read.
     """
-    for key in (closing_segment_key(name, writer), old_closing_segment_key(name, writer)):
-        try:
-            content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
-        except ObjectNotFoundError:
-            continue
-        return await in_thread(lambda found, name: parse_segment(found, name=name), content, key)
-    return None
+    key = closing_segment_key(name, writer)
+    try:
+        content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+    except ObjectNotFoundError:
+        return None
+    return await in_thread(lambda: parse_segment(content, name=key))
 
 
 async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:

@@ -14,29 +14,40 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.commit.covered_deletion import delete_covered
+from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
+from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
     MOST_POINTER_BYTES,
     ListedManifest,
     list_manifest,
+    load_covered,
     load_listed,
     pointed_checkpoint,
     read_checkpoint,
+    read_pointer,
 )
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, latest_key, new_writer_id
+from asyncrec._shards.manifest.names import (
+    checkpoint_key,
+    checkpoint_pointer_key,
+    latest_key,
+    manifest_prefix,
+    new_writer_id,
+)
 from asyncrec._shards.manifest.segment import format_time
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.errors import (
     ArgumentValueError,
     IntegrityError,
+    ManifestError,
     ObjectExistsError,
     ObjectNotFoundError,
     StorageError,
@@ -48,6 +59,7 @@ from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 # A reader that has listed a segment reads it within seconds; one that was stopped for so long begins again.
 GRACE_SECONDS = 3600.0
@@ -153,13 +165,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest))
         won = True
     except ObjectExistsError:
-        _log.info(
-            "%s/%s: another process has just made the checkpoint %d",
-            folder.root,
-            name,
-            number,
-            extra={"path": join(folder.root, name)},
-        )
+        _path_log.info(join(folder.root, name), "another process has just made the checkpoint %d", number)
     except UnsettledError:
         won = True  # perhaps: then it stays, and is the next one's to read or to delete
         raise
@@ -184,7 +190,7 @@ async def _write_columns(folder: Storage, key: str, pieces: Iterator[bytes]) -> 
 
 
 def _pointer(key: str, manifest: Manifest) -> bytes:
-    """What names a checkpoint. Releases before checkpoints take it for a segment of a version that they do not know."""
+    """What names a checkpoint."""
     pointer = {
         "version": VERSION,
         "checkpoint": key.rpartition("/")[2],
@@ -193,3 +199,62 @@ def _pointer(key: str, manifest: Manifest) -> bytes:
         "records": manifest.records,
     }
     return json.dumps(pointer).encode() + b"\n"
+
+
+async def delete_covered(folder: Storage, name: str, merged: History, grace: timedelta) -> list[str]:
+    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``. Returns what was deleted.
+
+    Nothing goes that this checkpoint does not cover itself.
+    """
+    number = merged.checkpoint + 1
+    listed = await list_manifest(folder, name)
+    if number not in listed.pointers:  # a list that is late
+        return []
+    last = listed.pointers[number].modified - grace
+    keys: list[str] = []
+    old = [each for each, info in listed.pointers.items() if each < number and info.modified <= last]
+    with suppress(ObjectNotFoundError):  # another one deletes the same
+        if old:
+            maker = await pointed_checkpoint(folder, name, listed, max(old))
+            covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
+            keys += await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered)
+        await for_each(folder.delete, keys)
+        keys += await _delete_checkpoints(folder, name, listed, last)
+    return keys
+
+
+def _may_go(prefix: str, listed: ListedManifest, long: CoveredNames, now: CoveredNames) -> list[str]:
+    return [prefix + each for each in listed.segments if long.may_go(each) and now.may_go(each)]
+
+
+async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest, last: datetime) -> list[str]:
+    try:
+        pinned = await read_pointer(folder, latest_key(name))
+    except ObjectNotFoundError:
+        pinned = None
+    except ManifestError as error:
+        _log.warning(
+            "%s/%s; any checkpoint may be the one, so none is deleted until `asyncrec compact --manifest --latest` "
+            "writes it again",
+            folder.root,
+            error,
+            extra={"path": join(folder.root, name)},
+        )
+        return []
+    keys = []
+    for number in sorted({*listed.pointers, *listed.columns}):
+        if number > listed.newest:
+            break  # who made it may win yet
+        makers = listed.columns.get(number, {})
+        winner = (
+            await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
+        )
+        successor = min((each for each in listed.pointers if each > number), default=None)
+        over = successor is not None and listed.pointers[successor].modified <= last
+        stays = winner is not None and (not over or pinned == (number, winner))
+        keys += [checkpoint_key(name, number, each) for each in makers if each != winner or not stays]
+        if number in listed.pointers and over and not stays:
+            keys.append(checkpoint_pointer_key(name, number))
+    for key in keys:  # in this order: a pointer without a checkpoint is found again, and not the other way round
+        await folder.delete(key)
+    return keys

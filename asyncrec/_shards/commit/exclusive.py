@@ -13,12 +13,13 @@ from contextlib import AbstractContextManager
 import anyio
 
 from asyncrec._concurrency.deadline import Deadline
+from asyncrec._path_log import PathLog
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError, UnsettledError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 # Creating one small object, with the backend's retries; and reading it back, once more.
 _SECONDS = 60
@@ -65,14 +66,8 @@ async def create(
                 raise _unsettled(storage, key, failure) from failure
         except Exception as error:
             # Whoever opens is told of the first failure, and has lost nothing.
-            _log.log(
-                logging.WARNING if shield else logging.DEBUG,
-                "%s/%s: cannot be read back: %s",
-                storage.root,
-                key,
-                error,
-                extra={"path": join(storage.root, key)},
-            )
+            level = logging.WARNING if shield else logging.DEBUG
+            _path_log.log(level, join(storage.root, key), "cannot be read back: %s", error)
             raise _unsettled(storage, key, failure) from failure
         else:
             failure = failure if isinstance(failure, ObjectExistsError) else _taken(storage, key)

@@ -16,9 +16,9 @@ from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
 from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import closing_segment_key, segment_key, sequence_of
 from asyncrec._shards.manifest.segment import Segment, ShardEntry

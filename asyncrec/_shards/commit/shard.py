@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+
+import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import encode_frames
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_batch import WriteBatch, batched
-from asyncrec._shards.commit.clock import CommitClock
+from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import index_key, keys_key
-from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, noting
+from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time, noting, parse_time
 from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage._checksums import check_sent
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._local.sink import LocalSink
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import join
+
+
+class CommitClock:
+    """A wall clock whose times are later than every commit it was made after, and than each other."""
+
+    def __init__(self, after: Manifest | None = None) -> None:
+        """``after`` is the data set as the job found it."""
+        self._last = max((state.last_commit for state in after.writers.values()), default="") if after else ""
+        self._offset = time.time() - anyio.current_time()
+
+    def now(self) -> str:
+        """Tell the time: later than any that was given out or read before."""
+        now = format_time(time.time())
+        if now <= self._last:
+            now = format_time(parse_time(self._last) + 1e-6)
+        self._last = now
+        return now
+
+    def wall_time(self, at: float) -> str:
+        """Convert a time of the event loop's clock to one that the manifest can hold."""
+        return format_time(at + self._offset)
 
 
 class Shard:

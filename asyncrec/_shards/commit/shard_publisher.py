@@ -18,9 +18,8 @@ from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
-from asyncrec._shards.commit.clock import CommitClock
 from asyncrec._shards.commit.closing import fence
-from asyncrec._shards.commit.shard import Shard
+from asyncrec._shards.commit.shard import CommitClock, Shard
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import sequence_of, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry

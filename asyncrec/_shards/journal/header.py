@@ -25,7 +25,6 @@ MOST_BYTES = 16 << 20
 MOST_SHARDS = 1 << 20
 
 _VERSION = "asyncrec journal 2"
-_FIRST_VERSION = "asyncrec journal 1"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,63}")
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
 
@@ -40,7 +39,6 @@ class JobHeader:
         name: of the data set.
         writer: the id under which it commits, and that stands in the names of what it makes.
         url: of the data set, as the user gave it, without credentials; absolute where it is local.
-        key: of the data set, in the storage that the writer had.
         num_shards: of fixed names; `None` when they roll.
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
@@ -52,7 +50,6 @@ class JobHeader:
     name: str
     writer: str
     url: str
-    key: str
     num_shards: int | None = None
     stems: tuple[str, ...] = ()
     spool: bool = False
@@ -112,11 +109,7 @@ class JobHeader:
         """Read a line; `None` when it is no header, or is cut off: then its job had made nothing yet."""
         try:
             content = json.loads(line)
-            version = content.pop("format")
-            if version == _FIRST_VERSION:
-                replaces = content.pop("replace")
-                content["kind"] = "whole" if replaces else "rolling" if content["num_shards"] is None else "fixed"
-            elif version != _VERSION:
+            if content.pop("format") != _VERSION:
                 return None
             compression = CompressionOptions(**content.pop("compression"))
             header = cls(**{**content, "compression": compression, "stems": tuple(content.get("stems", ()))})

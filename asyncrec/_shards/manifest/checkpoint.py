@@ -1,6 +1,6 @@
 """A checkpoint is a history in one object: a line of JSON, and blocks of columns, in the order of `_KINDS`.
 
-    {"version": 3, "checkpoint": 2, "name": "pages", "number": 5, "time": "2026-11-22T..."}
+    {"version": 3, "checkpoint": 1, "name": "pages", "number": 5, "time": "2026-11-22T..."}
     covered:  a line of JSON each, {"writer": ..., "ranges": [[0, 499]]} or {"others": [...], "fences": [...]}
     writers, values:  a line of JSON each; by its place, the rows below name it
     commits:  the columns of `COMMITS`
@@ -16,7 +16,7 @@ of a segment are.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from asyncrec._numpy import np
@@ -30,20 +30,58 @@ from asyncrec._shards.manifest.checkpoint_blocks import (
     parse_header,
 )
 from asyncrec._shards.manifest.checkpoint_checks import check_commits, check_paths, check_shards, check_sorted
-from asyncrec._shards.manifest.column_parts import ColumnParts
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import COMMITS, History
-from asyncrec._shards.manifest.shard_columns import FIRST_NUMBERS, LACKS, NUMBERS, ShardColumns
+from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
 from asyncrec._shards.manifest.texts import TextColumn
 from asyncrec.errors import ManifestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-# Releases before checkpoints know segments of the versions 1 and 2.
+
+_JOINED_AT_ONCE = 64
+
+
+class ColumnParts:
+    """The parts of a column of texts and of columns of numbers, in their order."""
+
+    def __init__(self, kinds: Mapping[str, Any]) -> None:
+        """``kinds`` are the types of the columns of numbers, by name."""
+        self._kinds = kinds
+        self._small: list[tuple[TextColumn, dict[str, NDArray[Any]]]] = []
+        self._texts: list[TextColumn] = []
+        self._numbers: dict[str, list[NDArray[Any]]] = {name: [] for name in kinds}
+
+    def add(self, texts: TextColumn, numbers: dict[str, NDArray[Any]]) -> None:
+        """Add rows."""
+        self._small.append((texts, numbers))
+        if len(self._small) == _JOINED_AT_ONCE:
+            self._join()
+
+    def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
+        """Return all rows. Once: what they were in is let go of, column by column."""
+        self._join()
+        texts = TextColumn.joined(self._texts) if self._texts else TextColumn.of(())
+        self._texts.clear()
+        numbers = {}
+        for name, kind in self._kinds.items():
+            parts = self._numbers.pop(name)
+            numbers[name] = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, kind)])
+        return texts, numbers
+
+    def _join(self) -> None:
+        if not self._small:
+            return
+        self._texts.append(TextColumn.joined([texts for texts, _ in self._small]))
+        for name, parts in self._numbers.items():
+            parts.append(np.concatenate([numbers[name] for _, numbers in self._small]))
+        self._small.clear()
+
+
+# Not that of segments: a checkpoint cannot be taken for one.
 VERSION = 3
-# Format 1 says nothing of the ends of shards.
-_FORMAT = 2
+_FORMAT = 1
 _MOST_HEAD = 1 << 16
 _KINDS = ("covered", "writers", "values", "commits", "removed", "names", "shards", "end")
 _JSON_KINDS = tuple(map(_KINDS.index, ("covered", "writers", "values", "end")))
@@ -201,11 +239,11 @@ class CheckpointDecoder:
 
     def _read_head(self, line: bytes) -> None:
         head = self._object(line)
-        if head.get("version") != VERSION or head.get("checkpoint") not in (1, _FORMAT):
+        if head.get("version") != VERSION or head.get("checkpoint") != _FORMAT:
             raise ManifestError(
                 f"{self._name}: a checkpoint of format {str(head.get('checkpoint'))[:20]}, version "
-                f"{str(head.get('version'))[:20]}, and this release reads the formats 1 and {_FORMAT}, version "
-                f"{VERSION}; a newer asyncrec may read it"
+                f"{str(head.get('version'))[:20]}, and this release reads format {_FORMAT}, version {VERSION}; "
+                "a newer asyncrec may read it"
             )
         if not isinstance(head.get("number"), int) or not 0 <= head["number"] < 1 << 63:
             raise ManifestError(f"{self._name}: a checkpoint without a number")
@@ -232,12 +270,7 @@ class CheckpointDecoder:
                 lines[kind](self._parsed(text))
             return
         kinds = {"commits": COMMITS, "removed": _REMOVED, "names": {}, "shards": NUMBERS}[kind]
-        assert self._head is not None, "read before any block"
-        first_format = kind == "shards" and self._head["checkpoint"] == 1
-        raw, columns = decode_columns(content, block.rows, FIRST_NUMBERS if first_format else kinds, self._name)
-        if first_format:
-            columns["end_crc32c"] = np.zeros(block.rows, NUMBERS["end_crc32c"])
-            columns["flags"] = columns["flags"] | np.uint16(LACKS["end_crc32c"])
+        raw, columns = decode_columns(content, block.rows, kinds, self._name)
         texts_of = TextColumn.decode(raw)
         if kind != "commits":
             check_paths(raw, block.rows, self._name)

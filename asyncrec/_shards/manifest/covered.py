@@ -17,7 +17,7 @@ class CoveredNames:
 
     Attributes:
         ranges: of each writer, the numbers of its single commits, first and last, ascending.
-        others: all other names: of closing segments, of tombstones, and of segments that releases before 0.2 wrote.
+        others: all other names: of closing segments and of tombstones.
         fences: those among the single commits that keep another commit from being made: they are never deleted.
     """
 

@@ -7,7 +7,8 @@ gets the same snapshot, in whatever order the store lists them. The snapshot's i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from asyncrec._shards.manifest.schemas import agreed
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec._shards.manifest.shard_columns import format_micros, micros_of
 from asyncrec._shards.manifest.shard_list import ShardList
-from asyncrec.errors import ManifestError
+from asyncrec.errors import ManifestError, ObjectNotFoundError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,3 +225,29 @@ def _events(history: History) -> Iterable[tuple[int, int, str, int]]:
 
 def _identity(entry: ShardEntry) -> int:
     return shard_identity(entry.path, entry.records, entry.bytes, entry.crc32c)
+
+
+PUT_BACK = "'asyncrec copy' from a copy of the data set puts it back"
+
+
+def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
+    """Make the error for a shard that was not found, though the data set lists it."""
+    told = ObjectNotFoundError(
+        f"{error}; the manifest lists this shard, and it is not there: it was deleted, or the data set was replaced "
+        f"since it was opened; 'asyncrec verify' names all that is missing, and {PUT_BACK}"
+    )
+    told.errno = error.errno
+    return told
+
+
+@contextmanager
+def naming_lost_shards() -> Iterator[None]:
+    """Tell so, of a shard that is not found within this context.
+
+    Raises:
+        ObjectNotFoundError: it is not there.
+    """
+    try:
+        yield
+    except ObjectNotFoundError as error:
+        raise _told(error) from error

@@ -45,7 +45,7 @@ def plus(
         commit = tables.commit(segment)
         for entry in segment.add:
             time = micros_of(entry.committed or segment.time)
-            tie = (entry.records, entry.bytes, -1 if entry.crc32c is None else entry.crc32c)
+            tie = (entry.records, entry.bytes, entry.crc32c or 0)
             extra = tables.value(entry.extra)
             added.append(Added(entry.path.encode(), time, segment.writer, tie, commit, extra, entry))
         removed += ((path.encode(), commit) for path in segment.remove)
@@ -178,9 +178,8 @@ def _inserted(history: History, added: Sequence[Added]) -> tuple[ShardColumns, d
 
 
 def _key(history: History, row: int) -> tuple[int, str, tuple[int, int, int]]:
-    entry = history.entry(row)
-    tie = (entry.records, entry.bytes, -1 if entry.crc32c is None else entry.crc32c)
-    return int(history.shards.numbers["committed"][row]), history.writer_of(row), tie
+    time, *tie = (int(history.shards.numbers[name][row]) for name in ("committed", "records", "bytes", "crc32c"))
+    return time, history.writer_of(row), (tie[0], tie[1], tie[2])
 
 
 def _removals(history: History, removed: Sequence[tuple[bytes, int]]) -> dict[str, Any]:

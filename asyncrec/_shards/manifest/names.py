@@ -19,8 +19,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
 
 A maker is a writer's id, or ``<id>.<part>`` where several make parts of one job. So every name but that of a plain
 fixed shard holds its maker's, and those are their claim's. Names whose first character is ``_`` or ``.`` are not
-data: the convention of Hadoop, Spark and Ray. Releases before 0.2 named segments ``.json``, and indexes and keys of
-fixed shards by the shard alone; both are read.
+data: the convention of Hadoop, Spark and Ray.
 """
 
 from __future__ import annotations
@@ -29,41 +28,9 @@ import re
 import secrets
 import time
 
-from asyncrec._records.dataset_names import MANIFESTS, manifest_prefix
+from asyncrec._records.dataset_names import MANIFESTS as MANIFESTS
+from asyncrec._records.dataset_names import manifest_prefix as manifest_prefix
 from asyncrec.errors import ArgumentValueError
-
-__all__ = [
-    "CLOSED",
-    "JOBS",
-    "MANIFESTS",
-    "check_relative",
-    "checkpoint_key",
-    "checkpoint_of",
-    "checkpoint_pointer_key",
-    "claim_key",
-    "closing_segment_key",
-    "fixed_shard_name",
-    "index_key",
-    "is_data",
-    "is_segment",
-    "jobs_prefix",
-    "keys_key",
-    "latest_key",
-    "maker_of",
-    "manifest_prefix",
-    "mark_key",
-    "new_writer_id",
-    "old_closing_segment_key",
-    "removal_key",
-    "rolling_shard_name",
-    "segment_key",
-    "sequence_of",
-    "split_checkpoint_path",
-    "status_key",
-    "stem_of",
-    "validate_writer_id",
-    "with_maker",
-]
 
 CLOSED = "-closed"
 JOBS = "_jobs/"
@@ -113,11 +80,6 @@ def segment_key(name: str, writer: str, sequence: int) -> str:
 def closing_segment_key(name: str, writer: str) -> str:
     """Return where the closing segment of a writer is, or its tombstone."""
     return f"{manifest_prefix(name)}{writer}{CLOSED}.jsonl"
-
-
-def old_closing_segment_key(name: str, writer: str) -> str:
-    """Return where releases before 0.2 wrote the closing segment."""
-    return f"{manifest_prefix(name)}{writer}{CLOSED}.json"
 
 
 def removal_key(name: str, place: int) -> str:
@@ -191,7 +153,7 @@ def is_data(key: str) -> bool:
 def is_segment(key: str) -> bool:
     """Whether a key below `manifest_prefix` is a segment."""
     name = key.rpartition("/")[2]
-    return not name.startswith(("_", "~")) and name.endswith((".jsonl", ".json"))
+    return not name.startswith(("_", "~")) and name.endswith(".jsonl")
 
 
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:

@@ -20,9 +20,6 @@ Unknown members are kept.
 
 ``largest`` is the length of the shard's longest record, and stands there only if that is longer than 256 MiB, which is
 what every reader takes.
-
-Version 1, of releases before 0.2, is one JSON object that holds the shards as ``add``; its ``index`` and ``keys`` are
-paths alone. It is read for ever.
 """
 
 from __future__ import annotations
@@ -69,12 +66,12 @@ class Sidecar:
 
     Attributes:
         path: relative to the data set's folder.
-        bytes, crc32c: of its content; `None` where a release before 0.2 wrote the manifest.
+        bytes, crc32c: of its content.
     """
 
     path: str
-    bytes: int | None = None
-    crc32c: int | None = None
+    bytes: int
+    crc32c: int
 
     def to_json(self) -> dict[str, Any]:
         return {"path": self.path, "bytes": self.bytes, "crc32c": _hexadecimal(self.crc32c), "format": _SIDECAR_FORMAT}
@@ -82,7 +79,10 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardEntry:
-    """What the manifest says of one shard. ``path`` is relative to the data set's folder."""
+    """What the manifest says of one shard. ``path`` is relative to the data set's folder.
+
+    The checksums and ``committed`` are always in a manifest; a shard that no manifest lists may have none of them.
+    """
 
     path: str
     records: int
@@ -178,24 +178,19 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
     head, _, rest = content.partition(b"\n")
     data = _object(head, name)
     version = data.pop("version", None)
-    if version not in (1, _VERSION):
+    if version != _VERSION:
         raise ManifestError(
-            f"{name}: version {version!r}, and this release reads versions 1 and {_VERSION}; "
-            "a newer asyncrec may read it"
+            f"{name}: version {version!r}, and this release reads version {_VERSION}; a newer asyncrec may read it"
         )
     take = _Taker(name, data)
-    if version == 1:
-        entries = [_parse_entry(entry, name) for entry in take("add", list, [])]
-    else:
-        lines = rest.splitlines()
-        count = _count(take("shards", int), name)
-        if count != len(lines) or not content.endswith(b"\n"):
-            raise ManifestError(f"{name}: it is cut off: {len(lines):,} of {count:,} shards are in it")
-        entries = [_parse_entry(_object(line, name), name) for line in lines]
+    lines = rest.splitlines()
+    count = _count(take("shards", int), name)
+    if count != len(lines) or not content.endswith(b"\n"):
+        raise ManifestError(f"{name}: it is cut off: {len(lines):,} of {count:,} shards are in it")
     return Segment(
         writer=take("writer", str),
         time=_time(take("time", str), name),
-        add=tuple(entries),
+        add=tuple(_parse_entry(_object(line, name), name) for line in lines),
         remove=tuple(_relative(path, name) for path in take("remove", list, [])),
         removal=None if (place := take("removal", int, None)) is None else _count(place, name),
         schema=take("schema", dict, None),
@@ -237,11 +232,8 @@ class _Taker:
         return value
 
 
-def _parse_entry(data: Any, name: str) -> ShardEntry:
-    if not isinstance(data, dict):
-        raise ManifestError(f"{name}: 'add' holds {str(data)[:40]!r}, where an object should be")
+def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
     take = _Taker(name, data)
-    crc, end_crc = take("crc32c", str, None), take("end_crc32c", str, None)
     index = _sidecar(data.pop("index", None), "index", name)
     keys = _sidecar(data.pop("keys", None), "keys", name)
     first = take("first", str, None)
@@ -250,8 +242,8 @@ def _parse_entry(data: Any, name: str) -> ShardEntry:
         path=_relative(take("path", str), name),
         records=_count(take("records", int), name),
         bytes=_count(take("bytes", int), name),
-        crc32c=None if crc is None else _crc(crc, name),
-        end_crc32c=None if end_crc is None else _crc(end_crc, name),
+        crc32c=_crc(take("crc32c", str), name),
+        end_crc32c=_crc(take("end_crc32c", str), name),
         compression=take("compression", str, ""),
         index=index,
         keys=keys,
@@ -281,19 +273,15 @@ def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
 def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
     if data is None:
         return None
-    if isinstance(data, str):
-        return Sidecar(path=_relative(data, name))
     if not isinstance(data, dict):
         raise ManifestError(f"{name}: {kind!r} is {str(data)[:40]!r}, where an object should be")
     take = _Taker(name, data)
     if (found := take("format", int, _SIDECAR_FORMAT)) != _SIDECAR_FORMAT:
         raise ManifestError(f"{name}: {kind} of format {found}, and this release reads format {_SIDECAR_FORMAT}")
-    crc = take("crc32c", str, None)
-    size = take("bytes", int, None)
     return Sidecar(
         path=_relative(take("path", str), name),
-        bytes=None if size is None else _count(size, name),
-        crc32c=None if crc is None else _crc(crc, name),
+        bytes=_count(take("bytes", int), name),
+        crc32c=_crc(take("crc32c", str), name),
     )
 
 

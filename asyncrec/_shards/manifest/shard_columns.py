@@ -24,23 +24,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 COMPRESSIONS = ("", "GZIP", "ZLIB")
-# The lowest two bits of a row's flags are its compression; then what it lacks.
-LACKS: Final = {
-    name: 1 << 2 + bit
-    for bit, name in enumerate(
-        (
-            "crc32c",
-            "index_bytes",
-            "index_crc32c",
-            "keys_bytes",
-            "keys_crc32c",
-            "first",
-            "last",
-            "committed",
-            "end_crc32c",
-        )
-    )
-}
+# The lowest two bits of a row's flags are its compression; then what it lacks: a shard that no manifest lists has no
+# checksums, and was not committed.
+LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committed": 64}
 # A writer whose id can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
 # How an index or keys are named: not at all, as their shard, as their shard with its writer, or number n of `names`.
@@ -66,8 +52,6 @@ NUMBERS: Final[Mapping[str, str]] = {
     "live": "bool",
     "end_crc32c": "uint32",
 }
-# A checkpoint of format 1 has no more than these.
-FIRST_NUMBERS: Final[Mapping[str, str]] = {name: kind for name, kind in NUMBERS.items() if name != "end_crc32c"}
 
 
 def micros_of(time: str) -> int:
@@ -137,11 +121,9 @@ class ShardColumns:
 
         def sidecar(kind: str) -> Sidecar | None:
             name = self._sidecar_name(kind, cell[kind], path, writer)
-            return (
-                None
-                if name is None
-                else Sidecar(path=name, bytes=given(f"{kind}_bytes"), crc32c=given(f"{kind}_crc32c"))
-            )
+            if name is None:
+                return None
+            return Sidecar(path=name, bytes=cell[f"{kind}_bytes"], crc32c=cell[f"{kind}_crc32c"])
 
         return ShardEntry(
             path=path,
@@ -221,10 +203,10 @@ def _cells(entry: ShardEntry) -> dict[str, Any]:
         "bytes": entry.bytes,
         "crc32c": entry.crc32c,
         "end_crc32c": entry.end_crc32c,
-        "index_bytes": entry.index and entry.index.bytes,
-        "index_crc32c": entry.index and entry.index.crc32c,
-        "keys_bytes": entry.keys and entry.keys.bytes,
-        "keys_crc32c": entry.keys and entry.keys.crc32c,
+        "index_bytes": entry.index.bytes if entry.index else 0,
+        "index_crc32c": entry.index.crc32c if entry.index else 0,
+        "keys_bytes": entry.keys.bytes if entry.keys else 0,
+        "keys_crc32c": entry.keys.crc32c if entry.keys else 0,
         "first": None if entry.first is None else micros_of(entry.first),
         "last": None if entry.last is None else micros_of(entry.last),
         "committed": micros_of(entry.committed) if entry.committed else None,

@@ -9,9 +9,15 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-from asyncrec._concurrency.little_work import in_thread_unless
 from asyncrec._shards.manifest.history import History
-from asyncrec._shards.manifest.loading import load_history, read_checkpoint, read_pointer
+from asyncrec._shards.manifest.loading import (
+    LoadedManifest,
+    in_thread_unless,
+    load_history,
+    load_listed,
+    read_checkpoint,
+    read_pointer,
+)
 from asyncrec._shards.manifest.manifest import Manifest, manifest_of
 from asyncrec._shards.manifest.names import (
     MANIFESTS,
@@ -141,3 +147,24 @@ async def load_manifests(folder: Storage) -> dict[str, Manifest]:
         name: await load_manifest(folder, name, path=join(folder.root, name)) for name in await dataset_names(folder)
     }
     return {name: manifest for name, manifest in loaded.items() if manifest is not None}
+
+
+class ManifestFollower:
+    """The manifest of a data set that grows, loaded again and again: what was read is not read again."""
+
+    def __init__(self, folder: Storage, name: str, *, path: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._path = path
+        self._known: LoadedManifest | None = None
+        self._manifest: Manifest | None = None
+
+    async def load(self) -> Manifest | None:
+        """Load the snapshot as it is now, the same object while nothing has changed; `None` where there is none."""
+        found = await load_listed(self._folder, self._name, self._known)
+        if found is None:
+            self._manifest = None
+        elif self._known is None or found.history is not self._known.history:
+            self._manifest = await snapshot_of(self._path, found.history)
+        self._known = found
+        return self._manifest

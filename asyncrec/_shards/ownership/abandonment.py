@@ -7,10 +7,10 @@ segment that would have committed it; what it had committed stays.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.closing import entomb, fence, load_closing
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import find_job_headers
@@ -22,7 +22,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 
 async def abandon(folder: Storage, header: JobHeader, *, plain: bool) -> bool:
@@ -40,13 +40,8 @@ async def abandon(folder: Storage, header: JobHeader, *, plain: bool) -> bool:
     if not closing.abandoned:
         return False
     await delete_unlisted(folder, header, plain=plain)
-    _log.info(
-        "%s/%s: the writer %s was given up",
-        folder.root,
-        header.name,
-        header.writer,
-        extra={"path": join(folder.root, header.name), "writer": header.writer},
-    )
+    path = join(folder.root, header.name)
+    _path_log.info(path, "the writer %s was given up", header.writer, writer=header.writer)
     return True
 
 

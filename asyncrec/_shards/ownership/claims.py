@@ -16,8 +16,7 @@ from asyncrec._shards.journal.journal import Journal, find_job_headers, has_head
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.ownership.abandonment import abandon
-from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.leftovers import remove_leftovers
+from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers
 from asyncrec._shards.ownership.liveness import claim_journal, claim_life
 from asyncrec._shards.ownership.marks import Claim, find_claims, find_jobs, load_mark, remove_mark, uses_plain_names
 from asyncrec._shards.ownership.unlisted import published_by

@@ -20,15 +20,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Literal, TypeAlias, TypeVar
 
-from asyncrec._concurrency.tasks import acquire_in_thread, surely_in_thread
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal
+from asyncrec._shards.journal.journal import Journal, find_job_headers
+from asyncrec._shards.ownership.marks import find_marks
 from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.storage._base import Storage
 from asyncrec.storage._local.disk import mapped_errors, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.opening import open_own
-from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._local.storage import LocalStorage, local_folder
 
 LifeState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
 """Of a job: ``"unknown"`` where nothing here can tell; ``"ended"`` where its header has just gone."""
@@ -200,3 +202,22 @@ async def _claim(claim: Callable[[], Held | None]) -> tuple[LifeState, Held | No
 def _let_go(held: Journal | Life | None) -> None:
     if held is not None:
         held.end(keep=True)
+
+
+async def census(folder: Storage, name: str) -> list[tuple[JobHeader, LifeState]]:
+    """The jobs on a data set that have not ended, and whether they live.
+
+    ``"unknown"`` are those of other machines and of other users: a lock proves nothing there.
+    """
+    local = local_folder(folder)
+    headers = await in_thread(find_job_headers, local, name) if local is not None else []
+    jobs = [(header, await _known(state_of(claim_journal(local, path)))) for path, header in headers if local]
+    jobs += [(mark, await _known(state_of(claim_life(mark)))) for mark in await find_marks(folder, name)]
+    return [(header, state) for header, state in jobs if state != "ended"]
+
+
+async def _known(state: Awaitable[LifeState]) -> LifeState:
+    try:
+        return await state
+    except StorageError:
+        return "unknown"

@@ -171,11 +171,10 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
 async def uses_plain_names(folder: Storage, header: JobHeader) -> bool:
     """Whether a job's fixed shards have names without their maker: its last claim says so.
 
-    A job without a claim made nothing; one of a release before 0.2, whose header has no time, made no claim and used
-    the plain names.
+    A job without a claim made nothing.
     """
     claims = [claim for claim in await find_claims(folder, header.name) if claim.writer == header.writer]
-    return claims[-1].plain if claims else not header.since
+    return bool(claims) and claims[-1].plain
 
 
 async def put_claim(folder: Storage, name: str, claim: Claim) -> None:

@@ -6,7 +6,6 @@ The rules are in `_shards.recovery.recover`.
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import secrets
 from contextlib import suppress
@@ -14,6 +13,7 @@ from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import ANY_RECORD_BYTES
+from asyncrec._path_log import PathLog
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._shards.commit.closing import abandoned_error
 from asyncrec._shards.journal.job_files import (
@@ -29,8 +29,7 @@ from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.manifest.names import keys_key, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.ownership.claims import abandon_local
-from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.leftovers import remove_leftovers, remove_leftovers_of
+from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers, remove_leftovers_of
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there
 from asyncrec._shards.recovery.writer_recovery import WriterRecovery
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
@@ -38,7 +37,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.opening import own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 
 class LocalWriterRecovery(WriterRecovery):
@@ -63,8 +62,8 @@ class LocalWriterRecovery(WriterRecovery):
         closing = await self._begin()
         found = await in_thread(leftovers_of, self._folder, header)
         for path in await in_thread(strangers_among, self._folder, header):
-            message = "%s: it is no regular file of this user's, and no leftover of the writer %s: it is left as it is"
-            _log.warning(message, path, header.writer, extra={"path": path, "writer": header.writer})
+            message = "it is no regular file of this user's, and no leftover of the writer %s: it is left as it is"
+            _path_log.warning(path, message, header.writer, writer=header.writer)
         if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
             error = abandoned_error(self._target, header.name, closing)
             error.add_note(
@@ -177,13 +176,8 @@ class LocalWriterRecovery(WriterRecovery):
         if reader.damage is not None:
             kept = _keep(reader.path)
             self.done.damaged.append(kept)
-            _log.warning(
-                "%s: damaged behind record %d; kept as %s",
-                reader.path,
-                reader.records,
-                kept,
-                extra={"path": reader.path, "writer": self._header.writer, "record": reader.records},
-            )
+            fields = {"writer": self._header.writer, "record": reader.records}
+            _path_log.warning(reader.path, "damaged behind record %d; kept as %s", reader.records, kept, **fields)
 
     async def _begins_like(self, shard: str) -> bool:
         """Whether a shard of that name begins with the records of our journal."""
@@ -215,12 +209,9 @@ class LocalWriterRecovery(WriterRecovery):
         path = str(folder.path_of(shard))
         if not (self._spool and own_file(path)):
             path = str(folder.partial_of(shard))
-        # Keys are published before the shard. Releases before 0.2 named them by the shard alone.
-        keys_of = keys_key(with_maker(self._header.name, shard, writer))
-        candidates: list[str] = []
-        for key in dict.fromkeys((keys_of, keys_key(shard))):
-            candidates += [str(folder.path_of(key)), str(folder.partial_of(key))]
-        keys = next(filter(own_file, candidates), None)
+        key = keys_key(with_maker(self._header.name, shard, writer))
+        # Keys are published before the shard.
+        keys = next(filter(own_file, (str(folder.path_of(key)), str(folder.partial_of(key)))), None)
         names = [*other_names(path, writer), *(other_names(keys, writer) if keys is not None else ())]
         compressed = bool(self._header.compression.type)
         return JournalReader(path, keys, compressed=compressed, other_names=names)

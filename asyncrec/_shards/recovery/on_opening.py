@@ -10,7 +10,6 @@ the log tells.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.job_files import has_leftovers
 from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
@@ -32,7 +32,7 @@ from asyncrec.storage._url import join
 if TYPE_CHECKING:
     from asyncrec._shards.recovery.run import RecoveryRun
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 
 async def recover_on_opening(
@@ -61,14 +61,14 @@ async def recover_on_opening(
     for header_path, header in dead:
         if not wanted or (header.kind != "rolling" and not own.spool):
             if own.spool:  # elsewhere `open_job` tells of it
-                _log.warning("%s: %s", path, told_dead(header, home.root), extra=_fields(path, header))
+                _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
             continue
         if header.kind == "rolling":
-            message = "%s: the writer %s died; what it left in %s is recovered"
-            _log.warning(message, path, header.writer, home.root, extra=_fields(path, header))
+            message = "the writer %s died; what it left in %s is recovered"
+            _path_log.warning(path, message, header.writer, home.root, writer=header.writer)
         await run.guarded(header, partial(run.recover_local, home, header_path, header, folder))
     for header in run.left:
-        _log.warning("%s: %s", path, told_dead(header, home.root), extra=_fields(path, header))
+        _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
     _tell_outcome(run, path)
 
 
@@ -98,7 +98,7 @@ async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path:
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
         else:
             where = "that spool" if mark.spool else join(folder.root, own.name)
-            _log.warning("%s: %s", path, _told_unknown_keys(mark, where), extra=_fields(path, mark))
+            _path_log.warning(path, "%s", _told_unknown_keys(mark, where), writer=mark.writer)
     _tell_outcome(run, path)
 
 
@@ -109,15 +109,11 @@ def _tell_outcome(run: RecoveryRun, path: str) -> None:
         error.add_note(f"{path}: no writer was opened over what could not be recovered; recover=False opens one")
         raise
     for writer in recovered.lost:
-        _log.warning(
-            "%s: the writer %s died, and had no spool: what it had published is in the data set",
-            path,
-            writer,
-            extra={"path": path, "writer": writer},
-        )
+        message = "the writer %s died, and had no spool: what it had published is in the data set"
+        _path_log.warning(path, message, writer, writer=writer)
     if recovered.shards:
-        fields = {"path": path, "records": recovered.records}
-        _log.warning("%s: recovered %d records of writers that had died", path, recovered.records, extra=fields)
+        count = recovered.records
+        _path_log.warning(path, "recovered %d records of writers that had died", count, records=count)
 
 
 def _told_unknown_keys(mark: JobHeader, where: str) -> str:
@@ -167,10 +163,6 @@ def told_dead(header: JobHeader, where: str) -> str:
         f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
         f"them is in the data set, and {recover} removes what is left of them"
     )
-
-
-def _fields(path: str, header: JobHeader) -> dict[str, str]:
-    return {"path": path, "writer": header.writer}
 
 
 async def _dead(home: LocalStorage, own: JobHeader) -> list[tuple[str, JobHeader]]:

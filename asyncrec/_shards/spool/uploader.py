@@ -17,8 +17,8 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.spool.backlog import Upload
 from asyncrec._shards.spool.folder import SpoolFolder
-from asyncrec._shards.spool.upload import Upload
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.storage._checksums import check_sent, stored_crc32c

@@ -17,13 +17,13 @@ Every writer and every tool that makes shards does it as a job, and so each rule
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Literal
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
@@ -36,7 +36,7 @@ from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.abandonment import delete_replaced
-from asyncrec._shards.ownership.leftovers import remove_leftovers
+from asyncrec._shards.ownership.clear_up import remove_leftovers
 from asyncrec._shards.ownership.liveness import Life
 from asyncrec._shards.ownership.marks import Claim, remove_mark
 from asyncrec._shards.ownership.removals import take_place
@@ -49,7 +49,7 @@ from asyncrec.storage._url import join
 
 Mode = Literal["append", "new", "replace"]
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 
 class Job:
@@ -181,21 +181,12 @@ class Job:
                 try:
                     ended = await self._clean_up(marked=marked)
                 except Exception as error:
-                    _log.warning(
-                        "%s/%s: cleaning up failed: %s", self.store.root, self.header.name, error, extra=self._fields
-                    )
+                    self._warn("cleaning up failed: %s", error)
             if scope.cancelled_caught:
-                _log.warning(
-                    "%s/%s: cleaning up took too long and was given up: `recover` takes away what is left of the job",
-                    self.store.root,
-                    self.header.name,
-                    extra=self._fields,
-                )
+                self._warn("cleaning up took too long and was given up: `recover` takes away what is left of the job")
 
-    @property
-    def _fields(self) -> dict[str, str]:
-        """What a line that is logged of it has for machines."""
-        return {"path": join(self.store.root, self.header.name), "writer": self.header.writer}
+    def _warn(self, words: str, *args: object) -> None:
+        _path_log.warning(join(self.store.root, self.header.name), words, *args, writer=self.header.writer)
 
     async def _clean_up(self, *, marked: bool) -> bool:
         """Take away what is left of the job; returns whether nothing is left that needs a mark."""

@@ -15,7 +15,6 @@ a commit whose answer was lost finds it, and adds nothing.
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
@@ -26,12 +25,14 @@ from typing import Any
 import anyio
 
 from asyncrec._arguments import Size, byte_count
-from asyncrec._concurrency.deadline import Deadline
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.clock import CommitClock
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.loading import load_history
@@ -40,8 +41,7 @@ from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.ownership.clear_up import clear_up
-from asyncrec._shards.ownership.leftovers import remove_leftovers
+from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
@@ -50,12 +50,11 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
-_MAX_SHARD_BYTES = 256 << 20
-_CLEAN_UP_SECONDS = 60
+_CLEAN_UP_SECONDS = 2 * CLEAN_UP_SECONDS  # what many processes left is taken away
 # The number of a shard is that of its part, that of the attempt, and that of the shard in it: so names sort by parts.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
@@ -239,7 +238,7 @@ async def open_share(
     if not 0 <= part < _PARTS:
         raise ArgumentValueError(f"part={part}: at least 0 and below {_PARTS:,}")
     if max_shard_bytes is None and max_shard_records is None:
-        max_shard_bytes = _MAX_SHARD_BYTES
+        max_shard_bytes = MAX_SHARD_BYTES
     size = None if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")
     limits = Limits(max_bytes=size, max_records=max_shard_records)
     writer = ShareWriter()
@@ -334,11 +333,5 @@ def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _log.warning(
-            "%s/%s: cleaning up after %s failed: %s",
-            folder.root,
-            header.name,
-            header.writer,
-            error,
-            extra={"path": join(folder.root, header.name), "writer": header.writer},
-        )
+        path, writer = join(folder.root, header.name), header.writer
+        _path_log.warning(path, "cleaning up after %s failed: %s", writer, error, writer=writer)

@@ -16,7 +16,7 @@ from asyncrec._framing.compression import Compression, parse_compression
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.object_limits import ObjectLimits
+from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES, ObjectLimits
 from asyncrec._records.writing.record_encoder import GivenSchema, Validate, encoder_of, schema_of
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
@@ -39,14 +39,12 @@ from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
 from asyncrec._shards.writing.telling import STATUS_SECONDS, telling
 from asyncrec._shards.writing.totals import counted
-from asyncrec._shards.writing.writer import Partition, ShardedWriter
+from asyncrec._shards.writing.writer import Partition, ShardedWriter, commits_on_error
 from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import redact
 
-# Large enough that a store's cost per object does not count, small enough to be lost, moved or read whole.
-_MAX_SHARD_BYTES = 256 << 20
 # 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.
 _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
@@ -209,7 +207,6 @@ async def open_sharded_writer(
             name=name,
             writer=validate_writer_id(writer_id) if writer_id is not None else new_writer_id(),
             url=url,
-            key=str(path) if storage is not None else name,
             num_shards=num_shards,
             spool=spool is not None,
             index=index,
@@ -225,7 +222,7 @@ async def open_sharded_writer(
             await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
         if on_duplicate == "skip" and mode == "append":
             await commit_published_of_the_dead(folder, header, path=display_path, wanted=recover)
-        commits = (on_error or ("discard" if header.together else "commit")) == "commit"
+        commits = commits_on_error(on_error, together=header.together)
         # Nor where what is open is dropped when the body fails: what was flushed stays.
         lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
         queues = [
@@ -311,7 +308,7 @@ def _limits(
         raise ArgumentValueError(f"num_shards is {num_shards:,}; a fixed data set has at most {MOST_SHARDS:,}")
     if num_shards is None:
         if max_bytes is None and max_records is None:
-            max_bytes = _MAX_SHARD_BYTES
+            max_bytes = MAX_SHARD_BYTES
         return ObjectLimits(bytes=max_bytes, records=max_records, seconds=max_seconds)
     rolling = [option for option, value in given.items() if value is not None]
     if rolling or open_shards != 1:

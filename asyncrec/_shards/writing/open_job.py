@@ -16,6 +16,7 @@ import anyio
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
@@ -46,7 +47,7 @@ from asyncrec.storage._local.storage import LocalStorage, first_there, local_fol
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 _LONGEST_NAME = 255
 # Local names that are looked up in one hop: some milliseconds, after which a cancellation is heard.
@@ -139,8 +140,7 @@ async def open_job(
             if local is not None:
                 dead, _ = await in_thread(dead_jobs, local, header.writer, header.name)
                 for each in dead.values():
-                    fields = {"path": path, "writer": each.writer}
-                    _log.warning("%s: %s", path, told_dead(each, path), extra=fields)
+                    _path_log.warning(path, "%s", told_dead(each, path), writer=each.writer)
         except BaseException as error:
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
             unanswered = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
@@ -176,7 +176,7 @@ def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
     """Make the header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
     local = local_folder(folder)
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
-    return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, "key": name, **fields})
+    return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, **fields})
 
 
 def _refuse_unwritable(header: JobHeader, local: bool) -> None:
@@ -262,11 +262,13 @@ def _begin_life(path: str, writer: str) -> Life | None:
     try:
         return Life.begin()
     except StorageError as error:
-        message = (
-            "%s: should the writer die, nothing on this machine will prove it; "
-            "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s"
+        _path_log.warning(
+            path,
+            "should the writer die, nothing on this machine will prove it; "
+            "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
+            error,
+            writer=writer,
         )
-        _log.warning(message, path, error, extra={"path": path, "writer": writer})
         return None
 
 
@@ -337,13 +339,12 @@ async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: Base
                 await remove_own_mark(folder, header)
             return True
         except Exception as failure:
-            _log.log(
+            _path_log.log(
                 logging.DEBUG if quiet else logging.WARNING,
-                "%s/%s: the mark of %s, if it is there, could not be removed: %s",
-                folder.root,
-                header.name,
+                join(folder.root, header.name),
+                "the mark of %s, if it is there, could not be removed: %s",
                 header.writer,
                 failure,
-                extra={"path": join(folder.root, header.name), "writer": header.writer},
+                writer=header.writer,
             )
     return False

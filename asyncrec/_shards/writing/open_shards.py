@@ -23,7 +23,7 @@ from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.coordinator import CommitCoordinator
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.shard_events import ShardEvents, ShardUploadEvents
-from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.totals import ShardedWriterStats
 
 
 class OpenShards:

@@ -10,23 +10,67 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._numpy import np
+from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import MOST_SHARDS
 from asyncrec._shards.manifest.names import new_writer_id
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.writing.framed_batch import FramedBatch
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class FramedBatch:
+    """A number of records in their frames, which are whole and whose checksums were found to hold.
+
+    Attributes:
+        frames: one behind the other.
+        lengths: of each record.
+        keys: the digests of their keys, one behind the other, where they have keys.
+    """
+
+    frames: memoryview
+    lengths: NDArray[np.int64]
+    keys: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def fitting(self, size: int) -> int:
+        """Count the first records whose frames take so many bytes at most."""
+        return int(np.searchsorted(self._ends(), size, side="right"))
+
+    def split(self, count: int) -> tuple[FramedBatch, FramedBatch]:
+        """Cut behind so many records."""
+        at = int(self._ends()[count - 1]) if count else 0
+        keys = (None, None) if self.keys is None else (self.keys[: KEY_BYTES * count], self.keys[KEY_BYTES * count :])
+        return (
+            FramedBatch(self.frames[:at], self.lengths[:count], keys[0]),
+            FramedBatch(self.frames[at:], self.lengths[count:], keys[1]),
+        )
+
+    def sealed(self) -> WriteBatch:
+        """Make what is written of it."""
+        return WriteBatch.of_frames(self.frames, count=len(self), lengths=self.lengths.tobytes(), digests=self.keys)
+
+    def _ends(self) -> NDArray[np.int64]:
+        ends: NDArray[np.int64] = np.cumsum(self.lengths + FRAME_OVERHEAD)
+        return ends
+
 
 _EXACT = 1 << 53  # up to here each whole number is a float
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
+from asyncrec._path_log import PathLog
 from asyncrec._shards.spool.folder import recover_command
 from asyncrec._shards.writing.open_shards import OpenShards
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 
 @asynccontextmanager
@@ -81,12 +81,8 @@ async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: flo
             await shards.finish()
         except Exception as second:
             error.add_note(f"{shards.path}: and the open shards could not be committed: {second}")
-            _log.error(
-                "%s: the open shards could not be committed: %s",
-                shards.path,
-                second,
-                extra={"path": shards.path, "writer": shards.job.header.writer},
-            )
+            writer = shards.job.header.writer
+            _path_log.error(shards.path, "the open shards could not be committed: %s", second, writer=writer)
     if scope.cancelled_caught:
         error.add_note(f"{shards.path}: exit_timeout={timeout:g} ran out before the open shards were committed")
 
@@ -101,9 +97,4 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
             command = recover_command(job.spool.root, to=job.header.url)
             message += f"; those that are in the spool stay there, and {command} commits them"
         error.add_note(f"{shards.path}: {message}")
-        _log.warning(
-            "%s: %s",
-            shards.path,
-            message,
-            extra={"path": shards.path, "writer": shards.job.header.writer, "lost": lost},
-        )
+        _path_log.warning(shards.path, "%s", message, writer=job.header.writer, lost=lost)

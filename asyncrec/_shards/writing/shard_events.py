@@ -11,7 +11,7 @@ import anyio
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.shard import Shard
-from asyncrec._shards.spool.upload import Upload
+from asyncrec._shards.spool.backlog import Upload
 from asyncrec._shards.spool.uploader import Uploader
 from asyncrec._shards.writing.coordinator import CommitCoordinator
 

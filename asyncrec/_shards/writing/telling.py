@@ -7,7 +7,6 @@ status that cannot be told is no fault of the writer's: it is told later, or not
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,13 +16,14 @@ import anyio
 
 from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import TaskScope, in_thread, surely_in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._shards.journal.status import JobStatus, StatusFile, WaitingFor
 from asyncrec._shards.manifest.names import status_key
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 # A person who watches sees that it moves; one small write.
 STATUS_SECONDS = 2.0
@@ -87,12 +87,11 @@ class Teller:
             try:
                 await in_thread(file.write, changes.status(ending=self.ending))
             except OSError as error:
-                _log.debug(
-                    "%s: its status is not told: %s",
-                    self._shards.path,
-                    error,
-                    extra={"path": self._shards.path, "writer": self._shards.job.header.writer},
-                )
+                self._log_untold(error)
+
+    def _log_untold(self, error: Exception) -> None:
+        writer = self._shards.job.header.writer
+        _path_log.debug(self._shards.path, "its status is not told: %s", error, writer=writer)
 
     async def tell_store(self, seconds: float) -> None:
         """Tell it in the store."""
@@ -105,12 +104,7 @@ class Teller:
                 try:
                     await job.store.put(key, status.encode())
                 except Exception as error:  # whatever a backend makes of it
-                    _log.debug(
-                        "%s: its status is not told: %s",
-                        self._shards.path,
-                        error,
-                        extra={"path": self._shards.path, "writer": self._shards.job.header.writer},
-                    )
+                    self._log_untold(error)
 
     async def _pause(self, seconds: float) -> bool:
         """Wait; returns whether there is something to tell then."""

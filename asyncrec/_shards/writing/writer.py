@@ -24,7 +24,7 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec._shards.writing.stats import ShardedWriterStats
+from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ _AMPLE = 32  # batches
 
 # A key of up to so many bytes or characters is hashed with its batch: a thousand of them take 0.3 ms, and less in C.
 _HASHED_LATER = 256
+
+
+def commits_on_error(on_error: str | None, *, together: bool) -> bool:
+    """Whether what is open is committed if the block fails; where nothing is said, if shards are not one whole."""
+    return (on_error or ("discard" if together else "commit")) == "commit"
 
 
 class ShardedWriter:

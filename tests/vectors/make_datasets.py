@@ -1,0 +1,95 @@
+"""Makes the data sets of `tests/shards/test_golden.py`, in a new folder: its only argument."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import anyio
+
+import asyncrec
+from asyncrec import tools
+
+_SCHEMA = {"id": asyncrec.FixedLen((), "int64"), "url": asyncrec.FixedLen((), "bytes")}
+
+
+async def _write(path: Path, records: dict[str, bytes], *, dies: bool = False, **options: object) -> None:
+    async with asyncrec.open_sharded_writer(path, **options) as writer:  # type: ignore[arg-type]
+        for key, record in records.items():
+            await writer.write(record, key=key)
+        if dies:
+            await writer.flush()
+            while writer.stats().committed_records < len(records) // 10 * 10:  # noqa: ASYNC110  # no event tells
+                await anyio.sleep(0.01)
+            os._exit(0)
+
+
+def _examples(numbers: range, key: str = "") -> dict[str, bytes]:
+    examples = {}
+    for number in numbers:
+        url = f"https://example.org/{number}"
+        examples[f"{key}{number}"] = asyncrec.encode_example({"id": number, "url": url})
+    return examples
+
+
+def _in_child(path: Path, records: dict[str, bytes], **options: object) -> None:
+    """Write in a process that dies behind a flush."""
+    child = os.fork()
+    if child == 0:
+        anyio.run(lambda: _write(path, records, dies=True, **options))
+    os.waitpid(child, 0)
+
+
+def _forget_machine(header: Path) -> None:
+    pid, line = header.read_text().splitlines()[:2]
+    line = re.sub(r'"url":"[^"]*"', '"url":"dead"', line)
+    line = re.sub(r'"host":"[^"]*"', '"host":"host"', line)
+    header.write_text(f"{pid}\n{line}\n")
+
+
+async def _make(folder: Path) -> None:
+    await _write(
+        folder / "rolling",
+        _examples(range(25), "https://example.org/"),
+        writer_id="w1",
+        compression="GZIP",
+        max_shard_records=10,
+        schema=_SCHEMA,
+        metadata={"made": "golden"},
+        recover=False,
+    )
+    for writer, count in (("w3", 10), ("w4", 12)):
+        mode = {"mode": "replace"} if writer == "w4" else {}
+        await _write(folder / "fixed", _examples(range(count)), writer_id=writer, num_shards=2, **mode)
+    await tools.compact(folder / "rolling", latest=True)
+    await tools.compact(folder / "fixed")
+    # As compaction does when a minute has gone by.
+    for covered in folder.glob("_manifest/*/*-0*.jsonl"):
+        if not covered.name.startswith("_"):
+            covered.unlink()
+    async with (
+        asyncrec.open_dataset(folder / "rolling") as dataset,
+        dataset.shuffled(seed=1) as stream,
+    ):
+        for _ in range(5):
+            await anext(stream)
+        (folder / "shuffled.state.json").write_text(json.dumps(stream.state_dict()))
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]).resolve()
+    folder.mkdir()
+    # It died between two commits; what it had begun of the second is taken away.
+    _in_child(folder / "rolling", _examples(range(100, 111), "u"), writer_id="w2", max_shard_records=10)
+    for left in folder.rglob(".*"):
+        left.unlink()
+    anyio.run(_make, folder)
+    _in_child(folder / "dead", {str(number): b"record %d" % number for number in range(7)}, writer_id="w5")
+    _forget_machine(folder / ".dead.w5.partial")
+
+
+if __name__ == "__main__":
+    main()

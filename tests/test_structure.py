@@ -67,7 +67,6 @@ LONG_TESTS = {
         "tests/shards/test_leaving.py",
         "tests/shards/test_spool.py",
         "tests/shards/test_writer.py",
-        "tests/simulation/fixes.py",
         "tests/storage/test_local.py",
         "tests/storage/test_registry.py",
         "tests/storage/test_resuming.py",

@@ -10,8 +10,7 @@ import asyncrec
 from asyncrec import tools
 from asyncrec._shards.manifest.names import CLOSED, is_segment, manifest_prefix
 
-from .paper import Crawl, Found, compaction, life
-from .requests import Requests
+from .paper import Crawl, Found, Requests, compaction, life
 from .store import CountingBucket
 
 NAME = "pages"

@@ -19,8 +19,7 @@ import anyio
 from asyncrec.testing import virtual_backend
 
 from .check import Check, check
-from .paper import CAUSES, MIB, Crawl, opening, the_day
-from .requests import Prices, Requests, is_write
+from .paper import CAUSES, MIB, Crawl, Prices, Requests, is_write, opening, the_day
 
 # What S3 promises to answer in a second, of one prefix.
 WRITES, READS = 3500, 5500

@@ -1,4 +1,4 @@
-"""A store in memory that counts the requests which `asyncrec_s3` makes for the same calls (`requests`)."""
+"""A store in memory that counts the requests which `asyncrec_s3` makes for the same calls (`paper`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import anyio
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 
-from .requests import PAGE, Requests
+from .paper import PAGE, Requests
 
 WINDOW = 8 << 20
 _EPOCH = 1_790_000_000

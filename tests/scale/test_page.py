@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .paper import Crawl
-from .requests import Prices
+from .paper import Crawl, Prices
 from .run import CHOICES, choice, costs, restart_of_all, summary
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text("utf-8")

@@ -1,18 +1,14 @@
-"""Who may make a data set, who is told, and what is left: `asyncrec._shards.writing.job` and what it is made of.
-
-A process that dies is stood for by a job whose end never comes: its locks are given up, and nothing of it is taken
-away, as the system does when it is killed. (Real kills: `test_torture`.)
-"""
+"""Who may make a data set, who is told, and what is left: also by processes that were killed (`mortal`)."""
 
 from __future__ import annotations
 
-import copy
 import errno
 import os
+import socket
+import stat
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +19,6 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec._framing.encoding import encode_frames
-from asyncrec._shards.commit.manifest_writer import ManifestWriter
-from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.ownership import liveness as life
-from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.ownership.marks import find_marks
-from asyncrec._shards.writing import open_job as opening
-from asyncrec._shards.writing.job import Job
 from asyncrec.errors import (
     ConflictError,
     ObjectExistsError,
@@ -39,13 +28,17 @@ from asyncrec.errors import (
     TransientStorageError,
 )
 from asyncrec.storage._base import Buffer, ObjectInfo, Storage
-from asyncrec.storage._local.disk import Disk
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import LaxStorage
 from asyncrec.testing._faults import Call, FlakyStorage, T, _Around
 
+from .mortal import Process, killed
+
 pytestmark = pytest.mark.anyio
+
+# Where a commit is first seen.
+MANIFEST = "_manifest/"
 
 
 @pytest.fixture(params=["memory", "local", "lax"])
@@ -58,52 +51,25 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return made[request.param]()
 
 
-class Killed(BaseException):
-    """What ends the body of a writer whose process is killed."""
-
-
-@asynccontextmanager
-async def killed(
-    monkeypatch: pytest.MonkeyPatch, name: str = "pages", **options: Any
-) -> AsyncIterator[asyncrec.ShardedWriter]:
-    """A writer whose process is killed at the end of the body."""
-    with monkeypatch.context() as patches:
-        patches.setattr(Job, "end", _die)
-        patches.setattr(Job, "take_back", _nothing)
-        patches.setattr(ShardPublisher, "take_back", _nothing)
-        with pytest.raises(Killed):
-            async with asyncrec.open_sharded_writer(name, on_error="discard", **options) as writer:
-                yield writer
-                raise Killed
-
-
 @contextmanager
-def dying_at(monkeypatch: pytest.MonkeyPatch, *moments: str) -> Iterator[None]:
-    """Whoever comes to one of these methods of `ManifestWriter` in here is killed there."""
-
-    async def die(*args: object, **options: object) -> None:
-        raise Killed
-
+def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
+    """On another machine, of which nothing can be asked here."""
+    folder.mkdir(exist_ok=True)
     with monkeypatch.context() as patches:
-        patches.setattr(Job, "end", _die)
-        patches.setattr(Job, "take_back", _nothing)
-        for moment in moments:
-            patches.setattr(ManifestWriter, moment, die)
+        patches.setenv("XDG_RUNTIME_DIR", str(folder))
+        patches.setattr(socket, "gethostname", lambda: "elsewhere")
         yield
 
 
-async def _die(job: Job, held: life.Life | None, *, marked: bool) -> None:
-    if job.journal is not None:
-        job.journal._lock.release()
-    if held is not None:
-        held._lock.release()
-
-
-async def _nothing(*args: object) -> None: ...
-
-
-async def _no(*args: object) -> bool:
-    return False
+@asynccontextmanager
+async def opened_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, **options: Any
+) -> AsyncIterator[asyncrec.ShardedWriter]:
+    """A writer on another machine."""
+    async with AsyncExitStack() as stack:
+        with elsewhere(monkeypatch, folder / "elsewhere"):
+            writer = await stack.enter_async_context(asyncrec.open_sharded_writer("pages", **options))
+        yield writer
 
 
 def records(name: str, count: int = 10) -> list[bytes]:
@@ -114,6 +80,15 @@ async def write(storage: Storage, name: str, **options: Any) -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
         for record in records(name):
             await writer.write(record, key=record)
+
+
+async def dies(storage: Storage, name: str, at: str, *, done: bool = False, **options: Any) -> Process:
+    """Whose process is killed when it creates what `Process` says."""
+    process = Process(storage, at, done=done)
+    with pytest.raises((StorageError, anyio.ClosedResourceError)):
+        await write(process.storage, name, **options)
+    assert process.dead
+    return process
 
 
 async def stored(storage: Storage) -> list[bytes]:
@@ -198,19 +173,18 @@ class TestOneMaker:
     async def test_two_that_find_the_same_dead_writer_do_not_both_get_its_name(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch, second_before: str
     ) -> None:
-        async with killed(monkeypatch, storage=storage, num_shards=2) as dead:
+        async with killed(storage, num_shards=2) as dead:
             await dead.write(b"lost")
-        claims, waiting, decided = opening.put_claim, anyio.Event(), anyio.Event()
+        put, waiting, decided = storage.put, anyio.Event(), anyio.Event()
         opened = []
 
-        async def put_claim(*args: Any) -> None:
-            if second_before == "its look round":
-                await claims(*args)
-            if not waiting.is_set():
-                waiting.set()
-                await decided.wait()
-            if second_before == "its claim":
-                await claims(*args)
+        async def put_and_wait(key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+            if "_claim-" not in key or waiting.is_set():
+                return await put(key, data, exclusive=exclusive)
+            made = await put(key, data, exclusive=exclusive) if second_before == "its look round" else None
+            waiting.set()
+            await decided.wait()
+            return made or await put(key, data, exclusive=exclusive)
 
         async def race(name: str) -> None:
             with suppress(ConflictError, ObjectExistsError):
@@ -221,7 +195,7 @@ class TestOneMaker:
                     await anyio.wait_all_tasks_blocked()
             decided.set()
 
-        monkeypatch.setattr(opening, "put_claim", put_claim)
+        monkeypatch.setattr(storage, "put", put_and_wait)
         async with anyio.create_task_group() as group:
             group.start_soon(race, "a")
             await waiting.wait()
@@ -270,7 +244,7 @@ class TestAnIdInUse:
         [(key, content)] = late
         await store.put(key, content)
         assert (await asyncrec.recover("pages", storage=store)).unfinished == ()
-        assert await find_marks(store, "pages") == []
+        assert [info.key async for info in store.list_objects("_jobs/")] == []
 
     @pytest.mark.parametrize("cancelled", [False, True])
     @pytest.mark.parametrize("options", [{"max_shard_records": 3}, {"num_shards": 2}])
@@ -306,7 +280,7 @@ class TestAnIdInUse:
     async def test_one_that_was_given_up_is_refused_at_the_opening(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with killed(monkeypatch, storage=storage, writer_id="w", num_shards=2) as writer:
+        async with killed(storage, writer_id="w", num_shards=2) as writer:
             await writer.write_many(records("a"))
         assert (await asyncrec.recover("pages", storage=storage)).abandoned == ("w",)
         with pytest.raises(ObjectExistsError, match="used once"):
@@ -317,7 +291,7 @@ class TestAnIdInUse:
     async def test_a_disk_that_is_full_leaves_the_note_of_a_dead_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with killed(monkeypatch, storage=LocalStorage(tmp_path), writer_id="w") as writer:
+        async with killed(LocalStorage(tmp_path), writer_id="w") as writer:
             for record in records("a"):
                 await writer.write(record, key=record)
             assert await writer.flush() == "spooled"
@@ -337,13 +311,12 @@ class TestAnIdInUse:
 
 class TestTakenOver:
     async def test_plain_names_that_a_writer_elsewhere_may_still_use_are_never_used_again(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It lives, and publishes over what has its names, where the store does not keep it from that."""
         storage = LaxStorage(MemoryStorage(chunk_size=64))
-        monkeypatch.setattr(life.Life, "take", lambda token: None)
         with pytest.raises(ConflictError, match="abandoned"):
-            async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
+            async with opened_elsewhere(monkeypatch, tmp_path, num_shards=2, storage=storage) as first:
                 await first.write_many(records("a"))
                 await write(storage, "b", num_shards=2, take_over=True)
                 await write(storage, "c", num_shards=2, mode="replace", take_over=True)
@@ -354,7 +327,7 @@ class TestDead:
     async def test_a_dead_fixed_writer_that_promised_nothing_gives_way(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with killed(monkeypatch, storage=storage, num_shards=2) as writer:
+        async with killed(storage, num_shards=2) as writer:
             await writer.write_many(records("a"))
         await write(storage, "b", num_shards=2)
         assert await stored(storage) == sorted(records("b"))
@@ -370,9 +343,7 @@ class TestDead:
         """It was killed between publishing and committing, or while it took back what it had published."""
         storage = LocalStorage(tmp_path / "target")
         spool = tmp_path / "spool"
-        with dying_at(monkeypatch, "close"):
-            with pytest.raises(Killed):
-                await write(storage, "a", num_shards=2, **({"spool": spool} if spooled else {}))
+        await dies(storage, "a", MANIFEST, num_shards=2, **({"spool": spool} if spooled else {}))
         for number in gone:
             for folder in (tmp_path / "target", spool):
                 (folder / f"pages-0000{number}-of-00002.tfrecord").unlink(missing_ok=True)
@@ -389,7 +360,7 @@ class TestDead:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_shards: int | None
     ) -> None:
         storage = LocalStorage(tmp_path)
-        async with killed(monkeypatch, storage=storage, num_shards=num_shards, mode="new", writer_id="w") as writer:
+        async with killed(storage, num_shards=num_shards, mode="new", writer_id="w") as writer:
             await writer.write_many(records("a"))
             await writer.flush()
         refusal = r"writer w died, and may have been told that its records are safe: 'asyncrec recover' keeps"
@@ -404,10 +375,7 @@ class TestDead:
     ) -> None:
         """They were flushed before, and are in no journal any more."""
         storage = LocalStorage(tmp_path)
-
-        with dying_at(monkeypatch, "commit"):
-            with pytest.raises((Killed, anyio.ClosedResourceError)):
-                await write(storage, "a", mode="new")
+        await dies(storage, "a", MANIFEST, mode="new")
         with pytest.raises(ConflictError, match="may have been told that its records are safe"):
             await write(storage, "b", mode="new")
         assert (await asyncrec.recover("pages", storage=storage)).records == 10
@@ -416,9 +384,7 @@ class TestDead:
     async def test_what_it_had_published_is_not_mixed_with_the_next_ones(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with dying_at(monkeypatch, "close"):
-            with pytest.raises(Killed):
-                await write(storage, "a", num_shards=2)
+        await dies(storage, "a", MANIFEST, num_shards=2)
         assert len([key for key in await unowned(storage) if key.endswith(".tfrecord")]) == 2
         await write(storage, "b", num_shards=2)
         assert await stored(storage) == sorted(records("b"))
@@ -428,10 +394,8 @@ class TestDead:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
-        with monkeypatch.context() as patches:
-            patches.setattr(life, "_folder", lambda: str(tmp_path / "elsewhere"))
-            patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
-            async with killed(patches, storage=storage, num_shards=2) as writer:
+        with elsewhere(monkeypatch, tmp_path / "elsewhere"):
+            async with killed(storage, num_shards=2) as writer:
                 await writer.write_many(records("a"))
         with pytest.raises(ConflictError, match=r"on elsewhere, for .*take_over=True"):
             await write(storage, "b", num_shards=2)
@@ -441,23 +405,23 @@ class TestDead:
         assert await stored(storage) == sorted(records("b"))
         assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
 
-    async def test_one_that_was_taken_over_and_lives_commits_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_one_that_was_taken_over_and_lives_commits_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         storage = MemoryStorage()
-        monkeypatch.setattr(life.Life, "take", lambda token: None)  # nobody can be asked
         with pytest.raises(ConflictError, match="abandoned"):
-            async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
+            async with opened_elsewhere(monkeypatch, tmp_path, num_shards=2, storage=storage) as first:
                 await first.write_many(records("a"))
                 await write(storage, "b", num_shards=2, take_over=True)
         assert await stored(storage) == sorted(records("b"))
         assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == []
 
     async def test_of_a_rolling_writer_that_is_given_up_what_it_had_committed_stays(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
-        monkeypatch.setattr(life.Life, "take", lambda token: None)
         with pytest.raises(ConflictError, match="abandoned"):
-            async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
+            async with opened_elsewhere(monkeypatch, tmp_path, writer_id="w", storage=storage) as writer:
                 await writer.write_many(records("a"))
                 await writer.commit()
                 assert (await asyncrec.recover("pages", storage=storage, abandon=["w"])).abandoned == ("w",)
@@ -470,33 +434,30 @@ class TestDead:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
-
-        with dying_at(monkeypatch, "commit"):
-            with pytest.raises((Killed, anyio.ClosedResourceError)):
-                await write(storage, "a")
+        await dies(storage, "a", MANIFEST)
         recovery = await asyncrec.recover("pages", storage=storage)
         assert recovery.records == 10
         assert await stored(storage) == sorted(records("a"))
         assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
         assert await unowned(storage) == []
 
+    @pytest.mark.parametrize("storage", ["memory", "lax"], indirect=True)
     async def test_what_another_commits_of_it_while_recover_does_is_in_its_last_segment_too(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A request of the dead writer's that comes late, or another recovery: the last segment stands for all."""
-        with dying_at(monkeypatch, "commit"), suppress(Killed, anyio.ClosedResourceError):
-            await write(storage, "dead", writer_id="dead")
-        commit = ManifestWriter.commit
+        """A request of the dead writer's that comes late: the last segment stands for all."""
+        process = await dies(storage, "dead", MANIFEST, writer_id="dead")
+        assert process.late is not None
+        put, late = storage.put, [process.late]
 
-        async def second(manifest: ManifestWriter, entry: asyncrec.ShardEntry) -> None:
-            other = copy.copy(manifest)
-            other.entries = []
-            await commit(other, replace(entry, committed=manifest.clock.now()))
-            await commit(manifest, entry)
+        async def put_late(key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+            if late and key == late[0][0]:
+                await put(*late.pop(), exclusive=True)
+            return await put(key, data, exclusive=exclusive)
 
-        with monkeypatch.context() as patches:
-            patches.setattr(ManifestWriter, "commit", second)
-            await asyncrec.recover("pages", storage=storage)
+        monkeypatch.setattr(storage, "put", put_late)
+        await asyncrec.recover("pages", storage=storage)
+        assert not late
         assert await stored(storage) == sorted(records("dead"))
 
     async def test_an_index_whose_shard_a_writer_given_up_is_just_publishing_is_removed_only_behind_a_fence(
@@ -504,9 +465,7 @@ class TestDead:
     ) -> None:
         """Else its shard would be committed with the index that is gone."""
         storage = MemoryStorage()
-        with monkeypatch.context() as patches:
-            patches.setattr(life, "_folder", lambda: str(tmp_path / "elsewhere"))
-            patches.setattr("asyncrec._shards.writing.open_job.this_host", lambda: "elsewhere")
+        with elsewhere(monkeypatch, tmp_path / "elsewhere"):
             opened = asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard")
             writer = await opened.__aenter__()
         await storage.put("_index/pages-w-000000.tfrecord.index", b"of the shard that is published now")
@@ -552,10 +511,7 @@ class TestReplacing:
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await write(storage, "old")
-
-        with dying_at(monkeypatch, "close"):
-            with pytest.raises(Killed):
-                await write(storage, "dead", mode="replace")
+        await dies(storage, "dead", "-closed", mode="replace")
         recovery = await asyncrec.recover("pages", storage=storage)
         assert len(recovery.abandoned) == 1
         assert await stored(storage) == sorted(records("old"))
@@ -588,7 +544,7 @@ class TestNames:
             await living.write_many(records("living"))
             assert await living.flush() == "spooled"
             if dies:
-                async with killed(monkeypatch, writer_id="w", storage=storage) as writer:
+                async with killed(storage, writer_id="w") as writer:
                     for record in records("a"):
                         await writer.write(record, key=record)
                     await writer.flush()
@@ -602,7 +558,7 @@ class TestNames:
     async def test_a_name_that_looks_like_a_files_is_recovered_like_any_other(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with killed(monkeypatch, name="train.tfrec", storage=LocalStorage(tmp_path)) as writer:
+        async with killed(LocalStorage(tmp_path), "train.tfrec") as writer:
             await writer.write_many(records("a"))
             assert await writer.flush() == "spooled"
         assert (await asyncrec.recover("train.tfrec", storage=LocalStorage(tmp_path))).records == 10
@@ -625,23 +581,29 @@ class TestNames:
             await writer.write(b"x")
 
     async def test_what_is_given_up_takes_along_nothing_of_a_data_set_whose_name_goes_on_with_its_id(
-        self, storage: Storage, monkeypatch: pytest.MonkeyPatch
+        self, storage: Storage
     ) -> None:
         """``pages-v2-00000-of-00002.tfrecord`` could be a shard of ``pages`` by ``v2``, and is one of ``pages-v2``."""
+        await write(storage, "old", num_shards=3)
+        options = {"writer_id": "v2", "num_shards": 3, "mode": "replace"}
+        async with killed(storage, **options) as writer:
+            await writer.write_many(records("a"))
+        async with asyncrec.open_sharded_writer("pages-v2", num_shards=2, storage=storage) as other:
+            await other.write_many(records("other"))
+        await asyncrec.recover("pages", storage=storage)
+        await tools.verify("pages", storage=storage, delete=True, min_age=0)
+        with pytest.raises(ObjectExistsError, match=r"used once|choose another writer_id"):
+            await write(storage, "b", **options)
+        report = await tools.verify("pages-v2", storage=storage)
+        assert (report.ok, report.records) == (True, 10)
+        assert await stored(storage) == sorted(records("old"))
+
+    async def test_an_id_with_which_the_shards_would_be_another_data_sets_is_refused(self, storage: Storage) -> None:
         async with asyncrec.open_sharded_writer("pages-v2", num_shards=2, storage=storage) as other:
             await other.write_many(records("other"))
         await write(storage, "old", num_shards=3)
-        options = {"storage": storage, "writer_id": "v2", "num_shards": 3, "mode": "replace"}
         with pytest.raises(ObjectExistsError, match="choose another writer_id"):
-            await write(name="a", **options)
-        with monkeypatch.context() as patches:
-            patches.setattr("asyncrec._shards.writing.open_job.is_another_data_set", _no)
-            async with killed(patches, **options) as writer:
-                await writer.write_many(records("a"))
-        await asyncrec.recover("pages", storage=storage)
-        await tools.verify("pages", storage=storage, delete=True, min_age=0)
-        report = await tools.verify("pages-v2", storage=storage)
-        assert (report.ok, report.records) == (True, 10)
+            await write(storage, "a", writer_id="v2", num_shards=3, mode="replace")
         assert await stored(storage) == sorted(records("old"))
 
 
@@ -652,9 +614,7 @@ class TestReadByName:
     async def test_what_is_published_and_not_committed_is_read_by_nobody_but_files_of_others_are(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
     ) -> None:
-        with dying_at(monkeypatch, "commit", "close"):
-            with pytest.raises((Killed, anyio.ClosedResourceError)):
-                await write(storage, "a", writer_id="w", **options)
+        await dies(storage, "a", MANIFEST if "mode" not in options else "-closed", writer_id="w", **options)
         assert [key for key in await unowned(storage) if key.endswith(".tfrecord")] != []
         await self.nothing_is_read(storage)
         others = ["pages-00000-of-00009.tfrec", "pages-theirs-000000.tfrecord"]
@@ -665,7 +625,7 @@ class TestReadByName:
     async def test_a_folder_with_only_a_writer_that_was_given_up_has_no_data_set(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        async with killed(monkeypatch, storage=storage, num_shards=2) as writer:
+        async with killed(storage, num_shards=2) as writer:
             await writer.write_many(records("a"))
         assert len((await asyncrec.recover("pages", storage=storage)).abandoned) == 1
         await self.nothing_is_read(storage)
@@ -683,7 +643,7 @@ class TestReadByName:
 class TestFlushedButNotPromised:
     @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace", "num_shards": 2}])
     async def test_what_a_flush_could_not_promise_is_taken_away_when_the_shards_are_not_published(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+        self, tmp_path: Path, options: dict[str, Any]
     ) -> None:
         """A flush of an empty shard, or where nothing survives, keeps no index and keys from being taken away."""
         chunk = 64
@@ -691,17 +651,15 @@ class TestFlushedButNotPromised:
         if "mode" in options:
             storage = LocalStorage(tmp_path, chunk_size=chunk)
 
-        async def fail(*args: object) -> None:
-            raise StorageError("as asked")
-
-        monkeypatch.setattr(ShardPublisher, "_verify", fail)
-        with pytest.raises(StorageError, match="as asked"):
+        taken = "pages-00001-of-00002.tfrecord"
+        with pytest.raises(ObjectExistsError):
             async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
+                await storage.put(taken, b"somebody else's")
                 await writer.flush()
                 for number in range(8):  # of 64 bytes each, framed: what was taken is what fills chunks
                     await writer.write(bytes(chunk - 16), key=f"{number}")
                 await writer.flush()
-        assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == []
+        assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == [taken]
 
 
 class Unanswering(_Around):
@@ -718,29 +676,35 @@ class Unanswering(_Around):
 
 
 class TestTakingBack:
-    async def test_a_published_shard_that_cannot_be_deleted_keeps_its_keys_and_recover_commits_both(
+    async def test_a_published_shard_that_cannot_be_deleted_keeps_its_keys_and_recover_finishes(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = MemoryStorage()
-        delete = storage.delete
+        put, delete = storage.put, storage.delete
 
-        async def fail(*args: object) -> None:
-            raise StorageError("as asked")
+        async def put_others(key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+            if key.startswith("_manifest/"):
+                raise StoragePermissionError("not there")
+            return await put(key, data, exclusive=exclusive)
 
         async def delete_others(key: str) -> None:
-            if key.startswith("pages-"):
+            if key == "pages-00001-of-00002.tfrecord":
                 raise StorageError("not now")
             await delete(key)
 
         with monkeypatch.context() as patches:
-            patches.setattr(ShardPublisher, "_verify", fail)
+            patches.setattr(storage, "put", put_others)
             patches.setattr(storage, "delete", delete_others)
-            with pytest.raises(StorageError, match="as asked"):
-                await write(storage, "a", on_error="discard")
-        assert (await asyncrec.recover("pages", storage=storage)).records == 10
-        assert await stored(storage) == sorted(records("a"))
-        async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
-            assert all(map(writer.has, records("a")))
+            with pytest.raises(StoragePermissionError, match="not there"):
+                await write(storage, "a", num_shards=2, writer_id="X")
+        left = [key for key in await unowned(storage) if not key.startswith("_jobs/")]
+        assert left == [
+            "_index/pages-X-00001-of-00002.tfrecord.index",
+            "_keys/pages-X-00001-of-00002.tfrecord.keys",
+            "pages-00001-of-00002.tfrecord",
+        ]
+        assert len((await asyncrec.recover("pages", storage=storage)).abandoned) == 1
+        assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
     async def test_a_shard_that_comes_late_is_recovered_with_its_keys(self) -> None:
         """No answer came, neither of its publication nor of the writer's tombstone; then the store did it after all."""
@@ -789,13 +753,16 @@ class TestTakingBack:
     ) -> None:
         """asyncio's own cancellation goes through every shield."""
 
-        async def torn(*args: object, **options: object) -> None:
-            raise Killed
+        class Torn(BaseException):
+            pass
+
+        async def torn(key: str) -> None:
+            raise Torn
 
         with monkeypatch.context() as patches:
-            patches.setattr(Job, "_clean_up", torn)
-            with pytest.raises(Killed):
-                await write(storage, "a")
+            patches.setattr(storage, "delete", torn)
+            with pytest.raises(Torn):
+                await write(storage, "a", mode="new")
         assert (await asyncrec.recover("pages", storage=storage)).in_use == ()
         assert await stored(storage) == sorted(records("a"))
 
@@ -841,7 +808,7 @@ async def test_one_job_that_cannot_be_finished_does_not_keep_recover_from_the_ot
 ) -> None:
     storage = LocalStorage(tmp_path)
     for name in "abc":
-        async with killed(monkeypatch, storage=storage, writer_id=name, recover=False) as writer:
+        async with killed(storage, writer_id=name, recover=False) as writer:
             await writer.write_many(records(name))
             assert await writer.flush() == "spooled"
     blocked = tmp_path / "pages-b-000000.tfrecord"
@@ -861,10 +828,7 @@ async def test_a_place_in_the_log_of_one_that_died_here_is_nobodys_at_once(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(storage, "old")
-
-    with dying_at(monkeypatch, "close"):
-        with pytest.raises(Killed):
-            await write(storage, "dead", mode="replace")
+    await dies(storage, "dead", "-closed", mode="replace")
     with anyio.fail_after(20):
         await write(storage, "new", mode="replace")
     assert await stored(storage) == sorted(records("new"))
@@ -876,23 +840,45 @@ async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plai
     """It had its place in the log, and the name, and its shards were published; the next one settles all three."""
     async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", writer_id="new") as writer:
         await writer.write_many(records("new"))
-        with dying_at(monkeypatch, "close"), pytest.raises(Killed):
-            await write(storage, "dead", mode="replace", num_shards=2, writer_id="dead")
+        await dies(storage, "dead", "-closed", mode="replace", num_shards=2, writer_id="dead")
     assert await stored(storage) == sorted(records("new"))
     left = [key for key in await unowned(storage) if "-closed" not in key and "removal" not in key]
     assert left == ([] if isinstance(storage, LocalStorage) else ["_jobs/pages/_claim-000001.json"])
 
 
+@pytest.mark.parametrize("storage", ["memory", "lax"], indirect=True)
 async def test_who_settles_a_dead_job_that_had_ended_well_takes_away_what_it_left(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its claim, its mark and what it had replaced: with the mark gone nobody else would ever hear of them."""
+    """Its commit comes while it is settled. With the mark gone nobody else would hear of its claim and what it left."""
     await write(storage, "replaced")
-    with monkeypatch.context() as patches:
-        patches.setattr(Job, "end", _die)
-        await write(storage, "dead", num_shards=2, mode="replace", writer_id="dead")
-    assert await settle_dead(storage, "pages", "dead")
+    process = await dies(storage, "dead", "-closed", num_shards=2, mode="replace", writer_id="dead")
+    assert process.late is not None
+    get, asked, (ending, content) = storage.get, [], process.late
+
+    async def get_late(key: str, *, max_bytes: int | None = None) -> bytes:
+        asked.append(key)
+        if key == ending and asked.count(key) == 2:
+            await storage.put(key, content, exclusive=True)
+        return await get(key, max_bytes=max_bytes)
+
+    monkeypatch.setattr(storage, "get", get_late)
+    with pytest.raises(ConflictError, match="replaced meanwhile, by dead"):
+        await write(storage, "new", mode="replace")
     assert await stored(storage) == sorted(records("dead"))
+    assert await unowned(storage) == []
+
+
+async def test_what_a_dead_job_on_a_disk_left_that_had_ended_well_goes_with_the_next(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    await write(storage, "replaced")
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=Process(storage, "-closed", done=True).storage, num_shards=2, mode="replace"
+    ) as dead:
+        await dead.write_many(records("dead"))
+    assert await unowned(storage) != []
+    await write(storage, "new", num_shards=2, mode="replace")
+    assert await stored(storage) == sorted(records("new"))
     assert await unowned(storage) == []
 
 
@@ -910,7 +896,7 @@ async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp
 async def test_a_data_set_of_which_only_a_writer_that_was_given_up_is_left_is_none(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with killed(monkeypatch, storage=storage, writer_id="w") as writer:
+    async with killed(storage, writer_id="w") as writer:
         await writer.write_many(records("a"))
     await asyncrec.recover("pages", storage=storage, abandon=["w"])
     with pytest.raises(ObjectNotFoundError):
@@ -925,7 +911,7 @@ async def test_the_lock_of_a_dead_writer_goes_when_its_spool_is_recovered(
     (tmp_path / "run").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     storage = MemoryStorage()
-    async with killed(monkeypatch, storage=storage, spool=tmp_path / "spool") as writer:
+    async with killed(storage, spool=tmp_path / "spool") as writer:
         for record in records("a"):
             await writer.write(record, key=record)
         await writer.flush()
@@ -978,35 +964,41 @@ async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody
     assert [path.read_bytes() for path in sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))] == journals
 
 
-async def test_what_was_taken_back_is_durably_gone_before_the_header_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_taken_back_is_durably_gone_before_the_header_is(tmp_path: Path) -> None:
     """Or a power cut could bring back an index of which nobody knows whose it was."""
     calls: list[tuple[str, str]] = []
-    unlink, sync, link = os.unlink, Disk.sync_folder, Disk.link
     published = threading.Event()
 
-    def unlink_and_tell(path: str, **options: Any) -> None:
-        unlink(path, **options)
-        calls.append(("unlink", os.fspath(path)))
+    class Telling:
+        """Which also links the second shard when the first one is there."""
 
-    def sync_and_tell(disk: Disk, path: str) -> None:
-        sync(disk, path)
-        calls.append(("sync", os.path.join(path, "")))
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
 
-    def link_one_after_the_other(disk: Disk, partial: str, path: str) -> bool:
-        if path.endswith("00001-of-00002.tfrecord"):
-            assert published.wait(60)
-        linked = link(disk, partial, path)
-        if path.endswith("00000-of-00002.tfrecord"):
-            published.set()
-        return linked
+        def unlink(self, path: str) -> None:
+            os.unlink(path)
+            calls.append(("unlink", os.fspath(path)))
 
-    monkeypatch.setattr(os, "unlink", unlink_and_tell)
-    monkeypatch.setattr(Disk, "sync_folder", sync_and_tell)
-    monkeypatch.setattr(Disk, "link", link_one_after_the_other)
+        def open(self, path: str, *args: Any, **options: Any) -> int:
+            fd = os.open(path, *args, **options)
+            opened[fd] = os.path.join(path, "")
+            return fd
+
+        def fsync(self, fd: int) -> None:
+            os.fsync(fd)
+            calls.append(("sync", opened.get(fd, "")))
+
+        def link(self, partial: str, path: str) -> None:
+            if path.endswith("00001-of-00002.tfrecord"):
+                assert published.wait(60)
+            os.link(partial, path)
+            if path.endswith("00000-of-00002.tfrecord"):
+                published.set()
+
+    opened: dict[int, str] = {}
+    storage = LocalStorage(tmp_path, system=Telling())
     with pytest.raises(ObjectExistsError):
-        async with asyncrec.open_sharded_writer(tmp_path / "pages", num_shards=2, writer_id="w") as writer:
+        async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2, writer_id="w") as writer:
             await writer.write_many([b"x"] * 4)
             (tmp_path / "pages-00001-of-00002.tfrecord").write_bytes(b"somebody else's")
     header = calls.index(("unlink", str(tmp_path / ".pages.w.partial")))
@@ -1015,18 +1007,18 @@ async def test_what_was_taken_back_is_durably_gone_before_the_header_is(
         assert ("sync", os.path.join(tmp_path, os.path.dirname(name), "")) in calls[gone:header], name
 
 
-async def test_a_note_whose_folder_cannot_be_synced_is_left_under_no_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = LocalStorage(tmp_path)
+async def test_a_note_whose_folder_cannot_be_synced_is_left_under_no_name(tmp_path: Path) -> None:
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(os, name)
 
-    def fail(self: object, path: str) -> None:
-        if [name for name in os.listdir(tmp_path) if name.startswith(".pages.")]:
-            raise OSError(errno.EIO, "as asked")
+        def fsync(self, fd: int) -> None:
+            if stat.S_ISDIR(os.fstat(fd).st_mode) and any(name.startswith(".pages.") for name in os.listdir(tmp_path)):
+                raise OSError(errno.EIO, "as asked")
+            os.fsync(fd)
 
-    monkeypatch.setattr(type(storage.disk), "sync_folder", fail)
     with pytest.raises(StorageError, match="as asked"):
-        async with asyncrec.open_sharded_writer("pages", storage=storage):
+        async with asyncrec.open_sharded_writer("pages", storage=LocalStorage(tmp_path, system=Failing())):
             pass
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
 
@@ -1036,9 +1028,8 @@ async def test_what_is_no_mark_is_passed_over() -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
         await writer.write(b"x")
         mark = await storage.get("_jobs/pages/w.json")
-    await storage.delete("_jobs/pages/w.json")
-    for key in ("_jobs/pages/w.text", "_jobs/pages/w", "_jobs/pages/v.json", "_jobs/pagesw.json"):
+    others = {"_jobs/pages/w.text", "_jobs/pages/w", "_jobs/pages/v.json", "_jobs/pagesw.json"}
+    for key in (*others, "_jobs/pages/w.json"):
         await storage.put(key, mark)
-    assert (await find_marks(storage, "pages")) == []
-    await storage.put("_jobs/pages/w.json", mark)
-    assert [note.writer for note in await find_marks(storage, "pages")] == ["w"]
+    assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
+    assert {info.key async for info in storage.list_objects("_jobs/")} == others

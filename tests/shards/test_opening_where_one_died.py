@@ -12,15 +12,12 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.journal.journal import find_job_headers
-from asyncrec._shards.recovery.on_opening import recover_on_opening
-from asyncrec._shards.writing.job import Job
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._local.storage import LocalStorage
-from asyncrec.storage._local.unfinished import UnfinishedFile
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
+from asyncrec.testing import virtual_backend
+
+from . import mortal
 
 pytestmark = pytest.mark.anyio
 
@@ -32,34 +29,21 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
     return virtual_backend(request.param)
 
 
-class Killed(Exception):
-    pass
-
-
-async def killed(path: Any, *, flushes: bool = True, **options: Any) -> None:
+async def killed(path: Any, *, storage: Any = None, flushes: bool = True, **options: Any) -> None:
     """A writer whose process is killed after its flush, or after what it wrote was flushed in time."""
+    name = path
+    if storage is None:
+        storage, name = LocalStorage(path.parent), path.name
+    async with mortal.killed(storage, name, **options) as writer:
+        for record in RECORDS:
+            await writer.write(record, key=record)
+        if flushes:
+            await writer.flush()
 
-    async def die(job: Job, life: Any, **_: object) -> None:
-        for lock in (job.journal, life):
-            if lock is not None:
-                lock.end(keep=True)
 
-    async def nothing(*_: object) -> None:
-        pass
-
-    with pytest.MonkeyPatch.context() as patches:
-        patches.setattr(Job, "end", die)
-        patches.setattr(Job, "take_back", nothing)
-        patches.setattr(ShardPublisher, "take_back", nothing)
-        # What it has begun stays there, whether it was flushed or not.
-        patches.setattr(UnfinishedFile, "abandon", UnfinishedFile._close)
-        with pytest.raises(Killed):
-            async with asyncrec.open_sharded_writer(path, on_error="discard", **options) as writer:
-                for record in RECORDS:
-                    await writer.write(record, key=record)
-                if flushes:
-                    await writer.flush()
-                raise Killed
+def headers(folder: Path) -> list[str]:
+    """Of the jobs that have not ended there."""
+    return [path.name for path in folder.glob(".pages.*.partial") if "~status" not in path.name]
 
 
 async def stored(path: Any, storage: Any = None) -> list[bytes]:
@@ -81,7 +65,7 @@ async def test_what_it_left_becomes_part_of_the_data_set_and_its_keys_are_known(
             assert caplog.text == ""
         await writer.write(b"more")
     assert sorted(await stored(tmp_path / "pages")) == [b"more", *RECORDS]
-    assert find_job_headers(LocalStorage(tmp_path)) == []
+    assert headers(tmp_path) == []
 
 
 async def test_in_a_spool_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -183,7 +167,7 @@ class TestAllOrNothing:
     async def test_its_discard_is_what_it_says(self, tmp_path: Path) -> None:
         await killed(tmp_path / "pages", num_shards=2, writer_id="one")
         assert (await asyncrec.recover(tmp_path / "pages", abandon=["one"])).abandoned == ("one",)
-        assert find_job_headers(LocalStorage(tmp_path)) == []
+        assert headers(tmp_path) == []
 
     async def test_in_a_spool_what_was_promised_is_told_and_not_committed(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -208,7 +192,7 @@ class TestAllOrNothing:
         async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool, num_shards=2) as writer:
             await writer.write_many(RECORDS)
         assert sorted(await stored("pages", storage)) == RECORDS
-        assert find_job_headers(LocalStorage(spool)) == []
+        assert headers(spool) == []
 
     async def test_one_that_replaces_is_told_and_nothing_of_it_is_committed(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -237,9 +221,8 @@ class TestFailing:
 
     async def test_a_header_that_somebody_looks_at_for_a_moment_is_looked_at_again(self, tmp_path: Path) -> None:
         await killed(tmp_path / "pages", writer_id="one")
-        folder = LocalStorage(tmp_path)
-        ((path, header),) = find_job_headers(folder)
-        fd = os.open(path, os.O_RDWR)
+        (header,) = headers(tmp_path)
+        fd = os.open(tmp_path / header, os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX)
 
         async def look_away() -> None:
@@ -248,9 +231,8 @@ class TestFailing:
 
         async with anyio.create_task_group() as group:
             group.start_soon(look_away)
-            own = type(header)(kind="rolling", name="pages", writer="two", url=header.url, metadata={})
-            await recover_on_opening(folder, folder, own, path="pages")
-        assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 100
+            async with asyncrec.open_sharded_writer(tmp_path / "pages"):
+                assert (await asyncrec.read_manifest(tmp_path / "pages")).records == 100
 
     async def test_who_lives_is_left_alone_and_nobody_waits_for_long(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

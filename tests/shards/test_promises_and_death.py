@@ -15,15 +15,13 @@ import pytest
 
 import asyncrec
 from asyncrec import blocking, tools
-from asyncrec._shards.commit.manifest_writer import ManifestWriter
-from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.ownership import liveness
-from asyncrec._shards.writing.job import Job
 from asyncrec.errors import ArgumentValueError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.storage import Storage
 from asyncrec.storage._local import lock, mounts
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
+
+from . import mortal
 
 pytestmark = pytest.mark.anyio
 
@@ -53,10 +51,6 @@ class Disk:
             return real(*args)
 
         return call
-
-
-class Killed(BaseException):
-    """What ends the body of a writer whose process is killed."""
 
 
 async def stored(path: Path | str, storage: Storage | None = None) -> list[bytes]:
@@ -222,7 +216,7 @@ class TestLocks:
     ) -> None:
         path = tmp_path / "pages"
         monkeypatch.setattr(mounts, "mount_of", lambda fd: (kind, "0:1"))
-        await killed(path, monkeypatch)
+        await killed(path)
         boot_again(tmp_path)
         if kind == "nfs4":
             (left,) = (await asyncrec.recover(path)).unfinished
@@ -238,7 +232,7 @@ class TestLocks:
     async def test_a_person_may_say_that_it_is_dead(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "pages"
         monkeypatch.setattr(mounts, "mount_of", lambda fd: ("nfs4", "0:1"))
-        await killed(path, monkeypatch)
+        await killed(path)
         boot_again(tmp_path)
         (left,) = (await asyncrec.recover(path)).unfinished
         assert (await asyncrec.recover(path, dead=[left.id])).records == 5
@@ -258,18 +252,10 @@ def boot_again(folder: Path) -> None:
             path.write_bytes(b"\n".join([process, header, b"another-boot 0:1", *rest]))
 
 
-async def killed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def die(job: Job, life: Any, **_: object) -> None:
-        assert job.journal is not None
-        job.journal.end(keep=True)
-
-    with monkeypatch.context() as patches:
-        patches.setattr(Job, "end", die)
-        with pytest.raises(Killed):
-            async with asyncrec.open_sharded_writer(path, on_error="discard") as writer:
-                await writer.write_many(RECORDS)
-                await writer.flush()
-                raise Killed
+async def killed(path: Path) -> None:
+    async with mortal.killed(LocalStorage(path.parent), path.name) as writer:
+        await writer.write_many(RECORDS)
+        await writer.flush()
 
 
 class TestMachinesThatAreGone:
@@ -279,28 +265,15 @@ class TestMachinesThatAreGone:
     ) -> AsyncIterator[tuple[Storage, str]]:
         """A store, and a writer of it whose machine was lost between a shard's publication and its commit."""
 
-        async def die(*_: object, **__: object) -> None:
-            raise StorageError("gone")
-
-        async def nothing(*_: object) -> None: ...
-
-        async def end(job: Job, life: liveness.Life | None, **_: object) -> None:
-            for held in (job.journal, life):
-                if held is not None:
-                    held.end(keep=True)
-
         storage = MemoryStorage()
+        machine = mortal.Process(storage, "_manifest/")
+        (tmp_path / "another machine").mkdir()
         with monkeypatch.context() as patches:
-            patches.setattr(liveness, "_folder", lambda: str(tmp_path / "another machine"))
-            patches.setattr(Job, "end", end)
-            patches.setattr(Job, "take_back", nothing)
-            patches.setattr(ShardPublisher, "take_back", nothing)
-            options = {"on_error": "discard", **options}
-            with pytest.raises(StorageError, match="gone"):
-                async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", **options) as writer:
+            patches.setenv("XDG_RUNTIME_DIR", str(tmp_path / "another machine"))
+            options = {"on_error": "discard", "writer_id": "w", **options}
+            with pytest.raises(StorageError, match="killed"):
+                async with asyncrec.open_sharded_writer("pages", storage=machine.storage, **options) as writer:
                     await writer.write_many(RECORDS)
-                    patches.setattr(ManifestWriter, "commit", die)
-                    await writer.commit()
         yield storage, "w"
 
     @pytest.mark.parametrize("spool", [False, True])

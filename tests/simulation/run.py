@@ -1,14 +1,15 @@
 """``make simulate``: worlds for as long as asked, from a seed, and what broke in them, with the seeds that repeat it.
 
 ``--one SEED`` runs one world and prints what it was; ``--shrink`` makes it smaller first, ``--log`` shows each step.
-``--fixes`` takes out one mend of a hole at a time (`simulation.fixes`, `simulation.mutants`), and prints how many
-worlds it took to find that. ``--everything`` draws known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one.
+``--fixes`` takes out one rule of asyncrec at a time (`simulation.broken`), and prints how many worlds it took to find
+that. ``--everything`` draws known holes, too (`simulation.plan.KNOWN_HOLES`), ``--hole`` one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import secrets
 import sys
@@ -17,9 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import operations, seams, sources
-from .fixes import FIXES
-from .mutants import MUTANTS
+from . import broken, operations, seams, sources
 from .plan import KNOWN_HOLES, draw
 from .playing import Outcome, run_plan
 from .shrink import promise_of, shrink
@@ -84,9 +83,13 @@ def run_worlds(
     least: int = 0,
     most: int = 1 << 60,
     tell: bool = False,
+    first: bool = False,
     **drawing: Any,
 ) -> Totals:
-    """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run, and at least so many."""
+    """Worlds of ``seed``, ``seed + step``, ... until the time is over or so many have run, and at least so many.
+
+    With ``first``, none after the first that breaks.
+    """
     totals = Totals()
     begun, cpu = time.monotonic(), time.process_time()
     with seams.patched():
@@ -96,6 +99,8 @@ def run_worlds(
             totals.add(seed, outcome)
             if tell and outcome.complaints:
                 print(f"seed {seed}: {outcome.complaints[0][:300]}", flush=True)
+            if first and outcome.complaints:
+                break
             seed += step
     totals.seconds, totals.cpu = time.monotonic() - begun, time.process_time() - cpu
     return totals
@@ -121,25 +126,17 @@ def _table(totals: Totals, workers: int) -> None:
         print(f"\n{len(found):>6} x broken: {promise}\n         seeds {seeds}\n         {sorted(found)[0][1][:400]}")
 
 
-def _find(name: str, first: int, most: int, drawing: dict[str, Any]) -> str:
-    """The row of something that was broken on purpose."""
-    with seams.patched():
-        sources.prepare()
-        with {**FIXES, **MUTANTS}[name]():
-            for seed in range(first, first + most):
-                if complaints := run_plan(draw(seed, **drawing)).complaints:
-                    return f"{name:<62} {seed - first + 1:>6}  {seed:>9}  {complaints[0].partition(':')[0]}"
-    return f"{name:<62} {'none':>6}  {'':>9}  in {most} worlds"
-
-
-def _broken_on_purpose(first: int, most: int, names: list[str], drawing: dict[str, Any]) -> int:
+def _broken_on_purpose(first: int, most: int, names: list[str], arguments: list[str]) -> int:
     print(f"{'taken out':<62} {'worlds':>6}  {'seed':>9}  what broke", flush=True)
-    rows = []
-    for name in [*FIXES, *MUTANTS]:
-        if not names or any(each in name for each in names):
-            rows.append(_find(name, first, most, drawing))
-            print(rows[-1], flush=True)
-    return 1 if any("  none  " in row for row in rows) else 0
+    missed = 0
+    for rule in broken.RULES:
+        if not names or any(each in rule for each in names):
+            found = broken.find(rule, first, most, *arguments)
+            missed += found is None
+            seed, promise = found or (0, "")
+            worlds, at = (seed - first + 1, seed) if found else ("none", "")
+            print(f"{rule:<62} {worlds:>6}  {at:>9}  {promise or f'in {most} worlds'}", flush=True)
+    return 1 if missed else 0
 
 
 def _show(seed: int, drawing: dict[str, Any], *, smaller: bool, log: bool) -> int:
@@ -172,7 +169,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--hole", choices=sorted(KNOWN_HOLES), action="append", help="draw this known hole, too")
     parser.add_argument("--one", type=int, metavar="SEED", help="run this world alone, and show it")
     parser.add_argument("--shrink", action="store_true", help="with --one: make it smaller while it fails")
-    parser.add_argument("--fixes", nargs="*", metavar="NAME", help="break what was mended: all, or those named")
+    parser.add_argument("--fixes", nargs="*", metavar="NAME", help="take out rules: all, or those named")
+    parser.add_argument("--first", action="store_true", help="stop at the first world that breaks, whatever the time")
     parser.add_argument("--log", action="store_true", help="with --one: every step")
     arguments = parser.parse_args(argv)
     drawing: dict[str, Any] = {
@@ -184,12 +182,15 @@ def main(argv: list[str] | None = None) -> int:
         return _show(arguments.one, drawing, smaller=arguments.shrink, log=arguments.log)
     first = arguments.seed if arguments.seed is not None else secrets.randbelow(1 << 30)
     if arguments.fixes is not None:
-        return _broken_on_purpose(first, min(arguments.worlds, _MOST_UNTIL_FOUND), arguments.fixes, drawing)
+        drawn = [f"--theme={theme}" for theme in arguments.theme or ()]
+        drawn += [f"--hole={hole}" for hole in arguments.hole or ()] + ["--everything"] * arguments.everything
+        return _broken_on_purpose(first, min(arguments.worlds, _MOST_UNTIL_FOUND), arguments.fixes, drawn)
     work = [
         {
             "seed": first + n,
             "step": arguments.workers,
-            "seconds": arguments.seconds,
+            "seconds": math.inf if arguments.first else arguments.seconds,
+            "first": arguments.first,
             "most": arguments.worlds,
             **drawing,
         }

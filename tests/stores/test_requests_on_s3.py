@@ -17,8 +17,7 @@ from asyncrec import tools
 from asyncrec.storage import Storage
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from scale.paper import Crawl, Found, compaction, life
-from scale.requests import Requests
+from scale.paper import Crawl, Found, Requests, compaction, life
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,111 @@
+"""A process that is killed, as its disk and its store see it: from then on nothing that it asks of them is done.
+
+What it made lies there as it was, and its locks are given up, as the system does. (Real kills: `test_torture`.)
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec.errors import StorageError, StoragePermissionError
+from asyncrec.storage import Buffer, ObjectInfo, Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.testing import FlakyStorage
+
+_CHANGES = {
+    "fchmod", "fsync", "ftruncate", "link", "mkdir", "pwrite", "replace", "rmdir", "unlink", "write", "writev",
+}  # fmt: skip
+
+
+class Killed(Exception):
+    """What ends the body of a writer whose process is killed."""
+
+
+class Process:
+    """A process, which reaches a storage for as long as it lives.
+
+    Args:
+        at: it is killed when it creates a small object in whose key this is; `kill` kills it at another moment.
+        done: the object is created before.
+
+    Attributes:
+        storage: what the process has, instead of the storage that was given.
+        late: the object at which it was killed: its key, and its content; not on a disk.
+    """
+
+    def __init__(self, storage: Storage, at: str | None = None, *, done: bool = False) -> None:
+        self.dead = False
+        self.late: tuple[str, bytes] | None = None
+        self.at = at
+        self.done = done
+        self.storage: Storage = (
+            LocalStorage(storage.folder, chunk_size=storage.chunk_size, system=_System(self))
+            if isinstance(storage, LocalStorage)
+            else _Store(self, storage)
+        )
+
+    def kill(self) -> None:
+        self.dead = True
+
+    def is_killed_at(self, key: str) -> bool:
+        return not self.dead and self.at is not None and self.at in key
+
+
+class _System:
+    """`os`, for as long as the process lives."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._change, name) if name in _CHANGES else getattr(os, name)
+
+    def _change(self, name: str, *args: Any, **options: Any) -> Any:
+        killed = name in ("link", "replace") and self._process.is_killed_at(str(args[1]))
+        if killed and self._process.done:
+            getattr(os, name)(*args, **options)
+        if killed:
+            self._process.kill()
+        if self._process.dead:
+            raise OSError(errno.EIO, "the process was killed")
+        return getattr(os, name)(*args, **options)
+
+
+class _Store(FlakyStorage):
+    """A store, for as long as the process lives."""
+
+    def __init__(self, process: Process, storage: Storage) -> None:
+        super().__init__(storage)
+        self._process = process
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        if self._process.is_killed_at(key):
+            if self._process.done:
+                await self._storage.put(key, data, exclusive=exclusive)
+            self._process.late = key, bytes(data)
+            self._process.kill()
+        return await self.perform("put", key, partial(self._storage.put, key, data, exclusive=exclusive))
+
+    async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+        if self._process.dead:
+            raise StoragePermissionError("the process was killed")  # which nothing tries again
+        return await call()
+
+
+@asynccontextmanager
+async def killed(storage: Storage, name: str = "pages", **options: Any) -> AsyncIterator[asyncrec.ShardedWriter]:
+    """A writer whose process is killed at the end of the body."""
+    process = Process(storage)
+    with pytest.raises((Killed, StorageError)):
+        async with asyncrec.open_sharded_writer(name, storage=process.storage, on_error="discard", **options) as writer:
+            yield writer
+            process.kill()
+            raise Killed

@@ -1,0 +1,63 @@
+"""asyncrec without one of its rules, in a copy of its tree: the simulation has to find each.
+
+`RULES` are the patches in ``taken_out``, each named by the rule that it takes out. Most rules mended a hole that was
+found (docs/design/2026-11-22-what-the-simulation-found.md); the others have held from the beginning. ``make simulate
+ARGS=--fixes`` says how many worlds each takes.
+
+Not among them is what the simulation cannot see by itself: that indexes and keys carry their maker (the claim alone
+keeps two makers apart), that a copy shares no names with a living writer (no plan gives two the same id), and that
+`recover` goes on past a job that fails (a world gets well all the same). tests/shards/test_jobs.py has tests for each.
+
+To make a patch, or to make one again that no longer applies: change ``asyncrec/`` by hand, and run ``git diff -U1
+asyncrec > tests/simulation/taken_out/the-rule.patch && git checkout asyncrec``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+RULES = {path.stem.replace("-", " "): path for path in sorted(Path(__file__).parent.glob("taken_out/*.patch"))}
+
+
+def apply(rule: str, tree: Path, *options: str) -> None:
+    """Take a rule out of the tree in a folder; with ``--check``, only see that it can be.
+
+    Raises:
+        ValueError: the patch does not apply to this tree.
+    """
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "apply", *options, str(RULES[rule])]
+    done = subprocess.run(command, cwd=tree, env=outside, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"{RULES[rule].name} does not apply any more, see {__file__}: {done.stderr.strip()}")
+
+
+def find(rule: str, first: int, most: int, *arguments: str) -> tuple[int, str] | None:
+    """The seed of the first world that breaks without the rule, and the promise that broke; at most so many worlds.
+
+    ``arguments`` are those of `simulation.run` that say which worlds are drawn.
+    """
+    with tempfile.TemporaryDirectory(prefix="asyncrec-without-") as folder:
+        shutil.copytree(ROOT / "asyncrec", Path(folder, "asyncrec"))
+        apply(rule, Path(folder))
+        done = subprocess.run(
+            [sys.executable, "-m", "simulation.run", "--first", f"--seed={first}", f"--worlds={most}", *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests'}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode == 0:
+        return None
+    told = re.search(r"^seed (\d+): (.*?):", done.stdout, re.MULTILINE)
+    if told is None:
+        raise RuntimeError(f"without {rule!r} the simulation itself failed: {done.stderr.strip()}")
+    return int(told[1]), told[2]

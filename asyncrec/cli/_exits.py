@@ -34,7 +34,7 @@ _OPTIONS = {"source_format": "--from", "target_format": "--to", "min_age": "--ol
     ]
 }
 # A name of one word is a word of English, too, unless it is assigned to.
-_PARAMETER = re.compile(rf"(?<![\w-])(?:({'|'.join(name for name in _OPTIONS if '_' in name)})\b=?|(\w+)=)(?=(\S)?)")
+_PARAMETER = re.compile(r"(?<![\w-])(\w{1,40})\b(=?)(?=(\S?))")
 
 
 def explained(error: BaseException) -> tuple[int, list[str]]:
@@ -84,7 +84,7 @@ def _in_options(message: str) -> str:
 
     def option(match: re.Match[str]) -> str:
         name, assigned, follows = match.groups()
-        known = _OPTIONS.get(name or assigned)
-        return match[0] if known is None else known + " " * (follows is not None and match[0].endswith("="))
+        known = _OPTIONS.get(name) if assigned or "_" in name else None
+        return match[0] if known is None else known + " " * bool(assigned and follows)
 
     return _PARAMETER.sub(option, message)

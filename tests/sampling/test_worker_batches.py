@@ -16,7 +16,7 @@ def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, in
     defaults: dict[str, Any] = {"epoch": 0, "num_repeat": 1, "uneven": "pad"}
     options = {**defaults, **options}
     batches = WorkerBatches(count, worker=(worker, workers), **options)
-    batches.go_on(*place)
+    batches.go_on(*place, run=(options["epoch"], options["num_repeat"]))
     batches.count_batches(size)
     found = []
     while (batch := batches.batch()) is not None:

@@ -151,14 +151,23 @@ async def all_between_read(storage: Storage) -> Problems:
 
 async def manifests(storage: Storage) -> Problems:
     """Of nonsense, of depth, and of names that lead elsewhere: each is a ManifestError."""
-    entry = {"path": "p-0.tfrecord", "records": 1, "bytes": 20, "crc32c": "00000000", "compression": "", "index": None,
-             "keys": None, "first": None, "last": None, "committed": "2026-11-21T00:00:00.000000Z"}  # fmt: skip
+    entry = {"path": "p-0.tfrecord", "records": 1, "bytes": 20, "crc32c": "00000000", "end_crc32c": "00000000",
+             "compression": "", "index": None, "keys": None, "first": None, "last": None,
+             "committed": "2026-11-21T00:00:00.000000Z"}  # fmt: skip
 
     def segment(**changes: object) -> bytes:
-        whole = {"version": 1, "writer": "w", "time": "2026-11-21T00:00:00.000000Z", "add": [{**entry, **changes}],
-                 "remove": [], "schema": None, "metadata": {}, "closed": False}  # fmt: skip
-        return json.dumps(whole).encode()
+        head = {"version": 2, "writer": "w", "time": "2026-11-21T00:00:00.000000Z", "shards": 1, "remove": [],
+                "removal": None, "schema": None, "metadata": {}, "closed": False, "abandoned": False}  # fmt: skip
+        return b"".join(json.dumps(line).encode() + b"\n" for line in (head, {**entry, **changes}))
 
+    def named(member: str, name: str) -> bytes:
+        sidecar = {"path": name, "bytes": 2, "crc32c": "00000000", "format": 1}
+        return segment(**{member: name if member == "path" else sidecar})
+
+    await storage.put("_manifest/p/w-000000.jsonl", named("index", "_index/p-0.tfrecord.index"))
+    assert (await asyncrec.read_manifest("p", storage=storage)).records == 1, "below, each is refused for its own fault"
+        "what is refused below is refused for its fault"
+    )
     contents = {
         "10 MB of nonsense": b"nonsense, " * 1_000_000,
         "10 MB of a number": b"1" * 10_000_000,
@@ -171,7 +180,7 @@ async def manifests(storage: Storage) -> Problems:
         "an endless count": segment(records=float("inf")),
         "a count as text": segment(records="many"),
         **{
-            f"the name {name}": segment(**{member: name})
+            f"the {member} {name}": named(member, name)
             for name in ("../p", "a/../../p", "/etc/passwd", "s3://bucket/p", "C:\\p", "", ".", "a\0b")
             for member in ("path", "index", "keys")
             if name or member == "path"
@@ -179,7 +188,7 @@ async def manifests(storage: Storage) -> Problems:
     }
     problems = []
     for what, content in contents.items():
-        await storage.put("_manifest/p/w-00000000.json", content)
+        await storage.put("_manifest/p/w-000000.jsonl", content)
         try:
             await asyncrec.read_manifest("p", storage=storage)
         except ManifestError:

@@ -166,8 +166,6 @@ async def manifests(storage: Storage) -> Problems:
 
     await storage.put("_manifest/p/w-000000.jsonl", named("index", "_index/p-0.tfrecord.index"))
     assert (await asyncrec.read_manifest("p", storage=storage)).records == 1, "below, each is refused for its own fault"
-        "what is refused below is refused for its fault"
-    )
     contents = {
         "10 MB of nonsense": b"nonsense, " * 1_000_000,
         "10 MB of a number": b"1" * 10_000_000,

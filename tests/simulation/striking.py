@@ -62,7 +62,12 @@ class Striker:
             raise failure(errno.EIO, path)
 
     def _note_what_reached_the_disk(self, process: Process) -> None:
-        """Of what a kill left in plain journals, each whole record comes back, though nobody was promised that."""
+        """Note the whole records in the plain journals of a killed process: they come back, though no caller was told so.
+
+        Not on a folder that hosts share: another host may have ended the writer before, and takes what was flushed alone.
+        """
+        if self._world.shared(process.machine):
+            return
         for run in self._world.book.runs:
             options = run.spec.get("options", {})
             home = options.get("spool") or (run.target.rpartition("/")[0] if run.target.startswith("/") else None)

@@ -64,7 +64,7 @@ class Striker:
     def _note_what_reached_the_disk(self, process: Process) -> None:
         """Note the whole records in the plain journals of a killed process: they come back, though no caller was told so.
 
-        Not on a folder that hosts share: another host may have ended the writer before, and takes what was flushed alone.
+        Not on a folder that hosts share: another host may have ended the writer, and it takes what was flushed alone.
         """
         if self._world.shared(process.machine):
             return

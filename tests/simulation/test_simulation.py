@@ -112,7 +112,7 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
     ("rule", "theme", "most"),
     [
         ("a shard comes before its commit", "crawl", 150),
-        ("recover heeds locks", "crawl", 150),
+        ("recover heeds locks", "crawl", 500),
         ("recover removes journals last", "crawl", 100),
         ("a flush waits for the disk", "crawl", 100),
         ("a flush is synced", "crawl", 400),

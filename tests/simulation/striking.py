@@ -62,7 +62,7 @@ class Striker:
             raise failure(errno.EIO, path)
 
     def _note_what_reached_the_disk(self, process: Process) -> None:
-        """Note the whole records in the plain journals of a killed process: they come back, though no caller was told so.
+        """Note the whole records in plain journals of a killed process: they come back, though no caller was told.
 
         Not on a folder that hosts share: another host may have ended the writer, and it takes what was flushed alone.
         """

@@ -1,4 +1,4 @@
-"""``asyncrec compact --manifest PATH``."""
+"""``asyncrec compact PATH``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import typer
 from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._values import parse_duration, parse_options
-from asyncrec.errors import UsageError
 
 
 def command(
     path: Path,
-    manifest: Annotated[
-        bool,
-        typer.Option("--manifest", help="Merge the manifest's segments. Has to be given: shards stay as they are."),
-    ] = False,
     grace: Annotated[
         str, typer.Option(metavar="TIME", help="Delete segments that were merged so long ago: 15m, 12h, 1d.")
     ] = "1h",
@@ -29,6 +24,7 @@ def command(
     debug: Debug = False,
 ) -> int:
     """Merge what was committed to the data set PATH into a checkpoint, so that it opens in a few requests.
+    Shards stay as they are.
 
     It may be run at any time, also while others write, read or compact; readers find the same data set before and
     after. Segments of single commits are deleted by a later run, --grace after they were merged. Run it now and then
@@ -36,12 +32,10 @@ def command(
 
     \b
     Example:
-      asyncrec compact demo-data/pages --manifest
+      asyncrec compact demo-data/pages
     """
     from asyncrec import tools
 
-    if not manifest:
-        raise UsageError("compact merges manifests and nothing else yet: --manifest says so")
     options = parse_options(storage_option)
     seconds = parse_duration(grace)
     report = run_async(lambda: tools.compact(path, grace=seconds, latest=latest, storage_options=options))

@@ -172,7 +172,7 @@ async def step(what: str, path: Path, shards: int, writers: int) -> dict[str, An
 ROWS = {
     "make": "the segments are made",
     "without": "opened without a checkpoint",
-    "compact": "asyncrec compact --manifest",
+    "compact": "asyncrec compact",
     "near": "opened, local disk",
     "far": "opened, 20 ms a request",
     "commit": "a commit to it, local disk",

@@ -53,7 +53,7 @@ READING: dict[str, list[str]] = {
     "repair": ["PATH", "out.tfrecord"],
     "recover": ["PATH"],
     "index": ["PATH", "--force"],
-    "compact": ["PATH", "--manifest"],
+    "compact": ["PATH"],
     "copy": ["PATH", "out/"],
     "reshard": ["PATH", "out/set"],
     "convert": ["PATH", "out.jsonl"],

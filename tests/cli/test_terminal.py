@@ -86,7 +86,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "index": (["data/plain.tfrecord"], "1 made"),
     "uploads": (["files"], "0 unfinished"),
     "doctor": (["doctored"], "one of two writers wins"),
-    "compact": (["data/zipped", "--manifest", "--latest"], "segments into"),
+    "compact": (["data/zipped", "--latest"], "segments into"),
     "copy": (["data/pages", "copied/pages"], "9 objects copied"),
     "reshard": (["data/pages", "new/pages", "--shuffle", "--seed", "3"], "30 records in 1 shard"),
     "convert": (["data/pages", "pages.jsonl"], "30 records"),

@@ -94,7 +94,7 @@ class Crawl:
         record_bytes: of a record as it is stored, with its frame.
         shard_bytes, shard_seconds: `max_shard_bytes` and `max_shard_seconds`; 0 for none.
         status_seconds: between two, at least 30; 0 for none.
-        compact_seconds: between two runs of ``asyncrec compact --manifest``; 0 for none.
+        compact_seconds: between two runs of ``asyncrec compact``; 0 for none.
         restarts: of each writer, one after another, in the whole time.
         ramp_seconds: within which all writers begin.
         part_bytes: of a part of an upload.

@@ -234,7 +234,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         pinned = None
     except ManifestError as error:
         _log.warning(
-            "%s/%s; any checkpoint may be the one, so none is deleted until `asyncrec compact --manifest --latest` "
+            "%s/%s; any checkpoint may be the one, so none is deleted until `asyncrec compact --latest` "
             "writes it again",
             folder.root,
             error,

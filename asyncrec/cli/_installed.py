@@ -19,6 +19,22 @@ if TYPE_CHECKING:
 
 # Where we know the distribution that brings a command.
 _PACKAGES = {"report": "asyncrec-report"}
+# What people type first, from other tools, and what does it here.
+_GUESSED = {
+    "browse": "head, or report",
+    "cp": "copy",
+    "delete": "filter --where, which makes a data set without what is to go",
+    "export": "convert",
+    "get": "cat --key, or cat --record",
+    "grep": "filter --where",
+    "import": "convert, or from-csv",
+    "list": "ls",
+    "rm": "filter --where, which makes a data set without what is to go",
+    "search": "filter --where",
+    "show": "head, or cat",
+    "stats": "info, count --by, or report",
+    "validate": "verify",
+}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -49,7 +65,9 @@ class Installed:
         ]
 
     def missing(self, name: str) -> str | None:
-        """What to do about a command that is not there, where that is known."""
+        """What to do about a command that is not there; `None` if that is not known."""
+        if name in _GUESSED:
+            return f"there is no command {name!r}; see {_GUESSED[name]}"
         package = _PACKAGES.get(name)
         if package is None:
             return None

@@ -27,8 +27,8 @@ class Printer:
     """What writes records to stdout, one by one.
 
     Args:
-        schema: of the data set: features that it says are lists are so in JSON whatever their length, and what it says
-            is text is called that.
+        schema: of the data set: features that it says are lists are so in JSON whatever their length, what it says is
+            text is called that, and features come in its order.
         only: the features asked for.
         whole: show hex in full length.
 
@@ -94,20 +94,34 @@ class Printer:
             context, lists = {}, {}
         if not context and not lists:
             say(f"  {_quoted(found.data)}")
-        rows = [(name, *_described(value, self._is_text(name))) for name, value in sorted(context.items())]
+        order = {name: at for at, name in enumerate(self._known())}
+        names = sorted(context, key=lambda name: (order.get(name, len(order)), name))
+        empty = [name for name in names if self._format == "auto" and self._only is None and _is_empty(context[name])]
+        shown = [name for name in names if name not in empty]
+        rows = [(name, *_described(context[name], self._is_text(name))) for name in shown]
         for name, steps in sorted(lists.items()):
             first = _described(steps[0], False) if steps else ("", "")
             rows.append((name, f"{len(steps)} steps of {first[0]}", first[1]))
         rows = [row for row in rows if self._only is None or row[0] in self._only]
-        names = max((len(clean(row[0], line=True)) for row in rows), default=0)
+        widest = max((len(clean(row[0], line=True)) for row in rows), default=0)
         kinds = max((len(row[1]) for row in rows), default=0)
         for name, kind, value in rows:
-            entry([(name, names), (kind, kinds)], value, indent=2)
+            entry([(name, widest), (kind, kinds)], value, indent=2)
+        if empty:
+            say(f"  {plural(len(empty), 'empty feature')} left out; --format example shows all")
+
+    def _known(self) -> Mapping[str, Any]:
+        """What the schema says of its features, in its order."""
+        features = (self._schema or {}).get("features")
+        return features if isinstance(features, Mapping) else {}
 
     def _is_text(self, name: str) -> bool:
-        features = (self._schema or {}).get("features")
-        said = features.get(name) if isinstance(features, Mapping) else None
+        said = self._known().get(name)
         return isinstance(said, Mapping) and said.get("dtype") == "str"
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and not any(value)
 
 
 def _features_of(record: bytes) -> set[str]:

@@ -257,6 +257,23 @@ def test_head_shows_features_and_never_a_control_character(run: Run, data: Path)
         assert not [character for character in out if character != "\n" and not character.isprintable()]
 
 
+def test_head_shows_features_in_the_schemas_order(run: Run, tmp_path: Path) -> None:
+    schema = asyncrec.Schema({"url": asyncrec.FixedLen((), "str"), "date": asyncrec.FixedLen((), "str", default="")})
+
+    async def write() -> None:
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=schema) as writer:
+            await writer.write({"url": "http://localhost/", "date": "2026-11-24"})
+            await writer.write({"url": "http://localhost/new"})
+
+    anyio.run(write)
+    first, second = run("head", tmp_path / "pages").ok().split("record ")[1:]
+    assert [line.split()[0] for line in first.splitlines()[1:]] == ["url", "date"]
+    assert "date" not in second
+    assert "1 empty feature left out" in second
+    assert '""' in run("head", tmp_path / "pages", "--format", "example").ok()
+    assert '""' in run("head", tmp_path / "pages", "--feature", "date").ok()
+
+
 def test_names_and_features_with_control_characters_are_escaped_everywhere(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[2Jb.tfrecord"
     record = asyncrec.encode_example({"x\x1b]0;t\x07": "\x9b31m\u202ehidden\x7f", "n": 1})

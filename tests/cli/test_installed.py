@@ -62,6 +62,17 @@ def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
     assert "ASYNCREC_DISABLE_PLUGINS leaves out: report" in run("report").err
 
 
+@pytest.mark.parametrize(("guess", "meant"), [("stats", "info"), ("export", "convert"), ("get", "cat --key")])
+def test_a_guessed_command_names_the_one_that_is_meant(run: Run, guess: str, meant: str) -> None:
+    result = run(guess, "data/pages")
+    assert result.code == 2
+    assert f"there is no command '{guess}'; see {meant}" in result.err
+
+
+def test_no_guessed_command_is_a_command(run: Run) -> None:
+    assert not [name for name in ("rm", "show", "stats", "list", "delete") if run(name, "--help").code == 0]
+
+
 def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:
     there()
     assert "No such command" in run("nothing").err

@@ -29,7 +29,7 @@ def _features(out: str) -> list[list[str]]:
 def test_what_the_schema_calls_text_is_called_text(run: Run, stored: str, by: tuple[str, str]) -> None:
     found = _features(run("cat", stored, *by).ok())
     assert found == _features(run("head", stored).ok())
-    assert found == [["body", "bytes", '"<p>"'], ["tags", "str", '"x"'], ["url", "str", '"http://a/"']]
+    assert found == [["url", "str", '"http://a/"'], ["body", "bytes", '"<p>"'], ["tags", "str", '"x"']]
 
 
 @pytest.mark.parametrize("by", [("--key", "http://a/"), ("--record", "0")])

@@ -92,9 +92,13 @@ def _all_classes(classes: list[tuple[str, int]]) -> Element:
 
 def features_section(findings: Findings) -> Element | None:
     profile = findings.profile
-    features = sorted(profile.features.values(), key=lambda feature: feature.name)
-    unseen = [name for name in (profile.schema.features if profile.schema else ()) if name not in profile.features]
-    if not features and not unseen:
+    known = list(profile.schema.features) if profile.schema else []
+    order = {name: place for place, name in enumerate(known)}
+    found = sorted(profile.features.values(), key=lambda each: (order.get(each.name, len(order)), each.name))
+    features = [feature for feature in found if not feature.is_empty]
+    empty = [feature.name[:60] or "(no name)" for feature in found if feature.is_empty]
+    unseen = [name for name in known if name not in profile.features]
+    if not found and not unseen:
         return None
     room = ImageRoom()
     cards = [feature_card(place, feature, profile, room) for place, feature in enumerate(features)]
@@ -114,6 +118,7 @@ def features_section(findings: Findings) -> Element | None:
         el("details", el("summary", f"{len(cards) - _CARDS} more features"), el("div", cards[_CARDS:], class_="cards"))
         if len(cards) > _CARDS
         else None,
+        el("p", f"Empty in every record that was read: {', '.join(empty)}.", class_="note") if empty else None,
         el("p", f"There are {profile.more_features:,} more features, which this page leaves out.", class_="note")
         if profile.more_features
         else None,

@@ -72,6 +72,11 @@ class Feature:
     _pending_counts: list[int] = field(default_factory=list)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether each value that was read is the empty text."""
+        return bool(self.strings.count) and not self.strings.lengths.maximum and not self.numbers.count
+
+    @property
     def raw_dtype(self) -> str | None:
         """The type of numbers that are stored as bytes, as the schema says."""
         raw = isinstance(self.entry, FixedLen | Tensor) and self.entry.raw

@@ -109,3 +109,12 @@ async def test_classes_that_are_numbers_have_the_names_that_the_manifest_has() -
     page = await page_of("pages", await written(rows, metadata={"labels": ["disc", "square"]}))
     assert {image["alt"] for image in page.images} == {"disc", "square", "2"}
     assert "disc 4 33 %" in page
+
+
+async def test_features_follow_the_schema_and_empty_ones_come_last() -> None:
+    features = {name: asyncrec.FixedLen((), "str", default="") for name in ("url", "date", "referrer", "charset")}
+    rows = [{"url": f"http://localhost/{i}", "date": "2026-11-24", "referrer": "", "charset": ""} for i in range(3)]
+    page = await page_of("pages", await written(rows, schema=asyncrec.Schema(features)))
+    assert "Empty in every record that was read: referrer, charset." in page.text
+    assert "Always ." not in page.text
+    assert page.text.index("url") < page.text.index("date") < page.text.index("Empty in every")

@@ -37,7 +37,7 @@ from crawling.batches import show_balanced_batches
 from crawling.ending import Ending
 from crawling.frontier import Frontier
 from crawling.local_site import connector_to, served_folder
-from crawling.screen import Tally, missed, progress_bar, show_report, show_stop
+from crawling.screen import Tally, missed, progress_bar, show_next, show_report, show_stop
 from crawling.stored import add_links_of_stored
 from crawling.website import NotFetched, Site, SiteUnreachable, is_redirect, links_in, open_site
 from rich.filesize import decimal
@@ -204,6 +204,7 @@ async def run(options: argparse.Namespace) -> int:
     )
     show_report(tally, options.to, manifest.shards, sizes=sizes, seconds=seconds)
     await show_balanced_batches(options.to)
+    show_next(options.to)
     return 0
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -124,6 +125,20 @@ def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, sizes: s
         f"{count(records, 'record')} in {seconds:,.1f} s, each checksum right, as many as the manifest says",
     )
     Console().print(shard_table(dataset, shards), facts, "")
+
+
+def show_next(dataset: str) -> None:
+    """Print three commands to go on with, as they are typed in this folder."""
+    command = Path(sys.executable).with_name("asyncrec")
+    typed = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command.name
+    lines = {
+        f"head {dataset} -n 2": "the first records",
+        f"count {dataset} --by content_type": "how many of each kind",
+        f"report {dataset}": "one page to look at, report.html",
+    }
+    print("Next:")
+    for arguments, what in lines.items():
+        print(f"  {typed} {arguments:<{max(map(len, lines))}}  # {what}")
 
 
 def show_stop(tally: Tally, dataset: str, by: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from importlib.metadata import version
@@ -14,6 +16,7 @@ from weakref import ref
 import anyio
 import anyio.to_thread
 import pytest
+import yaml
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
@@ -156,3 +159,17 @@ async def test_prometheus_scrapes_them(tmp_path: Path) -> None:
     assert "# TYPE asyncrec_writer_buffered_bytes gauge" in text
     with pytest.raises(ValueError, match="Duplicated"):
         registry.register(Collector())
+
+
+async def test_the_board_and_the_alerts_name_metrics_that_are_there() -> None:
+    monitoring = Path(__file__).parents[2] / "examples/monitoring"
+    board = json.loads((monitoring / "grafana.json").read_text())
+    rules = yaml.safe_load((monitoring / "alerts.yml").read_text())["groups"][0]["rules"]
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    there = {sample.name for family in registry.collect() for sample in family.samples}
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    asked += [rule["expr"] for rule in rules]
+    assert len(rules) == 3
+    assert {name for each in asked for name in re.findall(r"asyncrec_\w+", each)} <= there
+    assert all(re.search(r"asyncrec_\w+", each) for each in asked)

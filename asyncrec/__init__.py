@@ -82,6 +82,8 @@ if TYPE_CHECKING:
     from asyncrec.storage._files import open_file as open_file
     from asyncrec.storage._registry import open_storage as open_storage
 
+    __version__: str
+
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {

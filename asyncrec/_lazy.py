@@ -26,6 +26,8 @@ def lazy(
     def getattribute(name: str) -> Any:
         if name in modules:
             return import_module(f"{package}.{name}")
+        if name == "__version__" and "." not in package:
+            return import_module("importlib.metadata").version(package)  # slow to import
         module = home.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -224,3 +225,7 @@ def test_loggers_have_names_that_stay() -> None:
     }
     assert {"asyncrec.shards", "asyncrec.storage"} <= named
     assert not [name for name in named if "._" in name]
+
+
+def test_the_version_is_an_attribute() -> None:
+    assert asyncrec.__version__ == version("asyncrec")

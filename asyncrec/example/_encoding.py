@@ -15,8 +15,8 @@
     Sequence(entry)            a list of what the entry takes
 
 A feature with a default may be left out, and is stored as its default, so that who reads without a schema finds it too;
-a VarLen, a Sparse and a Sequence of VarLen may be left out, and have no values then. Floats are rounded to the 32 bits
-that the format has, unless the entry is raw.
+a VarLen, a Sparse and a Sequence of VarLen may be left out, and have no values then. `None` is the same as leaving the
+feature out. Floats are rounded to the 32 bits that the format has, unless the entry is raw.
 """
 
 from __future__ import annotations
@@ -122,15 +122,14 @@ class Encoder:
         raws: list[Prepared] = []
         left = len(values)
         for name, convert, default in self._plain:
-            try:
-                value = values[name]
-            except KeyError:
+            value = values.get(name, _MISSING)
+            left -= value is not _MISSING
+            if value is _MISSING or value is None:
                 if default is not None:
                     raws.append((name, *default))
                 elif name not in self._optional:
-                    raise self._missing(name, values) from None
+                    raise self._missing(name, values)
                 continue
-            left -= 1
             try:
                 raws.append((name, *convert(value)))
             except (Unfit, SchemaError) as error:
@@ -161,7 +160,7 @@ class Encoder:
         """With the features that are more than one feature of the record, are lists of steps, or are in no entry."""
         made = {name: (kind, payload) for name, kind, payload in raws}
         for name, entry in self._compound.items():
-            if name not in values:
+            if values.get(name) is None:
                 if not isinstance(entry, Sparse):
                     raise self._missing(name, values)
                 continue
@@ -192,7 +191,7 @@ class Encoder:
     def _lists(self, values: Mapping[str, Any]) -> dict[str, list[Raw]]:
         lists: dict[str, list[Raw]] = {}
         for name, entry in self._sequences.items():
-            if name not in values:
+            if values.get(name) is None:
                 if isinstance(entry.entry, FixedLen):
                     raise self._missing(name, values)
                 continue
@@ -210,8 +209,9 @@ class Encoder:
 
     def _missing(self, name: str, values: Mapping[str, Any]) -> SchemaError:
         there = ", ".join(sorted(map(repr, values))[:30]) or "nothing"
+        problem = "None" if name in values else "missing"
         return SchemaError(
-            f"feature {name!r}: missing; wanted {_shown(self._features[name])}; given: {there}; "
+            f"feature {name!r}: {problem}; wanted {_shown(self._features[name])}; given: {there}; "
             "give it a value, or its entry a default"
         )
 

@@ -147,6 +147,14 @@ class VarLen(Entry):
         _, flat, counts = columns[name]
         return Ragged(cast(flat, self.dtype, counts), splits_of(np.maximum(counts, 0)))
 
+    def one(self, name: str, features: Mapping[str, Raw]) -> Any:
+        kind, payload = features.get(name, _ABSENT)
+        if kind == FLOAT and self.dtype == "float32":
+            return np.frombuffer(payload, "<f4").astype(np.float32)  # type: ignore[arg-type]  # of numbers, no list
+        if kind == INT64 and self.dtype == "int64":
+            return int64_values(payload)  # type: ignore[arg-type]
+        return super().one(name, features)
+
     def first(self, stacked: Ragged) -> Any:
         return stacked.values
 

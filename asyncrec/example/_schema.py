@@ -15,6 +15,7 @@ without an object per record (see ``columns``); SequenceExamples are parsed one 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Sequence as SequenceOf
 from typing import Any, NoReturn
@@ -79,8 +80,8 @@ class Schema:
     def encode(self, values: Mapping[str, Any]) -> bytes:
         """Encode these values as a record, after checking them against the entries.
 
-        A feature with a default may be left out, and so may a VarLen. ``schema.decode(schema.encode(values))`` gives
-        the values back, with 64-bit floats rounded to 32 bits if the entry is not raw.
+        A feature with a default may be left out or be None, and so may a VarLen. Otherwise
+        ``schema.decode(schema.encode(values))`` gives the values back, with 64-bit floats rounded to 32 bits if the entry is not raw.
 
         Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,
         does not fit or is not in the schema; TypeError when ``values`` is no mapping.
@@ -146,10 +147,17 @@ class Schema:
         return value | {"allow_extra": True} if self._allow_extra else value
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Schema:
-        """Return the schema that ``to_json`` gave. Raises SchemaError for anything else, and for a later version."""
+    def from_json(cls, value: Mapping[str, Any] | str | bytes) -> Schema:
+        """Return the schema that ``to_json`` gave, also from its JSON text, as ``asyncrec schema --json`` prints it.
+
+        Raises SchemaError for anything else, and for a later version.
+        """
         try:
-            return cls._from_json(value)
+            return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)
+        except json.JSONDecodeError as error:
+            raise SchemaError(f"no schema: the text is not JSON: {error}") from None
+        except UnicodeDecodeError:
+            raise SchemaError("no schema: the text is not UTF-8") from None
         except RecursionError:
             raise SchemaError("no schema: it is nested too deeply") from None
 

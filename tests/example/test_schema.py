@@ -484,3 +484,19 @@ def test_what_is_no_record_is_refused_in_words(wrong: Any) -> None:
         schema.decode_batch(b"x")  # type: ignore[arg-type]  # on purpose
     record = schema.encode({"a": 3})
     assert schema.decode(bytearray(record)) == schema.decode(memoryview(record)) == {"a": 3}
+
+
+def test_json_text_makes_the_schema_that_gave_it() -> None:
+    schema = Schema({"url": FixedLen((), "str"), "tags": VarLen("int64")}, allow_extra=True)
+    text = json.dumps(schema.to_json())
+    assert Schema.from_json(text) == Schema.from_json(text.encode()) == schema
+    for wrong in ("{", b"\xff", "[]", "5"):
+        with pytest.raises(SchemaError, match="no schema"):
+            Schema.from_json(wrong)
+
+
+def test_none_is_stored_as_an_absent_feature() -> None:
+    schema = Schema({"url": FixedLen((), "str"), "lang": FixedLen((), "str", default="en"), "tags": VarLen("int64")})
+    assert schema.encode({"url": "a", "lang": None, "tags": None}) == schema.encode({"url": "a"})
+    with pytest.raises(SchemaError, match=r"feature 'url': None; wanted .* give it a value, or its entry a default"):
+        schema.encode({"url": None})

@@ -10,7 +10,7 @@ import pytest
 import asyncrec
 from asyncrec import FixedLen, Schema, VarLen, encode_example, tools
 from asyncrec._shards.manifest.schemas import agreed
-from asyncrec.errors import ArgumentError, ExampleError, SchemaError
+from asyncrec.errors import ArgumentError, DecodeError, ExampleError, SchemaError
 
 pytestmark = pytest.mark.anyio
 
@@ -205,3 +205,21 @@ async def test_a_data_set_is_gone_through_in_order_in_steps(tmp_path: Path) -> N
         rest = [record async for batch in dataset.batches() for record in batch]
         assert first == rest[:3]
         assert rest == [PAGE.encode(row) for row in rows] == [record async for record in dataset]
+
+
+async def test_a_refused_record_is_named_by_its_key(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, key_feature="url") as writer:
+        with pytest.raises(SchemaError, match="the record with the key 'http://a/1': feature 'body'"):
+            await writer.write({"url": "http://a/1", "body": 5})
+
+
+async def test_a_key_is_found_in_records_that_are_not_checked(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    async with asyncrec.open_sharded_writer(path, schema=PAGE, key_feature="url", validate="none") as writer:
+        await writer.write(encode_example({"url": "http://a/1", "body": b"", "other": 1}))
+        for wrong in (encode_example({"body": b""}), encode_example({"url": 1, "body": b""}), b"\xff"):
+            with pytest.raises((SchemaError, DecodeError), match="pages: "):
+                await writer.write(wrong)
+    async with asyncrec.open_dataset(path) as dataset:
+        assert await dataset.find("http://a/1") == 0
+        assert len(dataset) == 1

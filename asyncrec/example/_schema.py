@@ -81,7 +81,8 @@ class Schema:
         """Encode these values as a record, after checking them against the entries.
 
         A feature with a default may be left out or be None, and so may a VarLen. Otherwise
-        ``schema.decode(schema.encode(values))`` gives the values back, with 64-bit floats rounded to 32 bits if the entry is not raw.
+        ``schema.decode(schema.encode(values))`` gives the values back, with 64-bit floats rounded to 32 bits if the
+        entry is not raw.
 
         Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,
         does not fit or is not in the schema; TypeError when ``values`` is no mapping.

@@ -15,7 +15,7 @@ from asyncrec._datasets.from_csv.partition import weights_of
 from asyncrec._framing.compression import Compression
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.example._entries import Entry
-from asyncrec.example._kinds import FixedLen
+from asyncrec.example._kinds import FixedLen, VarLen
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._registry import located
@@ -44,9 +44,10 @@ async def from_csv(
 ) -> SplitsReport:
     """Rows of a CSV file, whose first names the columns, become train, eval and test.
 
-    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text
-    (bytes); an empty cell is text. Of a column that is text because of a few cells among numbers, ``notes`` of the
-    report says where the first stands. The file is held in memory.
+    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text. An
+    empty cell among numbers is an absent value, and makes the feature a ``VarLen``; in a column of text it is the empty
+    text. If a column is text because of a few cells among numbers, ``notes`` of the report says where the first of them
+    is. The file is held in memory.
 
     Args:
         label: a column whose values are classes: numbered in their order, and each split gets its share of each. Rows
@@ -136,12 +137,13 @@ class _Table:
                 raise DatasetError(f"{self._rows.where(number)}: line {self._rows.line(first)} has the same key")
         self._kinds = {name: column.kind for name, column in zip(self._columns, columns, strict=True)}
         if key is not None:
-            self._kinds[key] = "bytes"
+            self._kinds[key] = "str"
+        self._gaps = {name for name, column in zip(self._columns, columns, strict=True) if column.empty}
         # A column of numbers with a slip in it is text from then on, and nobody would see it.
         self.notes = [
             f"{name} is text: line {self._rows.line(column.row)} has {column.text[:_SHOWN_CELL]!r}"
             for name, column in zip(self._columns, columns, strict=True)
-            if column.kind == "bytes" and column.numbers > column.texts and name not in special
+            if column.kind == "str" and column.numbers > column.texts and name not in special
         ]
         self.labels = sorted(values)
         if label is not None:
@@ -176,11 +178,11 @@ class _Table:
         entries: dict[str, Entry] = {}
         for name in self._columns:
             kind = "bytes" if name in self._files else "int64" if name == self._label else self._kinds[name]
-            entries[name] = FixedLen((), kind)
+            entries[name] = VarLen(kind) if self._is_absent_where_empty(name) else FixedLen((), kind)
         return Schema(entries)
 
     def parts(self, number: int) -> ExampleParts:
-        convert = {"int64": int, "float32": float, "bytes": str}
+        convert = {"int64": int, "float32": float, "str": str}
         features: dict[str, Any] = {}
         files: dict[str, str] = {}
         for name, cell in zip(self._columns, self._rows[number + 1], strict=True):
@@ -188,23 +190,26 @@ class _Table:
                 files[name] = self._folder + cell
             elif name == self._label:
                 features[name] = self._numbers[cell]
-            else:
+            elif cell or not self._is_absent_where_empty(name):
                 features[name] = convert[self._kinds[name]](cell)
         return ExampleParts(features, files)
+
+    def _is_absent_where_empty(self, name: str) -> bool:
+        numbers = name != self._label and name not in self._files and self._kinds[name] != "str"
+        return numbers and name in self._gaps
 
 
 class _Column:
     """What is known of a column.
 
     Attributes:
-        kind: the type that holds all its cells.
-        numbers, texts: cells that are one, and that are none.
+        numbers, texts: how many cells are a number, and how many are another text.
         empty, first_empty: cells without anything, and where the first stands.
         row, text: where it became text, and what stands there.
     """
 
     def __init__(self) -> None:
-        self.kind = "int64"
+        self._kind = _KINDS[0]
         self.numbers = self.texts = self.row = self.empty = self.first_empty = 0
         self.text = ""
 
@@ -212,18 +217,24 @@ class _Column:
         if not cell:
             self.first_empty = self.first_empty or row
             self.empty += 1
+            return
         kind = _kind(cell)
-        if kind != "bytes":
+        if kind != "str":
             self.numbers += 1
         else:
             self.texts += 1
             if self.texts == 1:
                 self.row, self.text = row, cell
-        self.kind = max(self.kind, kind, key=_KINDS.index)
+        self._kind = max(self._kind, kind, key=_KINDS.index)
+
+    @property
+    def kind(self) -> str:
+        """The type that holds all its cells; text if all are empty."""
+        return self._kind if self.numbers or self.texts else "str"
 
 
 # Each holds what those before it hold.
-_KINDS = ("int64", "float32", "bytes")
+_KINDS = ("int64", "float32", "str")
 # More are no mistake by themselves, and rarely what a label means.
 _MANY_CLASSES = 1000
 # Of the first line, to tell whether it is JSON.
@@ -235,7 +246,7 @@ _SHOWN_CELL = 80
 def _kind(cell: str) -> str:
     """The first type that holds a cell. A number has no underscores, which Python alone reads."""
     if "_" in cell:
-        return "bytes"
+        return "str"
     try:
         if -(1 << 63) <= int(cell) < 1 << 63:
             return "int64"
@@ -244,5 +255,5 @@ def _kind(cell: str) -> str:
     try:
         float(cell)
     except ValueError:
-        return "bytes"
+        return "str"
     return "float32"

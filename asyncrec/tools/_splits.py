@@ -26,7 +26,7 @@ from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec.errors import DatasetError
 from asyncrec.example._codec import encode_example
 from asyncrec.example._encoding import is_large
-from asyncrec.example._kinds import FixedLen
+from asyncrec.example._kinds import FixedLen, VarLen
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
@@ -129,7 +129,9 @@ async def write_splits(
         raise DatasetError(f"{report.source}: {count:,} examples, of which none is left for {empty[0]!r}")
     schema = source.schema
     report.features = sorted(schema.features)
-    report.types = {name: entry.dtype for name, entry in schema.features.items() if isinstance(entry, FixedLen)}
+    report.types = {
+        name: entry.dtype for name, entry in schema.features.items() if isinstance(entry, FixedLen | VarLen)
+    }
     said = {"labels": report.labels, "seed": options.seed, "source": report.source}
     plans = [SplitPlan("", name, schema, {"split": name, **said}, source.key) for name in dealt]
     target = located(options.target, storage=options.storage, storage_options=options.storage_options)

@@ -52,7 +52,7 @@ async def test_a_table(storage: Storage) -> None:
             assert row["file"] == b"bytes %d" % number
             assert row["kind"] == number % 2
             assert row["weight"] == number + 0.5
-            assert row["note"] == b'a, "note"'
+            assert row["note"] == 'a, "note"'
             seen.append(number)
         manifest = await asyncrec.read_manifest(f"out/{split}", storage=storage)
         assert manifest.metadata["labels"] == ["cat", "dog"]
@@ -136,7 +136,7 @@ async def test_a_column_of_keys_is_text_by_which_records_are_found(storage: Stor
     report = await tools.from_csv(
         "in/table.csv", "out", label="kind", key="count", files=["file"], storage=storage, target_storage=storage
     )
-    assert report.types["count"] == "bytes"
+    assert report.types["count"] == "str"
     found = set()
     for split, records in report.records.items():
         async with asyncrec.open_dataset(f"out/{split}", storage=storage) as dataset:
@@ -172,7 +172,7 @@ async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_l
         await storage.put(name, b"")
     report = await tools.from_csv("x.csv", "out", label="kind", files=["file"], storage=storage, target_storage=storage)
     assert report.types == {
-        "file": "bytes", "kind": "int64", "real": "float32", "slip": "bytes", "text": "bytes", "whole": "int64"
+        "file": "bytes", "kind": "int64", "real": "float32", "slip": "str", "text": "str", "whole": "int64"
     }  # fmt: skip
     assert report.notes == [
         "slip is text: line 10 has 'three'",
@@ -239,10 +239,10 @@ async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
         ("-9223372036854775808", "int64", -(1 << 63)),
         ("9223372036854775808", "float32", float(1 << 63)),
         ("-9223372036854775809", "float32", -float(1 << 63)),
-        ("1_000", "bytes", b"1_000"),
-        ("1_0.5", "bytes", b"1_0.5"),
+        ("1_000", "str", "1_000"),
+        ("1_0.5", "str", "1_0.5"),
         ("0.5", "float32", 0.5),
-        ("one", "bytes", b"one"),
+        ("one", "str", "one"),
     ],
 )
 async def test_a_number_is_one_that_a_feature_holds_and_has_no_underscores_which_python_alone_reads(
@@ -253,3 +253,16 @@ async def test_a_number_is_one_that_a_feature_holds_and_has_no_underscores_which
     schema = asyncrec.Schema.from_json((await tools.schema("numbers/train", storage=storage)).schema)
     assert schema.features == {"n": asyncrec.FixedLen((), kind)}  # type: ignore[arg-type]  # as listed
     assert [row["n"] for row in await read(storage, "numbers/train")] == [value] * 5
+
+
+async def test_an_empty_cell_among_numbers_is_an_absent_value(storage: Storage) -> None:
+    await storage.put("in/gaps.csv", b"score,count,text,nothing\n1.5,3,a,\n,4,,\n2.5,,b,\n")
+    report = await tools.from_csv("in/gaps.csv", "gaps", ratios=[0.5, 0.5], storage=storage, target_storage=storage)
+    assert report.types == {"score": "float32", "count": "int64", "text": "str", "nothing": "str"}
+    assert report.notes == []
+    found = [*await read(storage, "gaps/train"), *await read(storage, "gaps/eval")]
+    assert sorted((*row["score"], *row["count"], row["text"], row["nothing"]) for row in found if row["text"]) == [
+        (1.5, 3, "a", ""),
+        (2.5, "b", ""),
+    ]
+    assert [(list(row["score"]), list(row["count"])) for row in found if not row["text"]] == [([], [4])]

@@ -693,8 +693,8 @@ def test_from_csv_and_from_folder(run: Run, tmp_path: Path, monkeypatch: pytest.
     assert record["weight"] == record["count"] / 2
     assert "16" in run("from-folder", "pictures", "two").ok()
     assert json.loads(run("info", "two/eval", "--json").ok())["datasets"][0]["metadata"]["labels"] == ["cat", "dog"]
-    Path("slip.csv").write_text('n\n1\n2\n""\n3\n')
-    assert run("from-csv", "slip.csv", "slip", "--ratios", "0.5").ok().endswith("n (bytes)\nn is text: line 4 has ''\n")
+    Path("slip.csv").write_text("n\n1\n2\nx\n3\n")
+    assert run("from-csv", "slip.csv", "slip", "--ratios", "0.5").ok().endswith("n (str)\nn is text: line 4 has 'x'\n")
     run("from-csv", "table.csv", "keyed", "--label", "kind", "--key", "picture").ok()
     found = [run("cat", f"keyed/{split}", "--key", "pictures/cat/3.png") for split in ("train", "eval")]
     assert sorted(each.code == 0 for each in found) == [False, True]

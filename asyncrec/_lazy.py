@@ -9,10 +9,7 @@ from typing import Any
 
 
 def lazy(
-    package: str,
-    homes: Mapping[str, tuple[str, ...]],
-    *,
-    modules: tuple[str, ...] = (),
+    package: str, homes: Mapping[str, tuple[str, ...]], *, modules: tuple[str, ...] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
 

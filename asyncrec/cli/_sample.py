@@ -79,12 +79,7 @@ def command(
 
 
 def _show(
-    source: str,
-    count: int | None,
-    fraction: float | None,
-    seed: int,
-    view: RecordView,
-    opening: dict[str, Any],
+    source: str, count: int | None, fraction: float | None, seed: int, view: RecordView, opening: dict[str, Any]
 ) -> None:
     from asyncrec import tools
 

@@ -133,7 +133,4 @@ train = _Names(
     SequenceExample=SequenceExample,
 )
 _texts = {"as_bytes": as_bytes, "as_str": as_text, "as_text": as_text}
-compat = _Names(
-    **_texts,
-    v1=_Names(compat=_Names(**_texts), errors=errors, io=io, python_io=io, train=train),
-)
+compat = _Names(**_texts, v1=_Names(compat=_Names(**_texts), errors=errors, io=io, python_io=io, train=train))

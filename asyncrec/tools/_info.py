@@ -195,10 +195,7 @@ class InfoReport:
 
 
 async def info(
-    path: str | os.PathLike[str],
-    *,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> InfoReport:
     """What a file, a folder, a pattern or a data set holds.
 
@@ -273,12 +270,7 @@ async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[Writ
             job, state = None, "given up" if each.abandoned else "recovered" if each.recovered else "closed"
         writers.append(
             WriterInfo(
-                id=each.id,
-                state=state,
-                shards=each.shards,
-                records=each.records,
-                last_commit=each.last_commit,
-                job=job,
+                id=each.id, state=state, shards=each.shards, records=each.records, last_commit=each.last_commit, job=job
             )
         )
     writers += [WriterInfo(id=writer, state=state, job=job) for writer, (job, state) in sorted(unfinished.items())]

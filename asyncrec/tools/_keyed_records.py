@@ -88,10 +88,7 @@ class NewTarget:
 
 
 async def write_new(
-    target: NewTarget,
-    batches: AsyncIterator[KeyedBatch],
-    selections: Sequence[Selection],
-    made: Mapping[str, Any],
+    target: NewTarget, batches: AsyncIterator[KeyedBatch], selections: Sequence[Selection], made: Mapping[str, Any]
 ) -> WriteReport:
     """Write these records, which come from ``selections``; the report lacks what was read.
 

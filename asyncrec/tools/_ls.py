@@ -49,10 +49,7 @@ class LsReport:
 
 
 async def ls(
-    path: str | os.PathLike[str],
-    *,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> LsReport:
     """What is at ``path``, by its manifests and the store's listing; no file is opened.
 

@@ -41,9 +41,7 @@ from asyncrec._shards.ownership.liveness import Life
 from asyncrec._shards.ownership.marks import Claim, remove_mark
 from asyncrec._shards.ownership.removals import take_place
 from asyncrec._shards.spool.folder import SpoolFolder
-from asyncrec.errors import (
-    ConflictError,
-)
+from asyncrec.errors import ConflictError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -98,12 +96,7 @@ class Job:
         )
         self.deadline = self.manifest.deadline
         self.publisher = ShardPublisher(
-            store,
-            header,
-            budget=budget,
-            clock=self.manifest.clock,
-            deadline=self.deadline,
-            staging=staging,
+            store, header, budget=budget, clock=self.manifest.clock, deadline=self.deadline, staging=staging
         )
         self.left_over = False
         self._claim = claim

@@ -11,12 +11,7 @@ from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
 # A page of HTML, no body at all, and the answers of services of other kinds, with nothing in them.
-_BODIES = (
-    b"<html><body>Sign in</body></html>",
-    b"",
-    b'<?xml version="1.0"?><ListAllMyBucketsResult/>',
-    b"{}",
-)
+_BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
 # Of the requests of one operation, so many have such an answer, one at a time. No operation here makes more.
 _MOST_REQUESTS = 6
 

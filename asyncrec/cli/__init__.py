@@ -67,21 +67,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, _names = lazy(
     __name__,
     {
-        "asyncrec.cli._exits": ("DAMAGE", "FINE"),
-        "asyncrec.cli._options": (
-            "Debug",
-            "Jobs",
-            "Json",
-            "Path",
-            "SourceOptions",
-            "StorageOptions",
-            "TargetOptions",
-            "run_async",
-        ),
-        "asyncrec.cli._output": ("human_bytes", "print_json", "say"),
-        "asyncrec.cli._progress": ("Bar",),
-        "asyncrec.cli._values": ("parse_options",),
-        "asyncrec.errors": ("UsageError",),
+        "asyncrec.cli._exits": "DAMAGE FINE",
+        "asyncrec.cli._options": "Debug Jobs Json Path SourceOptions StorageOptions TargetOptions run_async",
+        "asyncrec.cli._output": "human_bytes print_json say",
+        "asyncrec.cli._progress": "Bar",
+        "asyncrec.cli._values": "parse_options",
+        "asyncrec.errors": "UsageError",
     },
 )
 

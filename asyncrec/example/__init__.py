@@ -44,19 +44,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.example._declared": ("DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"),
+        "asyncrec.example._declared": "DeclaredExample IgnoreExample check_round_trip tfrecordable",
         "asyncrec.example._features": (
-            "Example",
-            "Feature",
-            "Features",
-            "SequenceExample",
-            "bytes_feature",
-            "bytes_list_feature",
-            "float_list_feature",
-            "int64_feature",
-            "int64_list_feature",
+            "Example Feature Features SequenceExample bytes_feature bytes_list_feature float_list_feature "
+            "int64_feature int64_list_feature"
         ),
-        "asyncrec.example._found": ("decode_columns",),
-        "asyncrec.example._schema": ("Sequence", "SparseArrays", "Tensor"),
+        "asyncrec.example._found": "decode_columns",
+        "asyncrec.example._schema": "Sequence SparseArrays Tensor",
     },
 )

@@ -30,7 +30,7 @@ from asyncrec.compat._tensorflow_files import (
     tf_record_iterator,
 )
 from asyncrec.errors import ArgumentTypeError
-from asyncrec.example._features import (
+from asyncrec.example.proto.example_pb2 import (
     BytesList,
     Example,
     Feature,

@@ -10,7 +10,8 @@ A command NAME is here in ``_NAME.py``, as it is in `asyncrec.cli`: ``head`` is 
 beside them: `_selection` (what a path names), `_shard_reading`, `_checks` (one shard, checked), `_checksums`,
 `_conditions`, `_keyed_records` (records with their keys, written as something new), `_converted_before`,
 `_identity` (which records are the same), `_salvaged` (a damaged shard with its keys), `_orphans`, `_splits` (train,
-eval and test), `_sorting`, `_probes`, `_json_values`, `_formats`, `_parameters`, `_class_counts`, `_watch_report`.
+eval and test), `_sorting`, `_probes`, `_json_values`, `_formats`, `_parameters`, `_class_counts`, `_watch_report`,
+`_report_json`.
 
 Names are resolved on first use (PEP 562): one tool does not load the others.
 """

@@ -28,6 +28,7 @@ from asyncrec.errors import DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._parameters import Advance, Progress
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys, open_shard
@@ -54,17 +55,10 @@ class WriteReport:
     shards: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "sources": self.sources,
-            "target": self.target,
-            "read": self.read,
-            "records": self.records,
-            "bytes": self.bytes,
-            "shards": self.shards,
-        }
+        return json_of(self, "sources target read records bytes shards")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NewTarget:
     """Where something new is to be written, and how.
 

@@ -33,6 +33,7 @@ from asyncrec.tools._count import counts_of
 from asyncrec.tools._frames_reading import FramedRecords
 from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, has_keys, kept_compression, metadata_of
 from asyncrec.tools._parameters import Progress, at_once, check_jobs
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import ShardLoss
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._sorting import Order, Sorted, Sorter
@@ -62,16 +63,7 @@ class ReshardReport:
         return sum(shard.bytes for shard in self.shards)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "records": self.records,
-            "bytes": self.bytes,
-            "spilled_bytes": self.spilled_bytes,
-            "seconds": round(self.seconds, 3),
-            "losses": [loss.to_json() for loss in self.losses],
-            "shards": [shard.to_json() for shard in self.shards],
-        }
+        return json_of(self, "source target records bytes spilled_bytes seconds losses shards")
 
 
 async def reshard(

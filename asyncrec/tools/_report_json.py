@@ -21,11 +21,13 @@ def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_of_report(each) for each in value]
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, float):
-        return round(value, 3)
+    return round(value, 3) if isinstance(value, float) else _of_report(value)
+
+
+def _of_report(value: Any) -> Any:
     return value.to_json() if hasattr(value, "to_json") else value

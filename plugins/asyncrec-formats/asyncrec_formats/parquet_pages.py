@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Pages", "pages_of"]
-
 _DICTIONARY = 2
 # By the number of a kind of page: the fields of its own header, and of the encoding in that.
 _DATA = {0: (5, 2), 3: (8, 4)}

@@ -26,8 +26,6 @@ from asyncrec.plugins import BadMember, Converted
 
 from .parquet_pages import pages_of
 
-__all__ = ["rows_of"]
-
 _ROWS = 1024
 # Of values as pyarrow has them, beside the page that each column has open.
 _READ_BYTES = 64 << 20

@@ -24,8 +24,6 @@ from asyncrec.storage import in_thread
 from .warc_members import GZIP, Members
 from .warc_pages import Page, Request, encoded, parsed
 
-__all__ = ["open_warc"]
-
 _BLOCK = 256 << 10
 _HEADER_BYTES = 1 << 20
 # Of records handed on at once; what is bad counts as so much.

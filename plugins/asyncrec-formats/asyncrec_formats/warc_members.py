@@ -10,8 +10,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["GZIP", "Members"]
-
 GZIP = b"\x1f\x8b\x08"
 _STEP = 256 << 10
 # A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is told after it.

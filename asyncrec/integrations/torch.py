@@ -44,7 +44,7 @@ __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
 Transform = Callable[[Any], Any]
 
-# What the tensor of a data set holds whose epoch nobody chose.
+# The value in the tensor of a data set until an epoch is chosen.
 _NO_EPOCH = -1
 
 

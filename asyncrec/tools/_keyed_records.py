@@ -66,7 +66,7 @@ class NewTarget:
         path: a data set's, or that of a single file where the name holds ``.tfrec``.
         compression: ``"keep"`` is the source's.
         max_shard_bytes: of a data set's shards; 256 MiB.
-        max_record_bytes: of a single file; what reads a data set is told by its manifest.
+        max_record_bytes: of a single file; the manifest of a data set tells its readers.
     """
 
     path: str | os.PathLike[str]

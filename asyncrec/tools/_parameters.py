@@ -21,11 +21,11 @@ _FAR = 8
 
 
 def check_jobs(jobs: int | None) -> None:
-    """Refuse a number that is none.
+    """Raise unless ``jobs`` is a positive integer or `None`.
 
     Raises:
         ValueError: it is less than 1.
-        TypeError: it is no whole number.
+        TypeError: it is not a whole number.
     """
     if jobs is None:
         return

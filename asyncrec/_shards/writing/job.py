@@ -195,7 +195,7 @@ class Job:
         if self.journal is not None and not self.committed:
             left = await in_thread(has_leftovers, self.journal.folder, self.header)
             if left and self.header.kind == "fixed" and not self.journal.acknowledged:
-                await in_thread(remove_leftovers, self.journal)  # of a flush that failed: nobody was told
+                await in_thread(remove_leftovers, self.journal)  # of a flush that failed: its caller got an error
                 left = False
             if left or self.journal.acknowledged:
                 return False  # for `recover`

@@ -174,9 +174,9 @@ class _Records:
         self._held = bytearray()
         self._base = 0
         self._skip = 0
-        self._lost = False  # the next record is looked for; that one is damaged was said
-        self._searched = 0  # of what is held: no header ends, or none begins there
-        self._size = 0  # of the record that is held; 0 until its header is read
+        self._lost = False  # the next record is looked for; the damage was reported
+        self._searched = 0  # bytes held in which no header ends, or no header begins
+        self._size = 0  # the size of the record that is held; 0 until its header is read
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
         self._held += block

@@ -110,7 +110,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_short(item: pytest.Item) -> bool:
     """Whether --short runs it. A test that names its loops by ``parametrize`` runs on those."""
-    if item.get_closest_marker("slow"):
+    slow = item.get_closest_marker("slow")
+    if slow and not any(each in item.name for each in slow.kwargs.get("but", ())):
         return False
     callspec = getattr(item, "callspec", None)
     if callspec is None or callspec.params.get("anyio_backend") != "trio" or item.nodeid.startswith(LOOPS_DIFFER):

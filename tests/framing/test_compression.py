@@ -495,6 +495,7 @@ def test_what_is_not_compressed_is_corrupt(type: str, stream: bytes) -> None:
     assert isinstance(error, CorruptRecordError)
 
 
+@pytest.mark.slow(but=["ZLIB"])
 @pytest.mark.parametrize("type", TYPES)
 def test_a_bomb_is_let_out_by_the_spoonful(type: str) -> None:
     size = 64 << 20
@@ -701,6 +702,7 @@ def test_levels_go_to_the_library_that_has_them(engine: str) -> None:
 # --- what TensorFlow wrote --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=["777"])
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("block", [1, 777, 1 << 20])
 def test_files_tensorflow_compressed_are_read(vectors: Path, type: str, block: int) -> None:

@@ -325,6 +325,7 @@ def damaged(state: Any, path: tuple[Any, ...]) -> Iterator[Any]:
         yield whole
 
 
+@pytest.mark.slow(but=["interleave"])
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("shuffled-buffer", "shuffled-global")])
 async def test_a_damaged_state_is_refused_by_an_error_of_the_library(name: str) -> None:
     storage = await stored()

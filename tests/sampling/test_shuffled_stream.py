@@ -96,6 +96,7 @@ async def test_stopping_and_resuming_at_every_k_gives_the_same_remainder(mode: A
                     assert await batches(stream, size) == whole[k:]
 
 
+@pytest.mark.slow(but=["counts0", "counts2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("counts", [(1, 2, 4, 8), (8, 4, 2, 1), (2, 8, 1, 4), (1,), (2,), (4,), (8,)])
 async def test_workers_may_change_in_number_and_together_give_every_record_once(

@@ -27,6 +27,7 @@ ONCE = [
 ]
 
 
+@pytest.mark.slow(but=["reset", "partial-reset", "forget"])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("how", ONCE)
 async def test_any_request_may_fail_once_in_any_way(gcs: FakeGcs, how: str, exclusive: bool) -> None:

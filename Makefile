@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help more demo test test-all lint docs bench dist clean \
-	demo-s3 simulate torture mutants sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
+	demo-s3 simulate torture sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
 	check-docs pictures lock proto release
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
@@ -92,10 +92,6 @@ simulate: $(READY) #: whole worlds from a seed, with kills and faults; ARGS="--s
 
 torture: $(READY) #: kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
 	@.venv/bin/python tests/torture/run.py $(ARGS)
-
-# Some hours for thousands, half an hour for the hundreds of a sample; it goes on where it was stopped.
-mutants: $(READY) #: asyncrec broken on purpose, and which changes no test notices; ARGS="--count 350 --seed 1 --workers 2"
-	@PYTHONPATH=tests .venv/bin/python -m mutants.run $(ARGS)
 
 # A build of its own, with what finds a read or a write outside its bounds, and what C leaves undefined. malloc is used
 # for every object, so that the bounds of each are known. Python itself leaks a little on purpose.

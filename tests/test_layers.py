@@ -51,44 +51,19 @@ LAYERS = {
 # Within a package: a room imports from those before it, so there is no circle.
 ROOMS = {
     "asyncrec._concurrency": (
-        "forks",
-        "clock",
-        "deadline",
-        "ending",
-        "tasks",
-        "map",
-        "read_ahead",
-        "batches",
-        "lru_cache",
-        "turns",
+        "forks", "clock", "deadline", "ending", "tasks", "map", "read_ahead", "batches", "lru_cache", "turns",
     ),
     "asyncrec._framing": (
-        "crc",
-        "encoding",
-        "borders",
-        "damage",
-        "compression",
-        "search",
-        "frames",
-        "measuring",
-        "salvage",
+        "crc", "encoding", "borders", "damage", "compression", "search", "frames", "measuring", "salvage",
     ),
     "asyncrec._records": ("dataset_names", "record_size", "position", "index", "torn_end", "reading", "writing"),
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "shuffling", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (
-        "parameters",
-        "state_values",
-        "stream_state",
-        "damage",
-        "shard_versions",
-        "interleave",
-        "interleave_sampler",
-        "epochs",
-        "random_access",
-        "balanced_sampler",
+        "parameters", "state_values", "stream_state", "damage", "shard_versions", "interleave", "interleave_sampler",
+        "epochs", "random_access", "balanced_sampler",
     ),
-}
+}  # fmt: skip
 
 PURE = (
     "asyncrec._arguments",

@@ -22,22 +22,8 @@ pytestmark = pytest.mark.anyio
 MOST = 12
 REFUSED = "refused"
 ODD: list[Any] = [
-    None,
-    True,
-    False,
-    -1,
-    1 << 62,
-    1 << 63,
-    1 << 200,
-    1.5,
-    float("nan"),
-    "x",
-    [],
-    [[]],
-    [7],
-    {},
-    {"x": 1},
-]
+    None, True, False, -1, 1 << 62, 1 << 63, 1 << 200, 1.5, float("nan"), "x", [], [[]], [7], {}, {"x": 1},
+]  # fmt: skip
 
 
 def class_of(record: bytes) -> bytes:

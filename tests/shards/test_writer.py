@@ -459,16 +459,8 @@ class TestPlacementAndIdentity:
         mutable = bytearray(b"https://example.invalid/changed later")
         zeros, long = bytes(16), "a long one" * 1000
         keys = [
-            mutable,
-            None,
-            memoryview(b"view"),
-            zeros,
-            bytearray(zeros),
-            long,
-            "\ud800",
-            b"",
-            *map(str, range(2000)),
-        ]
+            mutable, None, memoryview(b"view"), zeros, bytearray(zeros), long, "\ud800", b"", *map(str, range(2000)),
+        ]  # fmt: skip
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             for key in keys:
                 await writer.write(b"x", key=key)  # type: ignore[arg-type]  # what it takes beyond its types

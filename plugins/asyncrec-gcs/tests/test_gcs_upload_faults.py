@@ -15,16 +15,8 @@ from asyncrec.testing._checks import content
 pytestmark = pytest.mark.anyio
 
 ONCE = [
-    "status",
-    "status-after",
-    "reset",
-    "reset-after",
-    "truncate",
-    "partial",
-    "partial-reset",
-    "forget-after",
-    "page",
-]
+    "status", "status-after", "reset", "reset-after", "truncate", "partial", "partial-reset", "forget-after", "page",
+]  # fmt: skip
 
 
 @pytest.mark.slow(but=["reset", "partial-reset", "forget"])

@@ -22,17 +22,8 @@ SMALL = random.Random(1).randbytes(1_000)
 LARGE = random.Random(2).randbytes(CHUNK + 1_000)
 # How one answer may go wrong, and yet the operation succeed.
 PASSING = [
-    "500",
-    "slowdown",
-    "reset",
-    "stall",
-    "500-after",
-    "reset-after",
-    "stall-after",
-    "truncate",
-    "etag",
-    "200-error",
-]
+    "500", "slowdown", "reset", "stall", "500-after", "reset-after", "stall-after", "truncate", "etag", "200-error",
+]  # fmt: skip
 
 
 def nth_of_key(fault: str) -> Callable[[Any], str | None]:

@@ -66,29 +66,15 @@ ROOMS = {
 }  # fmt: skip
 
 PURE = (
-    "asyncrec._arguments",
-    "asyncrec._lazy",
-    "asyncrec._numpy",
-    "asyncrec.errors",
-    "asyncrec._native",
-    "asyncrec._framing",
-    "asyncrec.example",
-    "asyncrec._records.position",
-    "asyncrec._sampling.parameters",
-    "asyncrec._sampling.random_access.frame_extractor",
-    "asyncrec._sampling.damage",
-    "asyncrec._sampling.epochs.worker_batches",
-    "asyncrec._sampling.interleave.order",
-    "asyncrec._sampling.epochs.epoch_order",
-    "asyncrec._sampling.interleave.provenance",
-    "asyncrec._sampling.epochs.permutation",
-    "asyncrec._sampling.interleave_sampler.class_queues",
-    "asyncrec._sampling.random_access.record_numbers",
-    "asyncrec._sampling.interleave.shuffle_buffer",
-    "asyncrec._sampling.state_values",
-    "asyncrec._sampling.stream_state",
-    "asyncrec._sampling.interleave.rounds",
-)
+    "asyncrec._arguments", "asyncrec._lazy", "asyncrec._numpy", "asyncrec.errors", "asyncrec._native",
+    "asyncrec._framing", "asyncrec.example", "asyncrec._records.position", "asyncrec._sampling.parameters",
+    "asyncrec._sampling.random_access.frame_extractor", "asyncrec._sampling.damage",
+    "asyncrec._sampling.epochs.worker_batches", "asyncrec._sampling.interleave.order",
+    "asyncrec._sampling.epochs.epoch_order", "asyncrec._sampling.interleave.provenance",
+    "asyncrec._sampling.epochs.permutation", "asyncrec._sampling.interleave_sampler.class_queues",
+    "asyncrec._sampling.random_access.record_numbers", "asyncrec._sampling.interleave.shuffle_buffer",
+    "asyncrec._sampling.state_values", "asyncrec._sampling.stream_state", "asyncrec._sampling.interleave.rounds",
+)  # fmt: skip
 
 # Event loops, threads, files and sockets. `io` and `os` are among them: pure code takes bytes and gives bytes.
 IMPURE = {
@@ -240,15 +226,11 @@ def test_an_upward_import_is_found_in_whatever_form(module: str, source: str) ->
 @pytest.mark.parametrize(
     "source",
     [
-        "import anyio",
-        "from anyio import to_thread",
-        "def late():\n    from pathlib import Path",
-        "from asyncrec._concurrency.tasks import anything",
-        "from asyncrec.storage._base import Buffer",
-        "async def f(): ...",
-        "open('x')",
+        "import anyio", "from anyio import to_thread", "def late():\n    from pathlib import Path",
+        "from asyncrec._concurrency.tasks import anything", "from asyncrec.storage._base import Buffer",
+        "async def f(): ...", "open('x')",
     ],
-)
+)  # fmt: skip
 def test_io_in_pure_code_is_found_in_whatever_form(source: str) -> None:
     assert len(impure(parsed(source), "asyncrec._framing.frames", frozenset(sources()))) == 1
 

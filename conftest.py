@@ -80,8 +80,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Each async test runs on asyncio and on trio."""
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """Each async test runs on asyncio and on trio; if it is marked ``virtual_clock``, its waits take no time."""
+    if request.node.get_closest_marker("virtual_clock"):
+        from asyncrec.testing import virtual_backend
+
+        return virtual_backend(request.param)
     return str(request.param)
 
 

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import Any
 
 import anyio
 import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.testing import virtual_backend
 
 from .check import NAME, check
 from .paper import Crawl, watching
 from .store import CountingBucket
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 async def test_writers_ask_for_what_was_computed() -> None:

@@ -25,16 +25,9 @@ from asyncrec.errors import (
 )
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """Both loops, with a clock that jumps: shards that roll by time roll at once."""
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:

@@ -19,16 +19,11 @@ import asyncrec
 from asyncrec import blocking, tools
 from asyncrec.errors import ArgumentValueError, RecordTooLargeError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 DEFAULT = 256 << 20
 EXPECTED = [6, DEFAULT + 1, 6]
 MORE: dict[str, Any] = {"max_record_bytes": "1GiB"}
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ test-azurite: $(READY) $(AZURITE_READY) #: the Azure plugin's conformance on Azu
 	@ASYNCREC_TEST_AZURITE="$(CURDIR)/.venv-azurite/node_modules/.bin/azurite-blob" \
 		.venv/bin/python -m pytest -q plugins/asyncrec-azure/tests/test_azurite.py $(ARGS)
 
-scale: $(READY) #: what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--check" counts real writers
+scale: $(READY) #: what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--writers 200"
 	@PYTHONPATH=tests .venv/bin/python -m scale.run $(ARGS)
 
 # One process a file: TensorFlow and tfrecord register the same protobuf names, and cannot be imported together. 5 is

@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help more demo test test-all lint docs bench dist clean \
-	demo-s3 simulate torture mutants sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
+	demo-s3 simulate torture sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
 	check-docs pictures lock proto release
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
@@ -93,10 +93,6 @@ simulate: $(READY) #: whole worlds from a seed, with kills and faults; ARGS="--s
 torture: $(READY) #: kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
 	@.venv/bin/python tests/torture/run.py $(ARGS)
 
-# Some hours for thousands, half an hour for the hundreds of a sample; it goes on where it was stopped.
-mutants: $(READY) #: asyncrec broken on purpose, and which changes no test notices; ARGS="--count 350 --seed 1 --workers 2"
-	@PYTHONPATH=tests .venv/bin/python -m mutants.run $(ARGS)
-
 # A build of its own, with what finds a read or a write outside its bounds, and what C leaves undefined. malloc is used
 # for every object, so that the bounds of each are known. Python itself leaks a little on purpose.
 sanitize: $(READY) #: the C under sanitizers, against the Python beside it; ARGS="--cases 1000000 --only cut_frames"
@@ -118,7 +114,7 @@ test-azurite: $(READY) $(AZURITE_READY) #: the Azure plugin's conformance on Azu
 	@ASYNCREC_TEST_AZURITE="$(CURDIR)/.venv-azurite/node_modules/.bin/azurite-blob" \
 		.venv/bin/python -m pytest -q plugins/asyncrec-azure/tests/test_azurite.py $(ARGS)
 
-scale: $(READY) #: what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--check" counts real writers
+scale: $(READY) #: what a crawl of a thousand writers asks of S3, and what that costs; ARGS="--writers 200"
 	@PYTHONPATH=tests .venv/bin/python -m scale.run $(ARGS)
 
 # One process a file: TensorFlow and tfrecord register the same protobuf names, and cannot be imported together. 5 is

@@ -80,8 +80,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Each async test runs on asyncio and on trio."""
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
+    """Each async test runs on asyncio and on trio; if it is marked ``virtual_clock``, its waits take no time."""
+    if request.node.get_closest_marker("virtual_clock"):
+        from asyncrec.testing import virtual_backend
+
+        return virtual_backend(request.param)
     return str(request.param)
 
 
@@ -110,7 +114,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_short(item: pytest.Item) -> bool:
     """Whether --short runs it. A test that names its loops by ``parametrize`` runs on those."""
-    if item.get_closest_marker("slow"):
+    slow = item.get_closest_marker("slow")
+    if slow and not any(each in item.name for each in slow.kwargs.get("but", ())):
         return False
     callspec = getattr(item, "callspec", None)
     if callspec is None or callspec.params.get("anyio_backend") != "trio" or item.nodeid.startswith(LOOPS_DIFFER):

@@ -35,10 +35,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the locks by which jobs are known to live in a folder of this run alone.
+    """Keep the locks by which jobs are known to live in a folder of this run alone; with --short, try fewer examples.
 
     Who is killed leaves his for a month, and each process that begins a job on a store looks once at all there are.
     """
+    if config.getoption("short", False):
+        settings.register_profile("asyncrec", settings.get_profile("asyncrec"), max_examples=25)
+        settings.load_profile("asyncrec")
     folder = tempfile.mkdtemp(prefix="asyncrec-tests-")
     os.environ["XDG_RUNTIME_DIR"] = folder
     config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))

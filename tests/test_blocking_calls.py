@@ -20,16 +20,8 @@ from asyncrec.storage._memory import MemoryStorage
 pytestmark = pytest.mark.anyio
 
 _EVENTS = {
-    "open",
-    "os.link",
-    "os.listdir",
-    "os.mkdir",
-    "os.remove",
-    "os.rename",
-    "os.rmdir",
-    "os.scandir",
-    "os.truncate",
-}
+    "open", "os.link", "os.listdir", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir", "os.truncate",
+}  # fmt: skip
 _PACKAGE = str(Path(asyncrec.__file__).parent)
 
 # An audit hook stays until the process ends, so there is one, and it is idle but for these tests.

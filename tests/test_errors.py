@@ -6,15 +6,14 @@ import ast
 import builtins
 import pickle
 import re
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 import asyncrec
 from asyncrec import errors
 
-ROOT = Path(__file__).parent.parent
+from .parsed import ROOT, Module, modules, parsed
+
 REFERENCE = ROOT / "docs" / "reference" / "errors.md"
 OURS = [getattr(errors, name) for name in errors.__all__]
 
@@ -60,16 +59,10 @@ BUILTIN = {
 }
 
 
-@cache
-def modules() -> list[tuple[str, ast.Module]]:
-    paths = sorted([*ROOT.glob("asyncrec/**/*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")])
-    return [(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))) for path in paths]
-
-
-def defined(tree: ast.Module) -> set[str]:
+def defined(module: Module) -> set[str]:
     """The public exceptions of a module: classes whose base is named as an exception is, or is one of the module's."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
             if any(base in found or re.search("(Error|Exception|Exit)$", base) for base in bases):
@@ -77,10 +70,10 @@ def defined(tree: ast.Module) -> set[str]:
     return found
 
 
-def raised(tree: ast.Module) -> int:
+def raised(module: Module) -> int:
     """How often a module raises a ValueError or a TypeError of Python's."""
     count = 0
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.Raise) and node.exc is not None:
             error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
             count += isinstance(error, ast.Name) and error.id in ("ValueError", "TypeError")
@@ -99,13 +92,12 @@ def docstring_tree() -> list[str]:
 
 
 def test_no_module_but_errors_defines_a_public_error() -> None:
-    found = {path: defined(tree) for path, tree in modules() if path != "asyncrec/errors.py"}
+    found = {each.name: defined(each) for each in modules() if each.name != "asyncrec/errors.py"}
     assert {path: names for path, names in found.items() if names} == ELSEWHERE
 
 
-@pytest.mark.slow
 def test_a_refusal_is_raised_as_an_argument_error() -> None:
-    found = {path: raised(tree) for path, tree in modules()}
+    found = {each.name: raised(each) for each in modules()}
     assert {path: count for path, count in found.items() if count} == BUILTIN
 
 
@@ -179,12 +171,12 @@ def test_a_type_that_is_refused_is_an_argument_error_and_a_type_error_alone() ->
 
 def test_exceptions_and_refusals_are_found_where_they_stand() -> None:
     """The two rules above see what they are for."""
-    tree = ast.parse(
+    module = parsed(
         "class NewError(errors.StorageError): ...\nclass Deeper(NewError): ...\nclass _Private(Exception): ...\n"
         "class Other: ...\ndef f():\n raise ValueError('x') from None\n raise TypeError\n raise RuntimeError('y')\n"
     )
-    assert defined(tree) == {"NewError", "Deeper"}
-    assert raised(tree) == 2
+    assert defined(module) == {"NewError", "Deeper"}
+    assert raised(module) == 2
 
 
 def test_a_key_that_is_not_there_is_said_without_quotation_marks() -> None:

@@ -10,110 +10,60 @@ import ast
 import graphlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "asyncrec"
+from .parsed import Module, modules, parsed
 
 LAYERS = {
-    "asyncrec._arguments": 0,
-    "asyncrec._lazy": 0,
-    "asyncrec._numpy": 0,
-    "asyncrec._path_log": 0,
-    "asyncrec.errors": 0,
-    "asyncrec._native": 0,
-    "asyncrec.native": 0,
-    "asyncrec._concurrency": 1,
-    "asyncrec._framing": 1,
-    "asyncrec.example": 1,
-    "asyncrec.pages": 2,
-    "asyncrec.plugins": 1,
-    "asyncrec.storage": 2,
-    "asyncrec._records": 3,
-    "asyncrec._shards": 4,
-    "asyncrec._sampling": 5,
-    "asyncrec._datasets": 6,
-    "asyncrec.datasets": 6,
-    "asyncrec.stats": 6,
-    "asyncrec.tools": 6,
-    "asyncrec.integrations": 6,
-    "asyncrec.blocking": 6,
-    "asyncrec.compat": 7,
-    "asyncrec.cli": 7,
-    "asyncrec.testing": 7,
-    # The face of it all resolves its names on first use and may take them from anywhere: only the top may lean on it.
-    "asyncrec": 7,
+    f"asyncrec.{name}": layer
+    for layer, names in enumerate(
+        (
+            "_arguments _lazy _numpy _path_log errors _native native",
+            "_concurrency _framing example plugins",
+            "storage pages",
+            "_records",
+            "_shards",
+            "_sampling",
+            "_datasets datasets stats tools integrations blocking",
+            "compat cli testing",
+        )
+    )
+    for name in names.split()
 }
+# The face of it all resolves its names on first use and may take them from anywhere: only the top may lean on it.
+LAYERS["asyncrec"] = 7
 
 # Within a package: a room imports from those before it, so there is no circle.
 ROOMS = {
     "asyncrec._concurrency": (
-        "forks",
-        "clock",
-        "deadline",
-        "ending",
-        "tasks",
-        "map",
-        "read_ahead",
-        "batches",
-        "lru_cache",
-        "turns",
+        "forks", "clock", "deadline", "ending", "tasks", "map", "read_ahead", "batches", "lru_cache", "turns",
     ),
     "asyncrec._framing": (
-        "crc",
-        "encoding",
-        "borders",
-        "damage",
-        "compression",
-        "search",
-        "frames",
-        "measuring",
-        "salvage",
+        "crc", "encoding", "borders", "damage", "compression", "search", "frames", "measuring", "salvage",
     ),
     "asyncrec._records": ("dataset_names", "record_size", "position", "index", "torn_end", "reading", "writing"),
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "shuffling", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (
-        "parameters",
-        "state_values",
-        "stream_state",
-        "damage",
-        "shard_versions",
-        "interleave",
-        "interleave_sampler",
-        "epochs",
-        "random_access",
-        "balanced_sampler",
+        "parameters", "state_values", "stream_state", "damage", "shard_versions", "interleave", "interleave_sampler",
+        "epochs", "random_access", "balanced_sampler",
     ),
-}
+}  # fmt: skip
 
 PURE = (
-    "asyncrec._arguments",
-    "asyncrec._lazy",
-    "asyncrec._numpy",
-    "asyncrec.errors",
-    "asyncrec._native",
-    "asyncrec._framing",
-    "asyncrec.example",
-    "asyncrec._records.position",
-    "asyncrec._sampling.parameters",
-    "asyncrec._sampling.random_access.frame_extractor",
-    "asyncrec._sampling.damage",
-    "asyncrec._sampling.epochs.worker_batches",
-    "asyncrec._sampling.interleave.order",
-    "asyncrec._sampling.epochs.epoch_order",
-    "asyncrec._sampling.interleave.provenance",
-    "asyncrec._sampling.epochs.permutation",
-    "asyncrec._sampling.interleave_sampler.class_queues",
-    "asyncrec._sampling.random_access.record_numbers",
-    "asyncrec._sampling.interleave.shuffle_buffer",
-    "asyncrec._sampling.state_values",
-    "asyncrec._sampling.stream_state",
-    "asyncrec._sampling.interleave.rounds",
-)
+    "asyncrec._arguments", "asyncrec._lazy", "asyncrec._numpy", "asyncrec.errors", "asyncrec._native",
+    "asyncrec._framing", "asyncrec.example", "asyncrec._records.position", "asyncrec._sampling.parameters",
+    "asyncrec._sampling.random_access.frame_extractor", "asyncrec._sampling.damage",
+    "asyncrec._sampling.epochs.worker_batches", "asyncrec._sampling.interleave.order",
+    "asyncrec._sampling.epochs.epoch_order", "asyncrec._sampling.interleave.provenance",
+    "asyncrec._sampling.epochs.permutation", "asyncrec._sampling.interleave_sampler.class_queues",
+    "asyncrec._sampling.random_access.record_numbers", "asyncrec._sampling.interleave.shuffle_buffer",
+    "asyncrec._sampling.state_values", "asyncrec._sampling.stream_state", "asyncrec._sampling.interleave.rounds",
+)  # fmt: skip
 
 # Event loops, threads, files and sockets. `io` and `os` are among them: pure code takes bytes and gives bytes.
 IMPURE = {
@@ -139,10 +89,10 @@ def layer_of(module: str) -> int:
 
 
 def imports_of(
-    source: str, module: str, known: frozenset[str], *, is_package: bool = False
+    source: Module, module: str, known: frozenset[str], *, is_package: bool = False
 ) -> Iterator[tuple[int, str]]:
     """Each imported module with its line; ``from a import b`` is ``a.b`` where that is a module of ours."""
-    for node in ast.walk(ast.parse(source)):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -156,7 +106,7 @@ def imports_of(
                 yield node.lineno, name if name in known else base
 
 
-def upward(source: str, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
+def upward(source: Module, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
     """The imports that reach into a higher layer, as sentences."""
     own = layer_of(module)
     return [
@@ -166,14 +116,14 @@ def upward(source: str, module: str, known: frozenset[str], *, is_package: bool 
     ]
 
 
-def impure(source: str, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
+def impure(source: Module, module: str, known: frozenset[str], *, is_package: bool = False) -> list[str]:
     """What pure code must not touch: event loops, threads, files, sockets, and modules of ours that are not pure."""
     found = []
     for line, name in imports_of(source, module, known, is_package=is_package):
         ours = within(name, "asyncrec")
         if name.split(".")[0] in IMPURE or (ours and not any(within(name, pure) for pure in PURE)):
             found.append(f"{module}:{line} is pure, and imports {name}")
-    for node in ast.walk(ast.parse(source)):
+    for node in source.nodes:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncWith | ast.AsyncFor):
             found.append(f"{module}:{node.lineno} is pure, and async")
         elif (
@@ -185,36 +135,42 @@ def impure(source: str, module: str, known: frozenset[str], *, is_package: bool 
     return found
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+def module_name(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-SOURCES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-KNOWN = frozenset(SOURCES)
-INNER = [module for module in SOURCES if module != "asyncrec"]
+@cache
+def sources() -> dict[str, Module]:
+    library = [module for module in modules() if module.name.startswith("asyncrec/")]
+    return {module_name(module.name): module for module in library}
 
 
-@pytest.mark.parametrize("module", INNER)
-def test_imports_only_from_lower_layers_and_its_own(module: str) -> None:
-    path = SOURCES[module]
-    assert upward(path.read_text("utf-8"), module, KNOWN, is_package=path.name == "__init__.py") == []
+def faults(check: Callable[..., list[str]], names: Iterable[str]) -> list[str]:
+    known = frozenset(sources())
+    return [
+        fault
+        for name in names
+        for fault in check(sources()[name], name, known, is_package=sources()[name].name.endswith("__init__.py"))
+    ]
+
+
+def test_a_module_imports_only_from_lower_layers_and_its_own() -> None:
+    assert faults(upward, sources().keys() - {"asyncrec"}) == []
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     # A package's face hands names on, and imports what is in the package, which imports the face for its names.
-    modules = {module: path for module, path in SOURCES.items() if path.name != "__init__.py"}
+    modules = {name: module for name, module in sources().items() if not module.name.endswith("__init__.py")}
     imports = {
-        module: {name for _, name in imports_of(path.read_text("utf-8"), module, KNOWN)} & modules.keys()
-        for module, path in modules.items()
+        name: {taken for _, taken in imports_of(module, name, frozenset(sources()))} & modules.keys()
+        for name, module in modules.items()
     }
     graphlib.TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
-@pytest.mark.parametrize("module", [name for name in INNER if any(within(name, pure) for pure in PURE)])
-def test_pure_code_does_no_io(module: str) -> None:
-    path = SOURCES[module]
-    assert impure(path.read_text("utf-8"), module, KNOWN, is_package=path.name == "__init__.py") == []
+def test_pure_code_does_no_io() -> None:
+    assert {pure for pure in PURE if not any(within(name, pure) for name in sources())} == set()
+    assert faults(impure, [name for name in sources() if any(within(name, pure) for pure in PURE)]) == []
 
 
 @pytest.mark.parametrize("package", ROOMS)
@@ -224,11 +180,11 @@ def test_a_room_imports_only_from_the_rooms_before_it(package: str) -> None:
     def place(module: str) -> int:
         return next(number for number, room in enumerate(rooms) if within(module, room))
 
-    inner = [module for module in SOURCES if within(module, package) and module != package]
+    inner = [module for module in sources() if within(module, package) and module != package]
     later = [
         f"{module}:{line} imports {name}"
         for module in inner
-        for line, name in imports_of(SOURCES[module].read_text("utf-8"), module, KNOWN)
+        for line, name in imports_of(sources()[module], module, frozenset(sources()))
         if within(name, package) and name != package and place(name) > place(module)
     ]
     assert later == []
@@ -252,30 +208,29 @@ def test_a_room_imports_only_from_the_rooms_before_it(package: str) -> None:
     ],
 )
 def test_an_upward_import_is_found_in_whatever_form(module: str, source: str) -> None:
-    assert len(upward(source, module, KNOWN | {"asyncrec._records.reading.reader"})) == 1
+    known = frozenset(sources()) | {"asyncrec._records.reading.reader"}
+    assert len(upward(parsed(source), module, known)) == 1
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "import anyio",
-        "from anyio import to_thread",
-        "def late():\n    from pathlib import Path",
-        "from asyncrec._concurrency.tasks import anything",
-        "from asyncrec.storage._base import Buffer",
-        "async def f(): ...",
-        "open('x')",
+        "import anyio", "from anyio import to_thread", "def late():\n    from pathlib import Path",
+        "from asyncrec._concurrency.tasks import anything", "from asyncrec.storage._base import Buffer",
+        "async def f(): ...", "open('x')",
     ],
-)
+)  # fmt: skip
 def test_io_in_pure_code_is_found_in_whatever_form(source: str) -> None:
-    assert len(impure(source, "asyncrec._framing.frames", KNOWN)) == 1
+    assert len(impure(parsed(source), "asyncrec._framing.frames", frozenset(sources()))) == 1
 
 
 def test_what_is_allowed_is_not_complained_of() -> None:
     source = "import struct\nfrom asyncrec.errors import FormatError\nfrom .crc import crc32c\nfrom . import crc"
-    assert upward(source, "asyncrec._framing.frames", KNOWN) == []
-    assert impure(source, "asyncrec._framing.frames", KNOWN) == []
-    assert upward("from . import base\nfrom .base import Buffer", "asyncrec.storage", KNOWN, is_package=True) == []
+    known = frozenset(sources())
+    assert upward(parsed(source), "asyncrec._framing.frames", known) == []
+    assert impure(parsed(source), "asyncrec._framing.frames", known) == []
+    face = parsed("from . import base\nfrom .base import Buffer")
+    assert upward(face, "asyncrec.storage", known, is_package=True) == []
 
 
 def test_a_module_without_a_layer_is_an_error() -> None:

@@ -11,8 +11,8 @@ import pytest
 import asyncrec
 from asyncrec._path_log import PathLog
 
-ROOT = Path(__file__).parents[1]
-SOURCES = sorted([*(ROOT / "asyncrec").rglob("*.py"), *ROOT.glob("plugins/*/asyncrec_*/**/*.py")])
+from .parsed import nodes
+
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 # "file: beginning of the words" -> why it has none.
 BARE = {
@@ -20,26 +20,21 @@ BARE = {
     "asyncrec/plugins/_manager.py: the entry points of what is installed": "it is of no plugin",
 }
 # An imitation says what its original does.
-IMITATIONS = ROOT / "asyncrec/compat"
+IMITATIONS = "asyncrec/compat/"
 # What `logging` refuses to have written over, and what it would hide.
 TAKEN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 def calls() -> list[tuple[str, ast.Call]]:
-    found = []
-    for path in SOURCES:
-        if IMITATIONS in path.parents:
-            continue
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id in ("_log", "_path_log", "logger")
-                and node.func.attr in LEVELS
-            ):
-                found.append((str(path.relative_to(ROOT)), node))
-    return found
+    return [
+        (name, node)
+        for name, node in nodes(ast.Call)
+        if isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("_log", "_path_log", "logger")
+        and node.func.attr in LEVELS
+        and not name.startswith(IMITATIONS)
+    ]
 
 
 def test_every_line_that_is_logged_has_fields_or_is_listed() -> None:
@@ -62,9 +57,8 @@ def test_every_line_that_is_logged_has_fields_or_is_listed() -> None:
 def test_no_field_has_a_name_that_logging_uses_itself() -> None:
     names = {
         key.value
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.keyword) and node.arg == "extra" and isinstance(node.value, ast.Dict)
+        for _, node in nodes(ast.keyword)
+        if node.arg == "extra" and isinstance(node.value, ast.Dict)
         for key in node.value.keys
         if isinstance(key, ast.Constant)
     }

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-PLUGINS = Path(__file__).parents[1] / "plugins"
-SOURCES = sorted(PLUGINS.glob("*/asyncrec_*/**/*.py"))
+from .parsed import Module, modules, nodes, parsed
+
 PUBLIC = {
     "asyncrec",
     *(f"asyncrec.{name}" for name in ("cli", "errors", "example", "pages", "plugins", "testing", "tools")),
@@ -24,51 +23,52 @@ STORES = ("asyncrec-aiofiles", "asyncrec-azure", "asyncrec-fsspec", "asyncrec-gc
 FOR_STORES = ("asyncrec.storage", "asyncrec.storage.http", "asyncrec.errors")
 
 
-def private_imports(source: str) -> list[str]:
-    """The imports of what is not exported, as ``line: module.name``."""
+def private_imports(module: Module) -> list[str]:
+    """The imports of what is not exported, as ``module:line: name``."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             names = [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names = [(str(node.module), alias.name) for alias in node.names]
         else:
             continue
-        for module, name in names:
-            ours = module.partition(".")[0] == "asyncrec"
-            exported = module in PUBLIC and (
-                name is None or name in import_module(module).__all__ or f"{module}.{name}" in PUBLIC
+        for taken, name in names:
+            ours = taken.partition(".")[0] == "asyncrec"
+            exported = taken in PUBLIC and (
+                name is None or name in import_module(taken).__all__ or f"{taken}.{name}" in PUBLIC
             )
             if ours and not exported:
-                found.append(f"{node.lineno}: {module}.{name}")
+                found.append(f"{module.name}:{node.lineno}: {taken}.{name}")
     return found
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PLUGINS)))
-def test_a_plugin_imports_only_what_is_exported(path: Path) -> None:
-    assert private_imports(path.read_text("utf-8")) == []
+def of_plugins() -> list[Module]:
+    return [module for module in modules() if module.name.startswith("plugins/")]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PLUGINS)))
-def test_a_plugin_names_nothing_with_an_underscore_of_asyncrec_even_in_its_prose(path: Path) -> None:
-    assert re.findall(r"\basyncrec(?:\.\w+)*\._\w+", path.read_text("utf-8")) == []
+def test_a_plugin_imports_only_what_is_exported() -> None:
+    assert [found for module in of_plugins() for found in private_imports(module)] == []
+
+
+def test_a_plugin_names_nothing_with_an_underscore_of_asyncrec_even_in_its_prose() -> None:
+    private = re.compile(r"\basyncrec(?:\.\w+)*\._\w+")
+    assert {module.name: found for module in of_plugins() if (found := private.findall(module.text))} == {}
 
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_is_written_with_what_is_for_stores_and_with_errors_alone(store: str) -> None:
     taken = {
         str(node.module)
-        for path in SOURCES
-        if path.relative_to(PLUGINS).parts[0] == store
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "asyncrec" and not node.level
+        for name, node in nodes(ast.ImportFrom)
+        if name.startswith(f"plugins/{store}/") and str(node.module).partition(".")[0] == "asyncrec" and not node.level
     }
     assert taken
     assert taken <= set(FOR_STORES)
 
 
 def test_there_are_plugins_to_look_at() -> None:
-    assert {path.relative_to(PLUGINS).parts[0] for path in SOURCES} >= {"asyncrec-s3", "asyncrec-report"}
+    assert {module.name.split("/")[1] for module in of_plugins()} >= {"asyncrec-s3", "asyncrec-report"}
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_there_are_plugins_to_look_at() -> None:
     ],
 )
 def test_an_import_of_something_else_is_found(source: str) -> None:
-    assert len(private_imports(source)) == 1
+    assert len(private_imports(parsed(source))) == 1

@@ -20,18 +20,10 @@ REFERENCE = "\n".join(page.read_text("utf-8") for page in sorted(DOCS.glob("refe
 LAZY = [
     import_module(name)
     for name in (
-        "asyncrec",
-        "asyncrec.cli",
-        "asyncrec.datasets",
-        "asyncrec.example",
-        "asyncrec.pages",
-        "asyncrec.plugins",
-        "asyncrec.stats",
-        "asyncrec.storage",
-        "asyncrec.testing",
-        "asyncrec.tools",
+        "asyncrec", "asyncrec.cli", "asyncrec.datasets", "asyncrec.example", "asyncrec.pages", "asyncrec.plugins",
+        "asyncrec.stats", "asyncrec.storage", "asyncrec.testing", "asyncrec.tools",
     )
-]
+]  # fmt: skip
 
 
 def documented(text: str) -> set[str]:

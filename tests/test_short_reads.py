@@ -109,7 +109,8 @@ WAYS: list[Callable[[Stingy], Awaitable[list[Any]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("compression", ["", "GZIP", pytest.param("ZLIB", marks=pytest.mark.slow)])
+@pytest.mark.slow(but=["all_read", "counted", "at_random-GZIP", "by_key-", "interleaved-GZIP"])
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_what_comes_in_driblets_is_what_comes_at_once(
     way: Callable[[Stingy], Awaitable[list[Any]]], compression: str

@@ -8,24 +8,11 @@ from __future__ import annotations
 import ast
 import statistics
 from collections.abc import Iterator
-from functools import cache
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-SOURCES = {
-    str(path.relative_to(ROOT)): path
-    for folder in ("asyncrec", *sorted(str(each.relative_to(ROOT)) for each in ROOT.glob("plugins/*/asyncrec_*")))
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if not path.name.endswith("_pb2.py")
-}
-TESTS = {
-    str(path.relative_to(ROOT)): path
-    for folder in (ROOT / "tests", *sorted(ROOT.glob("plugins/*/tests")))
-    for path in sorted(folder.rglob("*.py"))
-}
+from .parsed import ROOT, modules, nodes, paths
 
 PUBLIC = ("asyncrec", "asyncrec.datasets", "asyncrec.example", "asyncrec.storage", "asyncrec.tools")
 
@@ -35,48 +22,22 @@ MOST_METHODS = 16
 MOST_ATTRIBUTES = 14
 MOST_PARAMETERS = 8
 
-# "file" -> why a module of tests may be longer.
+# Longer than the limit before there was one for tests, and not split yet, or one list of checks.
 LONG_TESTS = {
-    "tests/benchmarks/records.py": "one benchmark: each way of writing and reading, by each library",
-    "tests/interop/test_beside_tensorboardx.py": "one list of checks, made of the original and of ours",
-    "tests/interop/test_compat_datum.py": "one list of checks, made of the original and of ours",
-    "tests/interop/test_compat_tfsimilarity.py": "one list of checks against what a document shows",
-} | dict.fromkeys(
-    (
-        "tests/cli/test_commands.py",
-        "tests/compat/test_datum.py",
-        "tests/compat/test_tensorboardx.py",
-        "tests/compat/test_tensorflow.py",
-        "tests/compat/test_tfrecorder.py",
-        "tests/compat/test_tfrecorder_exactly.py",
-        "tests/datasets/test_write_splits.py",
-        "tests/datasets/test_writer.py",
-        "tests/example/test_declared.py",
-        "tests/example/test_schema.py",
-        "tests/framing/test_compression.py",
-        "tests/framing/test_frames.py",
-        "tests/records/test_append.py",
-        "tests/records/test_object_writer.py",
-        "tests/records/test_reader.py",
-        "tests/records/test_salvaging.py",
-        "tests/sampling/test_dataset.py",
-        "tests/sampling/test_interleave_sampler.py",
-        "tests/sampling/test_interleave_stream.py",
-        "tests/sampling/test_shuffled_stream.py",
-        "tests/shards/test_jobs.py",
-        "tests/shards/test_leaving.py",
-        "tests/shards/test_spool.py",
-        "tests/shards/test_writer.py",
-        "tests/storage/test_local.py",
-        "tests/storage/test_registry.py",
-        "tests/storage/test_resuming.py",
-        "tests/test_tasks.py",
-        "tests/testing/test_conformance.py",
-        "tests/torture/kill.py",
-        "tests/torture/mutations.py",
-    ),
-    "longer than the limit before there was one for tests, and not split yet",
-)
+    f"tests/{name}.py"
+    for names in (
+        "benchmarks/records cli/test_commands compat/test_datum compat/test_tensorboardx compat/test_tensorflow",
+        "compat/test_tfrecorder compat/test_tfrecorder_exactly datasets/test_write_splits datasets/test_writer",
+        "example/test_declared example/test_schema framing/test_compression framing/test_frames",
+        "interop/test_beside_tensorboardx interop/test_compat_datum interop/test_compat_tfsimilarity",
+        "records/test_append records/test_object_writer records/test_reader records/test_salvaging",
+        "sampling/test_dataset sampling/test_interleave_sampler sampling/test_interleave_stream",
+        "sampling/test_shuffled_stream shards/test_jobs shards/test_leaving shards/test_spool shards/test_writer",
+        "storage/test_local storage/test_registry storage/test_resuming test_tasks testing/test_conformance",
+        "torture/kill torture/mutations",
+    )
+    for name in names.split()
+}
 # "file: class" -> why it may be larger.
 LARGE_CLASSES = {
     "asyncrec/_shards/commit/manifest_writer.py: ManifestWriter": "what its segments say, and what it counts",
@@ -106,24 +67,8 @@ LONG_SIGNATURES = {
 IMITATIONS = ("asyncrec/cli/", "asyncrec/compat/", "plugins/asyncrec-report/asyncrec_report/command.py")
 
 
-@cache
-def trees() -> list[tuple[str, ast.Module]]:
-    """The sources as trees: not before a test asks, since each process of a run of the tests imports this module."""
-    return [(name, ast.parse(path.read_text("utf-8"))) for name, path in SOURCES.items()]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def trees_are_forgotten() -> Iterator[None]:
-    """When the last test here is done: they are half a million objects, which the collector would look at each time."""
-    yield
-    trees.cache_clear()
-
-
 def classes() -> Iterator[tuple[str, ast.ClassDef]]:
-    for name, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                yield f"{name}: {node.name}", node
+    return ((f"{name}: {node.name}", node) for name, node in nodes(ast.ClassDef))
 
 
 def methods(node: ast.ClassDef) -> set[str]:
@@ -148,10 +93,8 @@ def attributes(node: ast.ClassDef) -> set[str]:
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for name, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield f"{name}: {node.name}", node
+    found = (*nodes(ast.FunctionDef), *nodes(ast.AsyncFunctionDef))
+    return ((f"{name}: {node.name}", node) for name, node in found)
 
 
 def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -159,43 +102,39 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([each for each in arguments if each.arg not in ("self", "cls")])
 
 
-def line_counts(modules: dict[str, Path]) -> dict[str, int]:
-    return {name: len(path.read_text("utf-8").splitlines()) for name, path in modules.items()}
-
-
 def test_no_child_process_imports_from_the_current_folder() -> None:
     """Which may be shared: Python is started with ``-P``."""
     children = [
         [ast.unparse(each) for each in node.elts]
-        for path in SOURCES.values()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.List | ast.Tuple)
-        if any(ast.unparse(each) == "sys.executable" for each in node.elts)
+        for _, node in (*nodes(ast.List), *nodes(ast.Tuple))
+        if any(isinstance(each, ast.Attribute) and ast.unparse(each) == "sys.executable" for each in node.elts)
     ]
     assert children
     assert [child for child in children if child[:2] != ["sys.executable", "'-P'"]] == []
 
 
 def test_modules_are_small() -> None:
-    lines = line_counts(SOURCES)
+    lines = {module.name: module.text.count("\n") for module in modules()}
     assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
     assert statistics.median(lines.values()) <= MEDIAN_LINES
 
 
 def test_modules_of_tests_are_small_or_listed() -> None:
-    long = {name: count for name, count in line_counts(TESTS).items() if count > MOST_LINES}
+    long = {
+        path.relative_to(ROOT).as_posix(): count
+        for path in paths("tests/**/*.py", "plugins/*/tests/**/*.py")
+        if (count := path.read_bytes().count(b"\n")) > MOST_LINES
+    }
     assert {name: count for name, count in long.items() if name not in LONG_TESTS} == {}
-    assert LONG_TESTS.keys() - long.keys() == set(), "listed, and short"
+    assert LONG_TESTS - long.keys() == set(), "listed, and short"
 
 
 def test_one_module_opens_files_also_through_what_stands_for_os() -> None:
     """``os.open`` itself is refused by `make lint` (TID251)."""
     stand_ins = {
         name
-        for name, tree in trees()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
+        for name, node in nodes(ast.Call)
+        if isinstance(node.func, ast.Attribute)
         and node.func.attr == "open"
         and getattr(node.func.value, "attr", getattr(node.func.value, "id", "")) in ("system", "_system")
     }
@@ -214,9 +153,9 @@ def test_classes_are_small_or_listed() -> None:
 
 def test_functions_that_are_not_public_take_few_parameters_or_are_listed() -> None:
     public = {name for module in PUBLIC for name in import_module(module).__all__}
-    for name, tree in trees():
+    for name, node in nodes(ast.Constant):
         if name.startswith("asyncrec/integrations/") and name.endswith("__init__.py"):  # the frameworks are not here
-            public |= {each.value for each in ast.walk(tree) if isinstance(each, ast.Constant)}
+            public.add(node.value)
     methods_of_public = {
         f"{name.partition(':')[0]}: {method}"
         for name, node in classes()

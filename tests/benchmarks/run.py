@@ -43,18 +43,9 @@ PROGRAMS = {
 OURS = "asyncrec"
 QUICK = 20  # how many times smaller --quick is
 OTHERS = (
-    "array-record",
-    "grain",
-    "mosaicml-streaming",
-    "tensorflow-cpu",
-    "tensorboardX",
-    "tfrecord",
-    "tfrecords",
-    "anyio",
-    "crc32c",
-    "isal",
-    "numpy",
-)
+    "array-record", "grain", "mosaicml-streaming", "tensorflow-cpu", "tensorboardX", "tfrecord", "tfrecords", "anyio",
+    "crc32c", "isal", "numpy",
+)  # fmt: skip
 
 # "It must show": a writer at full speed holds the loop for at most 5 ms at the 99th percentile, and 20 ms ever.
 HELD_P99, HELD_MAX = 0.005, 0.020

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from asyncrec import blocking
 
 # In a process of its own: the parent has threads that hold what locks there are, as in a program that forks while it
@@ -163,6 +165,7 @@ print("tried", *sorted(FOUND))
 """
 
 
+@pytest.mark.slow
 def test_a_child_is_refused_every_public_name(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM, str(tmp_path)],

@@ -156,13 +156,10 @@ def test_a_data_set_has_slices(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "opened",
     [
-        lambda: blocking.open_dataset("x"),
-        lambda: blocking.open_reader("x"),
-        lambda: blocking.open_writer("x"),
-        lambda: blocking.open_sharded_writer("x"),
-        lambda: blocking.interleave(["x"]),
+        lambda: blocking.open_dataset("x"), lambda: blocking.open_reader("x"), lambda: blocking.open_writer("x"),
+        lambda: blocking.open_sharded_writer("x"), lambda: blocking.interleave(["x"]),
     ],
-)
+)  # fmt: skip
 def test_what_was_not_entered_says_to_use_a_with(opened: Callable[[], Any]) -> None:
     with pytest.raises(AttributeError, match=r"opened by a with statement: with \w+\(\.\.\.\) as it: it\.get"):
         _ = opened().get

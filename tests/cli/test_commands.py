@@ -106,23 +106,10 @@ def test_no_rights_is_a_storage_error(run: Run, command: str, data: Path) -> Non
 @pytest.mark.parametrize(
     "command",
     [
-        "tail",
-        "sample",
-        "diff",
-        "merge",
-        "dedupe",
-        "head",
-        "cat",
-        "count",
-        "info",
-        "verify",
-        "copy",
-        "reshard",
-        "convert",
-        "repair",
-        "index",
+        "tail", "sample", "diff", "merge", "dedupe", "head", "cat", "count", "info", "verify", "copy", "reshard",
+        "convert", "repair", "index",
     ],
-)
+)  # fmt: skip
 def test_a_damaged_file_is_exit_code_1(run: Run, command: str, damaged: Path) -> None:
     content = bytearray(damaged.read_bytes())
     content[2 * 23] ^= 1  # its length: what is only counted would not see the payload

@@ -10,14 +10,8 @@ from asyncrec.errors import UsageError
 
 def test_storage_options_are_numbers_words_and_text() -> None:
     given = [
-        "region=eu-west-1",
-        "max-concurrency=8",
-        "anonymous=true",
-        "timeout=2.5",
-        'token="123"',
-        "key=1e5",
-        "x=a=b",
-    ]
+        "region=eu-west-1", "max-concurrency=8", "anonymous=true", "timeout=2.5", 'token="123"', "key=1e5", "x=a=b",
+    ]  # fmt: skip
     assert parse_options(given) == {
         "region": "eu-west-1",
         "max_concurrency": 8,

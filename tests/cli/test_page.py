@@ -34,6 +34,7 @@ async def _something_to_begin_with() -> None:
     await eval(compile(program, PAGE.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), {})
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_do_what_it_says(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     anyio.run(_something_to_begin_with)

@@ -91,6 +91,7 @@ def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
     assert "30 records in 2 shards" in run("reshard", f"{place.url}/pages", f"{place.url}/two", "-n", "2").ok()
 
 
+@pytest.mark.slow
 def test_the_others_work_on_any_store(run: Run, place: Place, tmp_path: Path) -> None:
     url = place.url
     assert '"label": 2' in run("cat", f"{url}/pages", "--key", "key 5", "--json").ok()
@@ -128,6 +129,7 @@ def test_unfinished_uploads_of_s3_are_listed_and_removed(
     assert store.unfinished(key) == []
 
 
+@pytest.mark.slow(but=["head", "s3-copy"])
 @pytest.mark.parametrize("command", ["info", "head", "count", "verify", "report", "copy"])
 def test_what_is_missing_or_refused_is_exit_code_3(run: Run, place: Place, command: str) -> None:
     target = ["local/"] if command == "copy" else []

@@ -125,14 +125,9 @@ def row(name: str, argv: list[str], made: Path, root: Path) -> str:
         return judged(code, text, good=good, columns=0 if whole else columns, colour="NO_COLOR" not in environment)
 
     cells: list[Callable[[], str]] = [
-        lambda: terminal(40),
-        lambda: terminal(80),
-        lambda: terminal(200),
-        lambda: piped(new(), [name, *argv]),
-        lambda: gone(new(), [name, *argv]),
-        lambda: terminal(80, NO_COLOR="1"),
-        lambda: bad(new(), name, argv),
-    ]
+        lambda: terminal(40), lambda: terminal(80), lambda: terminal(200), lambda: piped(new(), [name, *argv]),
+        lambda: gone(new(), [name, *argv]), lambda: terminal(80, NO_COLOR="1"), lambda: bad(new(), name, argv),
+    ]  # fmt: skip
     return f"| `{name}` | {' | '.join(cell() for cell in cells)} |"
 
 

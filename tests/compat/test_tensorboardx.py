@@ -245,6 +245,7 @@ def objects() -> list[str]:
         return [info.key for info in store.list_objects()]
 
 
+@pytest.mark.slow
 def test_flushes_send_a_bounded_multiple_of_what_was_written(sent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """tensorboardX kept the whole object, and each flush uploaded all of it again: 2 MB became 500 MB and more."""
     monkeypatch.setattr(remote_file, "_BURST", 1 << 20)

@@ -9,14 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from asyncrec._concurrency.deadline import Deadline
-from asyncrec.testing._clock import virtual_backend
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 async def seconds_of(deadline: Deadline, **options: Any) -> float:

@@ -37,17 +37,10 @@ def test_a_public_name_is_found_as_a_page_writes_it(code: str, anchor: str) -> N
 @pytest.mark.parametrize(
     "code",
     [
-        "recover",
-        "sample",
-        "copy",
-        "key=url",
-        "make demo",
-        "asyncrec info data",
-        "WriteReport",
-        "writer.flush()",
+        "recover", "sample", "copy", "key=url", "make demo", "asyncrec info data", "WriteReport", "writer.flush()",
         "x.Schema",
     ],
-)
+)  # fmt: skip
 def test_what_could_be_a_command_an_option_or_anothers_is_not_linked(code: str) -> None:
     assert NAMES.anchor(code) is None
 

@@ -28,18 +28,11 @@ def names_of(module: str) -> list[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        "asyncrec.tools",
-        "asyncrec.testing",
-        "asyncrec.integrations.arrow",
-        "asyncrec.integrations.opentelemetry",
-        "asyncrec.integrations.prometheus",
-        "asyncrec.integrations.ray",
-        "asyncrec.integrations.torch",
-        "asyncrec.integrations.tensorflow",
-        "asyncrec.plugins",
-        "asyncrec.storage",
+        "asyncrec.tools", "asyncrec.testing", "asyncrec.integrations.arrow", "asyncrec.integrations.opentelemetry",
+        "asyncrec.integrations.prometheus", "asyncrec.integrations.ray", "asyncrec.integrations.torch",
+        "asyncrec.integrations.tensorflow", "asyncrec.plugins", "asyncrec.storage",
     ],
-)
+)  # fmt: skip
 def test_every_name_of_a_submodule_is_in_the_reference(module: str) -> None:
     names = names_of(module)
     assert names

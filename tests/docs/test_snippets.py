@@ -64,6 +64,7 @@ def snippets_of(text: str) -> list[Snippet]:
     ]
 
 
+@pytest.mark.slow(but=["README", "tutorial", "coming-from", "how-to/re", "how-to/s", "how-to/train-with", "how-to/use"])
 @pytest.mark.anyio
 @pytest.mark.parametrize("page", [page for page, text in PAGES.items() if "```python" in text])
 async def test_the_snippets_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

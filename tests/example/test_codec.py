@@ -238,15 +238,8 @@ def test_an_interrupt_while_a_value_is_asked_is_not_lost() -> None:
 
 def test_encoding_leaves_no_reference_behind() -> None:
     values: list[object] = [
-        1 << 40,
-        2.5,
-        "text" * 9,
-        b"bytes" * 9,
-        [b"in a list" * 2],
-        (1.5,),
-        np.arange(5.0),
-        np.int64(3),
-    ]
+        1 << 40, 2.5, "text" * 9, b"bytes" * 9, [b"in a list" * 2], (1.5,), np.arange(5.0), np.int64(3),
+    ]  # fmt: skip
     before = [sys.getrefcount(value) for value in values]
     for _ in range(10):
         encode_example({f"feature {n}": value for n, value in enumerate(values)})

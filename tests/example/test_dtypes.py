@@ -16,15 +16,10 @@ COUNTS = np.array([1, 0, -1, 2])  # the third value is in row 3
 @pytest.mark.parametrize(
     ("dtype", "values"),
     [
-        ("bool", [0, 1, 1]),
-        ("int8", [-128, 127, 0]),
-        ("uint8", [0, 255, 1]),
-        ("int32", [-(2**31), 2**31 - 1, 0]),
-        ("uint32", [0, 2**32 - 1, 5]),
-        ("uint64", [0, 2**63 - 1, 5]),
-        ("int64", [-(2**63), 2**63 - 1, 5]),
+        ("bool", [0, 1, 1]), ("int8", [-128, 127, 0]), ("uint8", [0, 255, 1]), ("int32", [-(2**31), 2**31 - 1, 0]),
+        ("uint32", [0, 2**32 - 1, 5]), ("uint64", [0, 2**63 - 1, 5]), ("int64", [-(2**63), 2**63 - 1, 5]),
     ],
-)
+)  # fmt: skip
 def test_integers_become_the_type_when_it_holds_them(dtype: str, values: list[int]) -> None:
     found = cast(np.array(values), dtype, COUNTS)
     assert found.dtype == dtype

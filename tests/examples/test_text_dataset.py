@@ -10,6 +10,7 @@ import asyncrec
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 async def test_real_text_becomes_two_splits_that_are_read_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -495,6 +495,7 @@ def test_what_is_not_compressed_is_corrupt(type: str, stream: bytes) -> None:
     assert isinstance(error, CorruptRecordError)
 
 
+@pytest.mark.slow(but=["ZLIB"])
 @pytest.mark.parametrize("type", TYPES)
 def test_a_bomb_is_let_out_by_the_spoonful(type: str) -> None:
     size = 64 << 20
@@ -576,18 +577,10 @@ class IntKind(enum.IntEnum):
 @pytest.mark.parametrize(
     ("value", "type"),
     [
-        ("", ""),
-        (None, ""),
-        ("GZIP", "GZIP"),
-        ("ZLIB", "ZLIB"),
-        (0, ""),
-        (1, "ZLIB"),
-        (2, "GZIP"),
-        (Kind.NONE, ""),
-        (Kind.ZLIB, "ZLIB"),
-        (IntKind.GZIP, "GZIP"),
+        ("", ""), (None, ""), ("GZIP", "GZIP"), ("ZLIB", "ZLIB"), (0, ""), (1, "ZLIB"), (2, "GZIP"), (Kind.NONE, ""),
+        (Kind.ZLIB, "ZLIB"), (IntKind.GZIP, "GZIP"),
     ],
-)
+)  # fmt: skip
 def test_every_way_to_name_a_compression(value: object, type: str) -> None:
     assert parse_compression(value) == CompressionOptions(type=type)  # type: ignore[arg-type]  # a parameter is a str
 
@@ -648,16 +641,9 @@ def test_options_out_of_range_are_refused_with_what_is_expected(options: dict[st
 def tensorflow_options(**given: object) -> SimpleNamespace:
     """The attributes of ``tf.io.TFRecordOptions`` (2.21): `None` where nothing was given."""
     names = (
-        "compression_type",
-        "flush_mode",
-        "input_buffer_size",
-        "output_buffer_size",
-        "window_bits",
-        "compression_level",
-        "compression_method",
-        "mem_level",
-        "compression_strategy",
-    )
+        "compression_type", "flush_mode", "input_buffer_size", "output_buffer_size", "window_bits",
+        "compression_level", "compression_method", "mem_level", "compression_strategy",
+    )  # fmt: skip
     return SimpleNamespace(**(dict.fromkeys(names) | given))
 
 
@@ -701,6 +687,7 @@ def test_levels_go_to_the_library_that_has_them(engine: str) -> None:
 # --- what TensorFlow wrote --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow(but=["777"])
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("block", [1, 777, 1 << 20])
 def test_files_tensorflow_compressed_are_read(vectors: Path, type: str, block: int) -> None:

@@ -220,6 +220,7 @@ SAMPLE = [b"", b"a", b"record", bytes(300), *[bytes([index]) * 7 for index in ra
 SAMPLE_STREAM = b"".join(map(frame, SAMPLE))
 
 
+@pytest.mark.slow(but=["one by one"])
 @pytest.mark.parametrize("count", [5, len(SAMPLE)], ids=["one by one", "all at once"])
 def test_every_single_flipped_bit_is_found_and_no_changed_record_is_returned(count: int) -> None:
     ends = [0]

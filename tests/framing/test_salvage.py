@@ -216,6 +216,7 @@ def test_records_with_bad_data_one_behind_the_other_are_passed_and_the_good_ones
     assert sum(each.length for each in damage) == lost or len(damage) == 1000
 
 
+@pytest.mark.slow(but=["bad data]"])
 @pytest.mark.parametrize(
     "unit",
     [

@@ -36,15 +36,10 @@ def fake_torch(rank: int | None, ranks: int, worker: int | None, workers: int) -
 @pytest.mark.parametrize(
     ("rank", "ranks", "worker", "workers", "share"),
     [
-        (None, 1, None, 0, (0, 1)),
-        (None, 1, 2, 3, (2, 3)),
-        (1, 4, None, 0, (1, 4)),
-        (0, 2, 1, 3, (2, 6)),
-        (1, 2, 0, 3, (1, 6)),
-        (1, 2, 2, 3, (5, 6)),
-        (1, 2, 0, 1, (1, 2)),
+        (None, 1, None, 0, (0, 1)), (None, 1, 2, 3, (2, 3)), (1, 4, None, 0, (1, 4)), (0, 2, 1, 3, (2, 6)),
+        (1, 2, 0, 3, (1, 6)), (1, 2, 2, 3, (5, 6)), (1, 2, 0, 1, (1, 2)),
     ],
-)
+)  # fmt: skip
 def test_a_share_is_dealt_to_ranks_first_and_then_to_their_workers(
     monkeypatch: pytest.MonkeyPatch,
     rank: int | None,

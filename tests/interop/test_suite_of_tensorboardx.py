@@ -19,13 +19,9 @@ HERE = Path(__file__).parent
 TESTS = Path(sys.prefix) / "originals" / "tensorboardX" / "tests"  # put there by the Makefile
 # Of what writes events; the others are about figures, graphs and embeddings.
 FILES = (
-    "event_file_writer_test.py",
-    "record_writer_test.py",
-    "test_multiprocess_write.py",
-    "test_record_writer.py",
-    "test_summary_writer.py",
-    "test_writer.py",
-)
+    "event_file_writer_test.py", "record_writer_test.py", "test_multiprocess_write.py", "test_record_writer.py",
+    "test_summary_writer.py", "test_writer.py",
+)  # fmt: skip
 
 
 def outcomes(folder: Path, *plugin: str) -> dict[str, str]:

@@ -21,26 +21,9 @@ def mixed() -> list[bytes]:
     """Every length that lies at an edge of some buffer, empty records first, last and in a row."""
     source = random.Random(1)
     edges = [
-        1,
-        2,
-        7,
-        8,
-        11,
-        12,
-        15,
-        16,
-        17,
-        255,
-        256,
-        4095,
-        4096,
-        65_535,
-        65_536,
-        256 * 1024 - 16,
-        256 * 1024,
-        MIB,
+        1, 2, 7, 8, 11, 12, 15, 16, 17, 255, 256, 4095, 4096, 65_535, 65_536, 256 * 1024 - 16, 256 * 1024, MIB,
         5 * MIB,
-    ]
+    ]  # fmt: skip
     lengths = [0, 0, *edges, 0, *(source.randint(0, 3000) for _ in range(500)), 0]
     return [source.randbytes(length) for length in lengths]
 

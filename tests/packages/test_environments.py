@@ -40,6 +40,7 @@ def test_the_demo_installs_no_framework_and_nothing_that_only_tests_need(checkou
     assert not found & {"scrapy", "crawlee", "pytest", "mypy", "aiobotocore", "-e plugins/asyncrec-scrapy"}
 
 
+@pytest.mark.slow
 def test_the_demo_needs_nothing_more_where_the_tests_ran_but_the_tests_where_the_demo_did(checkout: Path) -> None:
     commands = run_by(checkout, "test")
     assert installed(run_by(checkout, "demo")) <= installed(commands)

@@ -16,14 +16,9 @@ import asyncrec
 from asyncrec.errors import TruncatedError
 from asyncrec.storage import ByteSource, MemoryStorage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 RECORDS = [b"record %d" % number for number in range(5)]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def framed(records: list[bytes]) -> list[bytes]:

@@ -38,26 +38,11 @@ def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member:
 @pytest.mark.parametrize(
     "text",
     [
-        b"1 2",
-        b"1\n",
-        b"1 16\n2\n",
-        b"a b\n",
-        b"1 2 3 4\n",
-        b"-1 16\n",
-        b"0 15\n",
-        b"0 99999999999999999999\n",
-        b"\n",
-        b"0 16\n\n1 17 3\n",
-        b"0 16\n1: 16\n",
-        b"0 16\n1/ 16\n",
-        b"0 16\n1.5 16\n",
-        b"+0 16\n",
-        b"0 1_6\n",
-        b"10 " * 500_000 + b"\n",
-        b"1 16\n" + b"10 " * 500_000 + b"x\n",
-        b"1\t16\r\n" + b"10 " * 500_000 + b"\n",
+        b"1 2", b"1\n", b"1 16\n2\n", b"a b\n", b"1 2 3 4\n", b"-1 16\n", b"0 15\n", b"0 99999999999999999999\n",
+        b"\n", b"0 16\n\n1 17 3\n", b"0 16\n1: 16\n", b"0 16\n1/ 16\n", b"0 16\n1.5 16\n", b"+0 16\n", b"0 1_6\n",
+        b"10 " * 500_000 + b"\n", b"1 16\n" + b"10 " * 500_000 + b"x\n", b"1\t16\r\n" + b"10 " * 500_000 + b"\n",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_index_is_refused(text: bytes) -> None:
     tracemalloc.start()
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Sequence
-from typing import Any
 
 import anyio
 import pytest
@@ -17,16 +16,10 @@ from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer, ByteSink
 from asyncrec.storage._chunk_writer import ChunkWriter
-from asyncrec.testing._clock import virtual_backend
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 NONE = bytes(KEY_BYTES)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
 
 
 class Sink(ByteSink):

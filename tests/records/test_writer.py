@@ -16,16 +16,9 @@ from asyncrec._framing.frames import encode_frames
 from asyncrec.errors import ObjectExistsError, StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """Both loops, with a clock that jumps: a slow store costs no time."""
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 RECORDS = [b"", b"a", b"x" * 300, bytes(70_000), b"end"]

@@ -67,6 +67,7 @@ def test_a_complete_class_is_not_broken_up_for_one_that_is_not() -> None:
     assert pushed(queues, [4], 6) == [[(1, 0), (1, 1), (4, 4), (4, 6)]]
 
 
+@pytest.mark.slow
 def test_batches_keep_coming_from_far_more_classes_than_there_is_room_for() -> None:
     source = random.Random(3)
     queues: ClassQueues[Item] = ClassQueues(16, 2, 1000)

@@ -7,14 +7,9 @@ import pytest
 import asyncrec
 from asyncrec.storage import MemoryStorage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 COUNT = 12
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def test_each_snapshot_has_classes_of_its_own() -> None:

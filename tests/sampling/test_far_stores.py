@@ -13,15 +13,9 @@ import pytest
 import asyncrec
 from asyncrec.storage._base import ByteSource
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import FlakyStorage, SlowStorage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 async def sixteen_shards() -> MemoryStorage:

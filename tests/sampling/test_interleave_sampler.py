@@ -513,15 +513,10 @@ async def test_workers_deal_the_shards() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"example_per_class": 0},
-        {"example_per_class": 33},
-        {"parallelism": 0},
-        {"shards_per_cycle": 0},
-        {"prefetch_size": -1},
-        {"num_repeat": 0},
-        {"on_exhausted": "never"},
+        {"example_per_class": 0}, {"example_per_class": 33}, {"parallelism": 0}, {"shards_per_cycle": 0},
+        {"prefetch_size": -1}, {"num_repeat": 0}, {"on_exhausted": "never"},
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # each says its own
         sampler_of(MemoryStorage(), **options)

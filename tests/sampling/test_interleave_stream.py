@@ -254,6 +254,7 @@ async def damaged(compression: Any = "") -> MemoryStorage:
     return storage
 
 
+@pytest.mark.slow(but=["-0]"])
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 async def test_damage_is_skipped_as_told_listed_with_its_path_and_resumed_across(
@@ -396,6 +397,7 @@ async def test_a_thousand_shards_take_the_memory_of_their_share(tmp_path: Path) 
     assert peak - before < 1000 * (64 << 10) * 1.6
 
 
+@pytest.mark.slow
 async def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     lengths = [3] * 300
@@ -438,6 +440,7 @@ async def test_what_cannot_be_is_refused(paths: Any, options: dict[str, Any], er
             pass
 
 
+@pytest.mark.slow(but=["7-0", "0-2"])
 @pytest.mark.parametrize("parallelism", [0, 2])
 @pytest.mark.parametrize("shuffle_buffer", [0, 1, 7])
 async def test_a_stream_that_is_resumed_again_and_again_is_the_same_whatever_ends_in_between(

@@ -38,6 +38,7 @@ class Counting:
         return os.preadv(*args[:3])  # whatever the tests' folder is on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True], ids=["first", "again"])
 async def test_a_call_opens_few_files_at_once_however_many_shards_it_reads(
     tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch

@@ -22,22 +22,8 @@ pytestmark = pytest.mark.anyio
 MOST = 12
 REFUSED = "refused"
 ODD: list[Any] = [
-    None,
-    True,
-    False,
-    -1,
-    1 << 62,
-    1 << 63,
-    1 << 200,
-    1.5,
-    float("nan"),
-    "x",
-    [],
-    [[]],
-    [7],
-    {},
-    {"x": 1},
-]
+    None, True, False, -1, 1 << 62, 1 << 63, 1 << 200, 1.5, float("nan"), "x", [], [[]], [7], {}, {"x": 1},
+]  # fmt: skip
 
 
 def class_of(record: bytes) -> bytes:
@@ -325,6 +311,7 @@ def damaged(state: Any, path: tuple[Any, ...]) -> Iterator[Any]:
         yield whole
 
 
+@pytest.mark.slow(but=["interleave"])
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in ("shuffled-buffer", "shuffled-global")])
 async def test_a_damaged_state_is_refused_by_an_error_of_the_library(name: str) -> None:
     storage = await stored()

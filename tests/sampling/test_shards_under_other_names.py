@@ -157,6 +157,7 @@ async def test_a_copy_that_kept_neither_times_nor_inodes_is_read(tmp_path: Path)
         assert await in_order(dataset) == list(map(record, range(COUNT)))
 
 
+@pytest.mark.slow(but=["-1-", "-3-"])
 @pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("shards", [1, 3, 100])
 async def test_every_shard_that_was_committed_is_read(shards: int, compacted: bool, tmp_path: Path) -> None:

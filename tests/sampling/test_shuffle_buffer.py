@@ -68,6 +68,7 @@ def test_every_order_is_equally_likely() -> None:
     assert chi_squared_p([orders[order] for order in itertools.permutations(range(4))]) > 0.001
 
 
+@pytest.mark.slow
 def test_where_an_item_comes_out_is_uniform_where_there_is_room_for_all() -> None:
     counts = [0] * 50
     for seed in range(20_000):

@@ -96,6 +96,7 @@ async def test_stopping_and_resuming_at_every_k_gives_the_same_remainder(mode: A
                     assert await batches(stream, size) == whole[k:]
 
 
+@pytest.mark.slow(but=["counts0", "counts2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("counts", [(1, 2, 4, 8), (8, 4, 2, 1), (2, 8, 1, 4), (1,), (2,), (4,), (8,)])
 async def test_workers_may_change_in_number_and_together_give_every_record_once(
@@ -250,15 +251,10 @@ async def test_a_stream_is_read_inside_its_context_and_entered_once() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"mode": "other"},
-        {"on_corrupt": "stop"},
-        {"uneven": "keep"},
-        {"worker": (2, 2)},
-        {"epoch": -1},
-        {"num_repeat": -2},
-        {"buffer_size": 0},
+        {"mode": "other"}, {"on_corrupt": "stop"}, {"uneven": "keep"}, {"worker": (2, 2)}, {"epoch": -1},
+        {"num_repeat": -2}, {"buffer_size": 0},
     ],
-)
+)  # fmt: skip
 async def test_an_argument_out_of_its_range_is_a_value_error(options: dict[str, Any]) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(5)) as dataset:
         with pytest.raises(ValueError, match=next(iter(options))):

@@ -2,7 +2,6 @@
 
     make scale                                         what the default crawl costs, and choices beside it
     make scale ARGS="--shard-seconds 600"              another crawl: each field of `paper.Crawl` is an option
-    make scale ARGS="--check"                          100 writers that really write, against what is computed
 
 `docs/scale.md` shows what it prints. It stands beside the tests because it runs what is private, and a test holds it to
 what writers do.
@@ -14,11 +13,6 @@ import argparse
 import math
 from dataclasses import fields, replace
 
-import anyio
-
-from asyncrec.testing import virtual_backend
-
-from .check import Check, check
 from .paper import CAUSES, MIB, Crawl, Prices, Requests, is_write, opening, the_day
 
 # What S3 promises to answer in a second, of one prefix.
@@ -109,32 +103,15 @@ def restart_of_all(crawl: Crawl) -> str:
     return _table(*rows)
 
 
-def _checked(steps: list[Check]) -> str:
-    rows = [["", "request", "computed", "counted"]]
-    for step in steps:
-        for kind in sorted({*step.asked, *step.computed}):
-            rows.append([step.what, kind, f"{step.computed[kind]:,}", f"{step.asked[kind]:,}"])
-    return _table(*rows)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make scale", description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="hold what is computed to 100 writers that really write")
     for field in [*fields(Crawl), *fields(Prices)]:
         kind = float if isinstance(field.default, float) else int
         parser.add_argument(f"--{field.name.replace('_', '-')}", type=kind, default=field.default)
     args = vars(parser.parse_args())
     crawl = Crawl(**{field.name: args[field.name] for field in fields(Crawl)})
     prices = Prices(**{field.name: args[field.name] for field in fields(Prices)})
-    if args["check"]:
-        small = Crawl(writers=100, rate=0.1, shard_seconds=61, part_bytes=32 << 10, put_seconds=0)
-        name, options = virtual_backend("asyncio")
-        steps = anyio.run(lambda: check(small, seconds=321), backend=name, backend_options=options)
-        print(_checked(steps))
-        if any(step.asked != step.computed for step in steps):
-            raise SystemExit("they differ")
-    else:
-        print(summary(crawl, prices), costs(crawl, prices), choices(crawl, prices), restart_of_all(crawl), sep="\n\n")
+    print(summary(crawl, prices), costs(crawl, prices), choices(crawl, prices), restart_of_all(crawl), sep="\n\n")
 
 
 if __name__ == "__main__":

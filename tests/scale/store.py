@@ -4,133 +4,67 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from itertools import count
+from typing import Any
 
-import anyio
+from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo
+from asyncrec.storage._memory import MemoryStorage
 
-from asyncrec.errors import ObjectExistsError, ObjectNotFoundError
-from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
-
-from .paper import PAGE, Requests
+from .paper import PAGE, Requests, put_parts
 
 WINDOW = 8 << 20
-_EPOCH = 1_790_000_000
 
 
-class CountingBucket(Storage):
-    """A bucket, on the clock of the loop; `requests` counts what it was asked, by kind."""
+class CountingBucket(MemoryStorage):
+    """A bucket; `requests` counts what it was asked, by kind."""
 
-    root = "s3://crawl"
     read_ahead = 2 * WINDOW
-    flush_level = "buffered"
 
     def __init__(self, *, part_bytes: int = WINDOW) -> None:
+        super().__init__(chunk_size=part_bytes)
         self.requests = Requests()
-        self.part_bytes = part_bytes
-        self._objects: dict[str, tuple[bytes, ObjectInfo]] = {}
-        self._versions = count(1)
-
-    async def ask(self, kind: str) -> None:
-        await anyio.lowlevel.checkpoint()
-        self.requests[kind] += 1
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
-        sink = _Sink(self, key, exclusive=exclusive)
-        yield sink
-        sink.published = await sink.publish()
+        parts = 0  # from the first that is as long as one has to be
 
-    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
-        if len(data) >= self.part_bytes:
-            return await super().put(key, data, exclusive=exclusive)
-        await self.ask("PutObject")
-        return self.add(key, bytes(data), exclusive=exclusive)
+        async def counted(buffers: Sequence[Buffer]) -> None:
+            nonlocal parts
+            parts += parts > 0 or sum(map(len, buffers)) >= self.chunk_size
+            await send(buffers)
+
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            send, sink.send = sink.send, counted  # type: ignore[method-assign]
+            yield sink
+        self.requests += put_parts(parts, exclusive=exclusive) if parts else Requests(PutObject=1)
 
     @asynccontextmanager
-    async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
-    ) -> AsyncIterator[ByteSource]:
-        await self.ask("HeadObject")
-        yield _Source(self, *self.find(key), start, end)
+    async def open_source(self, key: str, **options: Any) -> AsyncIterator[ByteSource]:
+        async def counted(max_bytes: int) -> bytes:
+            block = await receive(min(max_bytes, WINDOW))
+            self.requests["GetObject"] += bool(block)
+            return block
+
+        self.requests["HeadObject"] += 1
+        async with super().open_source(key, **options) as source:
+            receive, source.receive = source.receive, counted  # type: ignore[method-assign]
+            yield source
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        keys = sorted(key for key in self._objects if key.startswith(prefix) and key > start_after)
-        for first in range(0, max(1, len(keys)), PAGE):
-            await self.ask("ListObjectsV2")
-            for key in keys[first : first + PAGE]:
-                if key in self._objects:
-                    yield self._objects[key][1]
+        self.requests["ListObjectsV2"] += 1
+        number = 0
+        async for info in super().list_objects(prefix, start_after=start_after):
+            self.requests["ListObjectsV2"] += number > 0 and number % PAGE == 0
+            number += 1
+            yield info
 
     async def head(self, key: str) -> ObjectInfo:
-        await self.ask("HeadObject")
-        return self.find(key)[1]
+        self.requests["HeadObject"] += 1
+        return await super().head(key)
 
     async def delete(self, key: str) -> None:
-        await self.ask("DeleteObject")
-        self._objects.pop(key, None)
+        self.requests["DeleteObject"] += 1
+        await super().delete(key)
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each object."""
-        return {key: info.size for key, (_, info) in self._objects.items()}
-
-    def find(self, key: str) -> tuple[bytes, ObjectInfo]:
-        if key not in self._objects:
-            raise ObjectNotFoundError(f"{self.root}/{key}: there is no such object")
-        return self._objects[key]
-
-    def add(self, key: str, data: bytes, *, exclusive: bool) -> ObjectInfo:
-        if exclusive and key in self._objects:
-            raise ObjectExistsError(f"{self.root}/{key}: it is there already, and was to be created")
-        made = datetime.fromtimestamp(_EPOCH + anyio.current_time(), UTC)
-        info = ObjectInfo(key=key, size=len(data), etag=f"v{next(self._versions)}", crc32c=None, modified=made)
-        self._objects[key] = data, info
-        return info
-
-
-class _Sink(ByteSink):
-    def __init__(self, store: CountingBucket, key: str, *, exclusive: bool) -> None:
-        self.chunk_size = store.part_bytes
-        self._store, self._key, self._exclusive = store, key, exclusive
-        self._data = bytearray()
-        self._begun = False
-
-    async def send(self, buffers: Sequence[Buffer]) -> None:
-        size = len(self._data)
-        for buffer in buffers:
-            self._data += buffer
-        if not self._begun and len(self._data) - size < self.chunk_size:
-            return  # a short one, which goes up at the end
-        if not self._begun:
-            self._begun = True
-            if self._exclusive:
-                await self._store.ask("HeadObject")
-            await self._store.ask("CreateMultipartUpload")
-        await self._store.ask("UploadPart")
-
-    async def publish(self) -> ObjectInfo:
-        if not self._begun:
-            return await self._store.put(self._key, bytes(self._data), exclusive=self._exclusive)
-        await self._store.ask("CompleteMultipartUpload")
-        await self._store.ask("HeadObject")
-        return self._store.add(self._key, bytes(self._data), exclusive=self._exclusive)
-
-    async def flush(self, tail: Sequence[Buffer]) -> int:
-        await anyio.lowlevel.checkpoint()
-        return 0
-
-
-class _Source(ByteSource):
-    def __init__(self, store: CountingBucket, data: bytes, info: ObjectInfo, start: int, end: int | None) -> None:
-        self.info = info
-        self._store, self._data, self._position = store, data, start
-        self._end = info.size if end is None else min(end, info.size)
-
-    async def receive(self, max_bytes: int) -> bytes:
-        size = min(max_bytes, WINDOW, self._end - self._position)
-        if size <= 0:
-            return b""
-        await self._store.ask("GetObject")
-        block = self._data[self._position : self._position + size]
-        self._position += len(block)
-        return block
+        return {key: each.info.size for key, each in self._objects.items()}

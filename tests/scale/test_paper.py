@@ -1,27 +1,91 @@
-"""What `paper` computes is what real writers ask of a store: every request, by its kind."""
+"""What `paper` computes is what real writers ask of a store, by kind; and `docs/scale.md` shows what it computes."""
 
 from __future__ import annotations
 
+import os
 from contextlib import AsyncExitStack
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.testing import virtual_backend
+from asyncrec._shards.manifest.names import CLOSED, is_segment, manifest_prefix
 
-from .check import NAME, check
-from .paper import Crawl, watching
+from .paper import Crawl, Found, Prices, Requests, compaction, life, watching
+from .run import CHOICES, choice, costs, restart_of_all, summary
 from .store import CountingBucket
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+SHOWN = (Path(__file__).parents[2] / "docs" / "scale.md").read_text("utf-8")
+# Of more than a million shards: seconds of a processor.
+_LONG = [what for what, changes in CHOICES.items() if changes.get("shard_seconds") == 60.0]
+
+NAME = "pages"
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
-    return virtual_backend(request.param)
+@dataclass(frozen=True)
+class Check:
+    """One step of a crawl, as it was counted and as it was computed."""
+
+    what: str
+    asked: Requests
+    computed: Requests
+
+
+async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
+    """Have all writers of a crawl write three times for so many seconds, and merge their manifest before the last.
+
+    The first find nothing, the second what those before have closed, the third a checkpoint.
+    """
+    store = CountingBucket(part_bytes=crawl.part_bytes)
+    records = int(seconds * crawl.rate)
+    steps: list[Check] = []
+    for step in ("first", "again", "merged"):
+        if step == "merged":
+            found = _found(store, closings=True)
+            before = store.requests.copy()
+            await tools.compact(NAME, storage=store)
+            computed = compaction(crawl, found, _found(store, closings=False).checkpoint, 0, old=False)
+            steps.append(Check("compaction", store.requests - before, computed))
+        found = _found(store, closings=step == "again")
+        before = store.requests.copy()
+        async with anyio.create_task_group() as group:
+            for number in range(crawl.writers):
+                group.start_soon(_write, store, crawl, f"{step}{number}", seconds)
+        one = sum(life(crawl, records, seconds, found).values(), Requests())
+        computed = Requests({kind: crawl.writers * count for kind, count in one.items()})
+        steps.append(Check(f"writers, {step}", store.requests - before, computed))
+    return steps
+
+
+async def _write(store: CountingBucket, crawl: Crawl, writer_id: str, seconds: float) -> None:
+    async with asyncrec.open_sharded_writer(
+        NAME,
+        storage=store,
+        writer_id=writer_id,
+        max_shard_bytes=crawl.shard_bytes,
+        max_shard_seconds=crawl.shard_seconds or None,
+        status_seconds=crawl.status_seconds or None,
+    ) as writer:
+        began = anyio.current_time()
+        for number in range(int(seconds * crawl.rate)):
+            await anyio.sleep_until(began + number / crawl.rate)
+            await writer.write(bytes(crawl.record_bytes - 16), key=f"{writer_id}/{number}")
+        await anyio.sleep_until(began + seconds)
+
+
+def _found(store: CountingBucket, *, closings: bool) -> Found:
+    """What is there for whoever opens; with ``closings``, those are read, and else a checkpoint covers them."""
+    here = {key: size for key, size in store.sizes().items() if key.startswith(manifest_prefix(NAME))}
+    return Found(
+        listed=len(here),
+        checkpoint=max((size for key, size in here.items() if key.endswith(".columns")), default=0),
+        closings=tuple(size for key, size in here.items() if closings and is_segment(key) and f"{CLOSED}." in key),
+    )
 
 
 async def test_writers_ask_for_what_was_computed() -> None:
@@ -48,3 +112,16 @@ async def test_who_watches_asks_for_what_was_computed() -> None:
         before = store.requests.copy()
         assert len((await tools.watch(NAME, storage=store)).writers) == 3
         assert store.requests - before == watching(3, 0)
+
+
+def test_the_tables_are_what_is_computed() -> None:
+    crawl, prices = Crawl(), Prices()
+    assert summary(crawl, prices) in SHOWN
+    assert costs(crawl, prices) in SHOWN
+    assert restart_of_all(crawl) in SHOWN
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [each for each in CHOICES if each not in _LONG or "ASYNCREC_LONG" in os.environ])
+def test_a_row_of_the_choices_is_what_is_computed(what: str) -> None:
+    assert f"| {' | '.join(choice(what, Crawl(), Prices()))} |" in SHOWN

@@ -15,15 +15,9 @@ from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Fault, FlakyStorage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 @dataclass

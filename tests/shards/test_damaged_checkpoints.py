@@ -14,14 +14,9 @@ from asyncrec import tools
 from asyncrec.errors import ManifestError
 from asyncrec.storage import MemoryStorage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 HEADER = struct.Struct("<5I")  # kind, rows, raw, stored, checksum
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def compacted() -> tuple[MemoryStorage, str]:

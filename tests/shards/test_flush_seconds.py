@@ -21,16 +21,10 @@ from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec.errors import StorageError
 from asyncrec.storage._local import unfinished
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 RECORDS = [b"record %06d" % i for i in range(100)]
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
 
 
 class Flushes:

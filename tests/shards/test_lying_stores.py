@@ -17,10 +17,9 @@ from asyncrec._shards.spool.uploader import Uploader
 from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Call, T, _Around
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 RECORDS = [b"record %06d" % i for i in range(20)]
 LIES: dict[str, Callable[[ObjectInfo], ObjectInfo]] = {
@@ -28,11 +27,6 @@ LIES: dict[str, Callable[[ObjectInfo], ObjectInfo]] = {
     "a byte more": lambda info: replace(info, size=info.size + 1),
     "a byte less and no checksum": lambda info: replace(info, size=info.size - 1, crc32c=None),
 }
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
 
 
 class Lying(_Around):

@@ -15,18 +15,12 @@ import asyncrec
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing import virtual_backend
 
 from . import mortal
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 RECORDS = [b"record %06d" % i for i in range(100)]
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
 
 
 async def killed(path: Any, *, storage: Any = None, flushes: bool = True, **options: Any) -> None:

@@ -16,12 +16,7 @@ from asyncrec.testing import virtual_backend
 
 from .met_storage import MetStorage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> Any:
-    return virtual_backend("asyncio")
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")])]
 
 
 def opened(storage: Storage, **options: Any) -> Any:

@@ -63,15 +63,11 @@ def of_another_user(path: Path, private: Path) -> None:
 
 KINDS = (pipe, link, link_to_nothing, link_to_folder, folder, listener, of_another_user)
 NAMES = (
-    ".pages-w-000007.tfrecord.w.partial",
-    ".pages-w-000007.tfrecord.w~begun.partial",
-    "_keys/.pages-w-000000.tfrecord.keys.w.partial",
-    "_keys/.pages-w-000007.tfrecord.keys.w~begun.partial",
-    "_index/.pages-w-000000.tfrecord.index.w.partial",
-    ".pages.w~status.partial",
-    ".pages.x.partial",
+    ".pages-w-000007.tfrecord.w.partial", ".pages-w-000007.tfrecord.w~begun.partial",
+    "_keys/.pages-w-000000.tfrecord.keys.w.partial", "_keys/.pages-w-000007.tfrecord.keys.w~begun.partial",
+    "_index/.pages-w-000000.tfrecord.index.w.partial", ".pages.w~status.partial", ".pages.x.partial",
     ".0123456789abcdef.partial",
-)
+)  # fmt: skip
 # In a spool, those of whole shards, too.
 WHOLE = ("pages-w-000008.tfrecord", "_keys/pages-w-000000.tfrecord.keys")
 

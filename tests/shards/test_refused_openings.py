@@ -19,15 +19,9 @@ from asyncrec.errors import (
 )
 from asyncrec.storage import Storage, retrying
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Call, Fault, FlakyStorage, T, _Around
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 def refusing(error: type[StorageError]) -> Storage:

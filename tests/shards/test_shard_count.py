@@ -17,15 +17,10 @@ MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 @pytest.mark.parametrize(
     ("payload", "records", "shards"),
     [
-        (0, 0, 1),
-        (10 * MIB, 1000, 1),
-        (300 * MIB, 100_000, 4),
-        (128 * GIB, 10_000_000, 1024),
-        (100 * GIB, 1_000_000_000, 1024),
-        (3 * TIB, 10_000_000, 4096),
-        (10 * GIB, 20, 16),
+        (0, 0, 1), (10 * MIB, 1000, 1), (300 * MIB, 100_000, 4), (128 * GIB, 10_000_000, 1024),
+        (100 * GIB, 1_000_000_000, 1024), (3 * TIB, 10_000_000, 4096), (10 * GIB, 20, 16),
     ],
-)
+)  # fmt: skip
 def test_the_number_is_round_where_a_round_number_fits(payload: int, records: int, shards: int) -> None:
     assert shard_count(payload, records) == shards
 

@@ -27,16 +27,9 @@ from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.storage._retry import retrying
 from asyncrec.testing._cancellation import cancel_at_every_checkpoint
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Call, SlowStorage, T, _Around
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """Both loops, with a clock that jumps: an hour's outage passes at once."""
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:

@@ -18,15 +18,9 @@ from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_or
 from asyncrec.errors import ConflictError, StorageError, TransientStorageError, UnsettledError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Call, T, _Around
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Dark(_Around):

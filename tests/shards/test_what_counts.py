@@ -11,12 +11,7 @@ import pytest
 import asyncrec
 from asyncrec.storage import MemoryStorage, Storage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
 def opened(storage: Storage, **options: Any) -> Any:

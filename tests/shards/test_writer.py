@@ -25,16 +25,9 @@ from asyncrec.errors import (
 )
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Any:
-    """Both loops, with a clock that jumps: shards that roll by time roll at once."""
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
@@ -459,16 +452,8 @@ class TestPlacementAndIdentity:
         mutable = bytearray(b"https://example.invalid/changed later")
         zeros, long = bytes(16), "a long one" * 1000
         keys = [
-            mutable,
-            None,
-            memoryview(b"view"),
-            zeros,
-            bytearray(zeros),
-            long,
-            "\ud800",
-            b"",
-            *map(str, range(2000)),
-        ]
+            mutable, None, memoryview(b"view"), zeros, bytearray(zeros), long, "\ud800", b"", *map(str, range(2000)),
+        ]  # fmt: skip
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             for key in keys:
                 await writer.write(b"x", key=key)  # type: ignore[arg-type]  # what it takes beyond its types

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import anyio
 import anyio.lowlevel
 import pytest
 
 from asyncrec._concurrency.deadline import Deadline
 from asyncrec.storage import sheltered, shielded
-from asyncrec.testing import virtual_backend
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> Iterator[tuple[str, dict[str, object]]]:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Request:

@@ -145,6 +145,7 @@ class TestStores:
         assert count > 8
         await until(lambda: place.connections == 0)
 
+    @pytest.mark.slow(but=["asyncio-gcs"])
     async def test_a_read(self, place: Place) -> None:
         records = [content(30, n) for n in range(5)] + [content(place.chunk + 9, 5)]
         async with place.open() as storage:
@@ -159,6 +160,7 @@ class TestStores:
             assert await cancel_at_every_checkpoint(partial(read, storage, "pages", records), after=nothing_left) > 5
         await until(lambda: place.connections == 0)
 
+    @pytest.mark.slow(but=["asyncio-gcs", "trio-gcs"])
     async def test_opening(self, place: Place) -> None:
         """The client, its thread under the bridge, and its connections."""
         async with place.open() as storage:

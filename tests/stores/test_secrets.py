@@ -182,6 +182,7 @@ class TestS3:
         text = shown.everything()
         assert [value for value in (*S3.values(), f"{CANARY}-authorization") if value in text] == []
 
+    @pytest.mark.slow(but=["HTTP_PROXY", "S3_ENDPOINT"])
     @pytest.mark.parametrize(
         "name", ["HTTP_PROXY", "http_proxy", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT"]
     )

@@ -13,12 +13,7 @@ import pytest
 
 from asyncrec.testing import virtual_backend
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> object:
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 async def test_an_hour_passes_at_once() -> None:

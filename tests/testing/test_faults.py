@@ -12,16 +12,11 @@ import pytest
 from asyncrec.errors import ObjectNotFoundError, StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing import Fault, FlakyStorage, SlowStorage, StorageConformance, virtual_backend
+from asyncrec.testing import Fault, FlakyStorage, SlowStorage, StorageConformance
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 CHUNK = 10
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> object:
-    return virtual_backend(request.param)
 
 
 class Wrapped(StorageConformance):

@@ -12,18 +12,13 @@ import pytest
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.testing import LaxStorage, StorageConformance, virtual_backend
+from asyncrec.testing import LaxStorage, StorageConformance
 from asyncrec.testing._checks import content, send_all
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 CHUNK = 100
 SHORT, LONG = content(CHUNK - 1), content(2 * CHUNK + 1)
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> object:
-    return virtual_backend(request.param)
 
 
 class _Lax(StorageConformance):

@@ -137,6 +137,7 @@ async def test_files_that_are_done_are_passed_over(storage: Storage) -> None:
     assert (await asyncrec.read_manifest("set", storage=storage)).records == 7
 
 
+@pytest.mark.slow(but=["before"])
 @pytest.mark.parametrize("recovered", ["never", "before", "after"])
 async def test_a_file_that_was_interrupted_is_converted_again_from_its_start(tmp_path: Path, recovered: str) -> None:
     """Shards of it were published before its process was killed; none is in the data set, and none stays."""

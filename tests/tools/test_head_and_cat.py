@@ -50,24 +50,12 @@ async def test_records_are_looked_through_in_a_thread(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("conditions", "count"),
     [
-        (["label=1"], 10),
-        (["label!=1"], 20),
-        (["text=text 7"], 1),
-        (["emb=3"], 1),
-        (["emb=3.0", "label=0"], 1),
-        (["emb=3", "label=1"], 0),
-        (["label<2"], 20),
-        (["label <= 0"], 10),
-        (["label>0.5", "emb>=10"], 14),
-        (["label in 0,2"], 20),
-        (["emb in 3, 4.0"], 2),
-        (["text contains 7"], 3),
-        (["text in text 7,text 8"], 2),
-        (["text>text 8"], 1),
-        (["label<99999999999999999999"], 30),
-        (["emb<1e39"], 30),
+        (["label=1"], 10), (["label!=1"], 20), (["text=text 7"], 1), (["emb=3"], 1), (["emb=3.0", "label=0"], 1),
+        (["emb=3", "label=1"], 0), (["label<2"], 20), (["label <= 0"], 10), (["label>0.5", "emb>=10"], 14),
+        (["label in 0,2"], 20), (["emb in 3, 4.0"], 2), (["text contains 7"], 3), (["text in text 7,text 8"], 2),
+        (["text>text 8"], 1), (["label<99999999999999999999"], 30), (["emb<1e39"], 30),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("schema", [True, False])
 async def test_conditions_choose(storage: Storage, conditions: list[str], count: int, schema: bool) -> None:
     await write_pages(storage, **({} if schema else {"schema": None}))

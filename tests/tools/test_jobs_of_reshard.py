@@ -182,6 +182,7 @@ async def test_cancelled_it_leaves_nothing(storage: Storage, jobs: int) -> None:
     assert await data_names(storage, "new/") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 async def test_memory_does_not_grow_with_what_is_written(tmp_path: Path, jobs: int) -> None:
     path = str(tmp_path / "a.tfrecord")

@@ -12,14 +12,9 @@ from asyncrec import tools
 from asyncrec.errors import DatasetError
 from asyncrec.storage import Storage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 COUNT = 23
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def write(storage: Storage, **options: Any) -> None:

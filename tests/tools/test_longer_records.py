@@ -19,18 +19,14 @@ import asyncrec
 from asyncrec import blocking, tools
 from asyncrec.errors import ArgumentValueError, RecordTooLargeError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 DEFAULT = 256 << 20
 EXPECTED = [6, DEFAULT + 1, 6]
 MORE: dict[str, Any] = {"max_record_bytes": "1GiB"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
+@pytest.mark.slow
 async def test_a_record_of_the_default_limit_is_taken_and_a_longer_one_refused(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", compression="GZIP") as writer:
         with pytest.raises(ArgumentValueError, match="268,435,457 bytes"):
@@ -57,6 +53,7 @@ async def _lengths(path: Path) -> list[int]:
         return [len(record) async for records in dataset.batches() for record in records]
 
 
+@pytest.mark.slow
 async def test_the_manifest_tells_readers_of_longer_records(large: Path) -> None:
     manifest = await asyncrec.read_manifest(large)
     assert [shard.max_record_bytes for shard in manifest.shards] == [DEFAULT + 1]
@@ -76,6 +73,7 @@ MAKERS: dict[str, Callable[..., Awaitable[Any]]] = {
 }
 
 
+@pytest.mark.slow(but=["copy"])
 @pytest.mark.parametrize("maker", MAKERS)
 async def test_what_a_tool_makes_of_longer_records_is_read(large: Path, tmp_path: Path, maker: str) -> None:
     await MAKERS[maker](large, tmp_path / "pages")
@@ -83,6 +81,7 @@ async def test_what_a_tool_makes_of_longer_records_is_read(large: Path, tmp_path
     assert (await tools.verify(tmp_path / "pages")).ok
 
 
+@pytest.mark.slow
 async def test_frames_that_are_moved_as_they_are_are_noted(large: Path, tmp_path: Path) -> None:
     await tools.reshard(large, tmp_path / "plain", compression="")
     await tools.reshard(tmp_path / "plain", tmp_path / "again")
@@ -115,6 +114,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_recovery_notes_longer_records(tmp_path: Path) -> None:
     program = DIES.replace("DEFAULT", str(DEFAULT))
     done = await anyio.run_process([sys.executable, "-c", program, str(tmp_path / "pages")])
@@ -124,6 +124,7 @@ async def test_recovery_notes_longer_records(tmp_path: Path) -> None:
     assert (await tools.verify(tmp_path / "pages")).ok
 
 
+@pytest.mark.slow
 async def test_a_lone_file_is_read_by_those_who_pass_a_larger_limit(large: Path, tmp_path: Path) -> None:
     (shard,) = await asyncrec.list_shards(large)
     with pytest.raises(RecordTooLargeError, match="max_record_bytes"):

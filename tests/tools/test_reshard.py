@@ -171,6 +171,7 @@ async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path
             assert await numbers(storage, target) == list(range(30))
 
 
+@pytest.mark.slow(but=["before-, num_shards=3", "after-]", "after-, max"])
 @pytest.mark.parametrize("options", ["", ", num_shards=3", ", max_shard_records=8"])
 @pytest.mark.parametrize("recovered", ["before", "after"])
 async def test_one_that_was_killed_is_run_again_and_recovered_and_each_record_is_there_once(
@@ -284,6 +285,7 @@ async def test_what_is_whole_of_a_damaged_data_set_keeps_its_keys_and_its_schema
     assert report.to_json()["losses"] == [loss.to_json()]
 
 
+@pytest.mark.slow(but=["one member"])
 @pytest.mark.parametrize(
     ("compression", "in_doubt"),
     [("", 0), ("GZIP", 9), (asyncrec.CompressionOptions(type="GZIP", member_bytes=1), 1)],

@@ -14,12 +14,7 @@ from asyncrec import tools
 from asyncrec.storage import ByteSource, MemoryStorage, Storage
 from asyncrec.testing import FlakyStorage
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
 async def test_verify_tells_another_whole_shard_of_equal_size(storage: Storage) -> None:

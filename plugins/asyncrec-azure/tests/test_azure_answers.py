@@ -11,7 +11,7 @@ from asyncrec_azure import transport
 
 from asyncrec.errors import StorageError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 BLOCK = 10
 
@@ -32,12 +32,6 @@ class Endless:
 
     def close(self) -> None:
         self.closed = True
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """A transport is asyncio's: what is asked for on trio comes over a bridge."""
-    return "asyncio"
 
 
 @pytest.fixture(autouse=True)

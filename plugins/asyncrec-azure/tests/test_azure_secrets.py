@@ -25,6 +25,7 @@ QUOTED = "c4n4ry%2Fs1gn%2Bture%3D"
 DATA = content(3 * 65_536 + 5)
 
 
+@pytest.mark.slow(but=["sas_token"])
 @pytest.mark.parametrize("by", ["account_key", "sas_token", "connection_string"])
 @pytest.mark.parametrize(
     "fault",

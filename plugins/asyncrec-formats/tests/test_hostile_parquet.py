@@ -92,6 +92,7 @@ def test_what_is_read_at_once_is_bounded_where_rows_differ(tmp_path: Path, pool:
     assert peak < 48 * MIB
 
 
+@pytest.mark.slow
 def test_values_that_begin_as_others_are_counted_whole(tmp_path: Path, pool: pa.MemoryPool) -> None:
     """The page has a MiB, and its values have a GiB."""
     values = pa.array([b"x" * MIB] * 1000, pa.large_binary())

@@ -10,6 +10,7 @@ from store_checks import write_much
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_what_succeeded_is_there_and_whole_and_what_failed_is_not(gcs: FakeGcs, seed: int) -> None:
     def calm() -> None:

@@ -29,6 +29,7 @@ async def test_each_receive_is_one_request_of_one_generation(gcs: FakeGcs) -> No
     ]
 
 
+@pytest.mark.slow
 async def test_a_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:

@@ -15,18 +15,11 @@ from asyncrec.testing._checks import content
 pytestmark = pytest.mark.anyio
 
 ONCE = [
-    "status",
-    "status-after",
-    "reset",
-    "reset-after",
-    "truncate",
-    "partial",
-    "partial-reset",
-    "forget-after",
-    "page",
-]
+    "status", "status-after", "reset", "reset-after", "truncate", "partial", "partial-reset", "forget-after", "page",
+]  # fmt: skip
 
 
+@pytest.mark.slow(but=["reset", "partial-reset", "forget"])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("how", ONCE)
 async def test_any_request_may_fail_once_in_any_way(gcs: FakeGcs, how: str, exclusive: bool) -> None:

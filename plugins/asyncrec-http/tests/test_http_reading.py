@@ -170,6 +170,7 @@ async def test_a_connection_that_breaks_is_gone_on_with(web: WebServer, ranges: 
         assert await receive_all(source, max_bytes=40_000) == DATA
 
 
+@pytest.mark.slow(but=["0"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_through_a_server_that_fails_one_request_in_four_all_is_read(web: WebServer, seed: int) -> None:
     for n in range(20):

@@ -62,6 +62,7 @@ async def test_the_images_of_a_page_have_four_megabytes_at_most() -> None:
     assert "images too large to be shown here" in page
 
 
+@pytest.mark.slow
 async def test_a_record_of_fifty_megabytes_gives_a_small_page() -> None:
     storage = MemoryStorage()
     large = asyncrec.encode_example({"body": os.urandom(MIB) * 50, "numbers": np.zeros(MIB, np.float32)})

@@ -56,6 +56,7 @@ def small_room(monkeypatch: pytest.MonkeyPatch) -> int:
     return 8 * MIB
 
 
+@pytest.mark.slow(but=["300"])
 @pytest.mark.anyio
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 @pytest.mark.parametrize("small", [0, 300])

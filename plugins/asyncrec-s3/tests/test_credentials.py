@@ -102,6 +102,7 @@ async def test_a_profile_gives_credentials(
 
 # Each renewal brings another key, so that it is seen which one signed a request. Our stores are told of them all; one
 # that runs already (ASYNCREC_TEST_S3 is its address) knows a single key, and would refuse every request.
+@pytest.mark.slow
 @pytest.mark.skipif(KIND not in ("moto", "seaweedfs"), reason="a store that is not ours knows none of these keys")
 async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -14,15 +14,10 @@ from s3_store import CHUNK, Store
 
 from asyncrec.errors import IntegrityError, StorageError, TransientStorageError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 WRONG = "AAAAAA=="  # a CRC32C, of other bytes
 DATA = os.urandom(CHUNK + 10)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def test_an_object_of_another_checksum_is_taken_away(

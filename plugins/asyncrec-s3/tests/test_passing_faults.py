@@ -22,17 +22,8 @@ SMALL = random.Random(1).randbytes(1_000)
 LARGE = random.Random(2).randbytes(CHUNK + 1_000)
 # How one answer may go wrong, and yet the operation succeed.
 PASSING = [
-    "500",
-    "slowdown",
-    "reset",
-    "stall",
-    "500-after",
-    "reset-after",
-    "stall-after",
-    "truncate",
-    "etag",
-    "200-error",
-]
+    "500", "slowdown", "reset", "stall", "500-after", "reset-after", "stall-after", "truncate", "etag", "200-error",
+]  # fmt: skip
 
 
 def nth_of_key(fault: str) -> Callable[[Any], str | None]:
@@ -40,6 +31,7 @@ def nth_of_key(fault: str) -> Callable[[Any], str | None]:
     return lambda request: fault if request.key and request.nth == int(request.key.rpartition("-")[2]) else None
 
 
+@pytest.mark.slow(but=["reset-after", "200-error", "etag", "500"])
 @pytest.mark.parametrize("fault", PASSING)
 async def test_one_fault_in_writing_is_got_over(open_impatient: Open, proxy: Any, whole: Any, fault: str) -> None:
     """Whichever answer goes wrong, and however: the object is there, whole, and `published` says so."""
@@ -75,6 +67,7 @@ async def test_an_upload_sends_as_many_requests_as_are_failed_in_turn(open_impat
     assert keys.count("large") <= 7
 
 
+@pytest.mark.slow(but=["reset", "truncate"])
 @pytest.mark.parametrize("fault", ["500", "slowdown", "reset", "stall", "truncate", "etag"])
 async def test_one_fault_in_reading_is_got_over(
     open_impatient: Open, proxy: Any, store: Any, prefix: str, fault: str

@@ -24,6 +24,7 @@ CANARIES = {
 FAULTS = ["500", "403", "reset", "slowdown", "truncate", "echo"]
 
 
+@pytest.mark.slow(but=["options-echo", "profile-echo"])
 @pytest.mark.parametrize(
     ("source", "fault"), [*(("options", fault) for fault in FAULTS), ("environment", "echo"), ("profile", "echo")]
 )

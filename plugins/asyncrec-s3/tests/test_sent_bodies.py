@@ -9,13 +9,7 @@ import pytest
 from asyncrec_s3 import body
 from asyncrec_s3.errors import scrub
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """aiohttp is asyncio's."""
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
 async def test_others_have_a_turn_after_each_block(monkeypatch: pytest.MonkeyPatch) -> None:

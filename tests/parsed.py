@@ -1,0 +1,44 @@
+"""The sources of the library and its plugins as syntax trees, parsed and walked once in a process of the tests."""
+
+from __future__ import annotations
+
+import ast
+import gc
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
+
+ROOT = Path(__file__).parent.parent
+
+
+class Module(NamedTuple):
+    name: str  # its path from ROOT
+    text: str
+    tree: ast.Module
+    nodes: list[ast.AST]
+
+
+def parsed(text: str, name: str = "") -> Module:
+    tree = ast.parse(text)
+    return Module(name, text, tree, list(ast.walk(tree)))
+
+
+def paths(*patterns: str) -> list[Path]:
+    return sorted(path for each in patterns for path in ROOT.glob(each) if not path.name.endswith("_pb2.py"))
+
+
+@cache
+def modules() -> list[Module]:
+    """What is imported by users. Not before a test asks, since each process of a run of the tests imports this."""
+    sources = paths("asyncrec/**/*.py", "plugins/*/asyncrec_*/**/*.py")
+    found = [parsed(path.read_text("utf-8"), path.relative_to(ROOT).as_posix()) for path in sources]
+    gc.freeze()  # half a million objects, which the collector would look at each time
+    return found
+
+
+def nodes(*kinds: type[Node]) -> Iterator[tuple[str, Node]]:
+    """Each node of these kinds, with the name of its module."""
+    return ((module.name, node) for module in modules() for node in module.nodes if isinstance(node, kinds))

@@ -9,22 +9,20 @@ from typing import Any
 
 
 def lazy(
-    package: str,
-    homes: Mapping[str, tuple[str, ...]],
-    *,
-    modules: tuple[str, ...] = (),
+    package: str, homes: Mapping[str, str], *, modules: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose names live in other modules.
 
     Args:
         package: its ``__name__``.
-        homes: the modules, each with the names that are taken from it.
-        modules: those of its own modules that are its attributes without being imported. They are not in ``__all__``.
+        homes: the modules, each with the names that are taken from it, separated by spaces.
+        modules: its own modules that are its attributes without being imported. They are not in ``__all__``.
     """
-    home = {name: module for module, names in homes.items() for name in names}
+    submodules = modules.split()
+    home = {name: module for module, names in homes.items() for name in names.split()}
 
     def getattribute(name: str) -> Any:
-        if name in modules:
+        if name in submodules:
             return import_module(f"{package}.{name}")
         if name == "__version__" and "." not in package:
             return import_module("importlib.metadata").version(package)  # slow to import
@@ -36,6 +34,6 @@ def lazy(
         return value
 
     def directory() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *home, *modules})
+        return sorted({*vars(sys.modules[package]), *home, *submodules})
 
     return getattribute, directory, sorted(home)

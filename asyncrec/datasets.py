@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec._datasets.from_csv.write": ("WrittenSplits", "write_folds"),
-        "asyncrec._datasets.reading.tuples": ("TupleReader", "generate_dataset", "get_tfrecord_filepaths"),
-        "asyncrec._sampling.random_access.dataset": ("RecordLocation",),
-        "asyncrec._shards.manifest.manifest": ("WriterState",),
-        "asyncrec._shards.manifest.segment": ("Sidecar",),
-        "asyncrec._shards.manifest.splits": ("SplitPart",),
+        "asyncrec._datasets.from_csv.write": "WrittenSplits write_folds",
+        "asyncrec._datasets.reading.tuples": "TupleReader generate_dataset get_tfrecord_filepaths",
+        "asyncrec._sampling.random_access.dataset": "RecordLocation",
+        "asyncrec._shards.manifest.manifest": "WriterState",
+        "asyncrec._shards.manifest.segment": "Sidecar",
+        "asyncrec._shards.manifest.splits": "SplitPart",
     },
 )

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec._records.reading.reader": ("ReaderStats",),
-        "asyncrec._records.writing.writer": ("WriterStats",),
-        "asyncrec._sampling.epochs.shuffled_stream": ("StreamStats",),
-        "asyncrec._sampling.interleave.stream": ("InterleaveStats",),
-        "asyncrec._sampling.interleave_sampler.sampler": ("SamplerStats",),
-        "asyncrec._shards.writing.totals": ("ShardedWriterStats", "WriterTotals", "writer_totals"),
+        "asyncrec._records.reading.reader": "ReaderStats",
+        "asyncrec._records.writing.writer": "WriterStats",
+        "asyncrec._sampling.epochs.shuffled_stream": "StreamStats",
+        "asyncrec._sampling.interleave.stream": "InterleaveStats",
+        "asyncrec._sampling.interleave_sampler.sampler": "SamplerStats",
+        "asyncrec._shards.writing.totals": "ShardedWriterStats WriterTotals writer_totals",
     },
 )

@@ -70,7 +70,7 @@ def test_type_checkers_are_told_the_same_names_from_the_same_modules(module: Mod
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "lazy"
     ]
-    homes = {(home, name) for home, names in ast.literal_eval(table).items() for name in names}
+    homes = {(home, name) for home, names in ast.literal_eval(table).items() for name in names.split()}
     assert told == homes
 
 

@@ -107,11 +107,7 @@ class _Slot(Generic[P, T]):
 
 
 async def ordered_map(
-    items: Iterable[P],
-    work: Callable[[P], Awaitable[T]],
-    use: Callable[[P, T], Awaitable[None]],
-    *,
-    concurrency: int,
+    items: Iterable[P], work: Callable[[P], Awaitable[T]], use: Callable[[P, T], Awaitable[None]], *, concurrency: int
 ) -> None:
     """Await ``use(item, await work(item))`` for each item, in order, with ``concurrency`` of them in work at once.
 

@@ -2,7 +2,7 @@
 
 A room imports from those above it in this list, never from one below.
 
-progress        what is done, as it is told
+progress        how much of the work is done
 description     what examples are, as it is stored
 sidecars        datum's two JSON files
 shuffling       records in the order of their keys' hashes, sorted on disk

@@ -25,14 +25,7 @@ from asyncrec._native import native
 from asyncrec._numpy import np
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 
-__all__ = [
-    "ANY_RECORD_BYTES",
-    "FRAME_OVERHEAD",
-    "HEADER_BYTES",
-    "MAX_RECORD_BYTES",
-    "FrameDecoder",
-    "encode_frames",
-]
+__all__ = ["ANY_RECORD_BYTES", "FRAME_OVERHEAD", "HEADER_BYTES", "MAX_RECORD_BYTES", "FrameDecoder", "encode_frames"]
 
 MAX_RECORD_BYTES = 256 * 2**20
 """The longest record that is written or read unless the caller raises it: above any document or image, below what
@@ -326,8 +319,5 @@ class FrameDecoder:
 
     def _data_is_bad(self) -> None:
         self.error = CorruptRecordError(
-            "the record's data and its checksum disagree",
-            offset=self.offset,
-            record=self.records,
-            part="data",
+            "the record's data and its checksum disagree", offset=self.offset, record=self.records, part="data"
         ).with_remedy(f"{READ_ON}; verify=False returns it as it is", command=REPAIR)

@@ -1,4 +1,4 @@
-"""Where a data set of a name is found, and what is said where a file is asked for by that name, and there is none."""
+"""The names by which a data set is found, and the error for a file that is missing where a data set has its name."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, p
 
 
 async def is_dataset(storage: Storage, key: str) -> bool:
-    """Whether a data set is called so, as far as the store says. For those who have an error to explain.
+    """Whether a data set has this name, as far as the store says; for a caller that has an error to explain.
 
-    It asks for a page of a listing, and where there is no manifest for one more; never where the storage does not list
+    It asks for a page of a listing, and for one more if there is no manifest; never of a storage that does not list
     by pages. After two seconds nothing is known, whatever the store's retries would have led to. What cannot be
     cancelled is waited for: a local folder's names are read to the end, by one thread. A listing that fails, in
     whatever way, says nothing: what is raised is the error to explain.

@@ -27,7 +27,7 @@ def framed_size(lengths: Sequence[int]) -> int:
 
 
 def check_size(size: int, most: int, path: str) -> None:
-    """Refuse a record of so many bytes where ``most`` are allowed; ``path`` is what is written.
+    """Refuse a record of ``size`` bytes if that is more than ``most``; ``path`` is what is written.
 
     Raises:
         ValueError: it is longer.

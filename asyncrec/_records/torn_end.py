@@ -25,7 +25,7 @@ _HEADER = b"\x1f\x8b\x08\x00"  # deflate, no flags: ten bytes in all, as asyncre
 _HEADER_BYTES = 10
 _STEP = 1 << 20
 
-# A flush's four bytes may stand in compressed data by chance, once in 4 GiB; so many tries end every real search.
+# A flush's four bytes may stand in compressed data by chance, once in 4 GiB; this many tries end every real search.
 _TRIES = 64
 
 
@@ -71,7 +71,7 @@ _BLOCK = 1 << 20
 # Deflate makes 1,032 bytes of one at most, and a file system that compresses 128 KiB of a block of 4.
 _MOST_INFLATED = 1040
 _MOST_PACKED = 32
-_SECTOR = 512  # of st_blocks, whatever the disk's are
+_SECTOR = 512  # the unit of st_blocks, whatever the disk's sectors are
 
 
 def whole_end(fd: int, size: int, name: str, compression: str, *, start: int = 0) -> tuple[int, bytes]:
@@ -127,7 +127,7 @@ def zeros_from(fd: int, size: int) -> int:
 
 
 def _written(fd: int, size: int) -> list[tuple[int, int]]:
-    """The parts of a file that are no holes, ascending: a terabyte that is one hole is read in no time."""
+    """The parts of a file that are not holes, ascending: a terabyte that is one hole is read in no time."""
     parts = []
     end = 0
     try:

@@ -73,7 +73,7 @@ _FIRST_DELAY = 0.001
 
 
 async def flush_in_time(flush: Callable[[], Flush | None], seconds: float) -> None:
-    """Flush every so many seconds, from the first record on, until nothing was collected meanwhile.
+    """Flush every ``seconds``, from the first record on, until nothing was collected meanwhile.
 
     So no record waits for longer, an idle writer is left alone, and what is collected needs no time of its own.
     ``flush`` is a `weakref.WeakMethod` of the writer, which can be dropped: nothing here keeps it.

@@ -250,6 +250,15 @@ def as_call(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return call
 
 
+def as_twin(func: Callable[P, Coroutine[Any, Any, T]]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Give a function that does on this side what ``func`` does on the loop the parameters and the docstring of it."""
+
+    def decorate(twin: Callable[..., T]) -> Callable[P, T]:
+        return wraps(func)(twin)
+
+    return decorate
+
+
 def with_parameters_of(
     func: Callable[Concatenate[Any, P], Any],
 ) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:

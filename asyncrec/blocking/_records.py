@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from os import PathLike
-from typing import Any, Literal, ParamSpec, cast
+from typing import Any, ParamSpec, cast
 
 import anyio
 
-from asyncrec._arguments import Size
-from asyncrec._framing.compression import Compression
 from asyncrec._framing.damage import Damage
-from asyncrec._framing.frames import FRAME_OVERHEAD, MAX_RECORD_BYTES
+from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.reading import reader
 from asyncrec._records.reading.examples import decoder
 from asyncrec._records.record_size import buffer_size, check_size
@@ -26,11 +24,11 @@ from asyncrec._records.writing import writer
 from asyncrec._records.writing.record_encoder import GivenSchema, Record, RecordEncoder, encoder_of, schema_of
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
-from asyncrec.blocking._owner import Handle, Opened, Owner, as_call, as_context
+from asyncrec.blocking._owner import Handle, Opened, Owner, as_call, as_context, as_twin
 from asyncrec.blocking._streams import Puller, RecordLists
 from asyncrec.errors import ExampleError
 from asyncrec.example._schema import Schema
-from asyncrec.storage._base import Buffer, ObjectInfo, Storage
+from asyncrec.storage._base import Buffer, ObjectInfo
 from asyncrec.storage._url import redact
 
 P = ParamSpec("P")
@@ -206,54 +204,21 @@ open_writer = _with_encoder(writer.open_writer)
 read_records = as_call(reader.read_records)
 
 
-@wraps(writer.write_records)
-def write_records(
-    path: str | PathLike[str],
-    records: Iterable[Buffer],
-    *,
-    compression: Compression = "",
-    mode: Literal["w", "x", "a"] = "w",
-    max_record_bytes: Size = MAX_RECORD_BYTES,
-    storage: Storage | None = None,
-    storage_options: dict[str, Any] | None = None,
-) -> ObjectInfo:
-    # Not `as_call`: the iterable is the caller's code, and may itself block or use asyncrec.blocking.
-    with open_writer(
-        path,
-        compression=compression,
-        mode=mode,
-        max_record_bytes=max_record_bytes,
-        storage=storage,
-        storage_options=storage_options,
-    ) as file:
+# Not `as_call`: the iterable is the caller's code, and may itself block or use asyncrec.blocking.
+@as_twin(writer.write_records)
+def write_records(path: str | PathLike[str], records: Iterable[Buffer], **options: Any) -> ObjectInfo:
+    with open_writer(path, **options) as file:
         file.write_many(records)
     assert file.published is not None, "a clean exit published"
     return file.published
 
 
-@wraps(writer.write_examples)
+@as_twin(writer.write_examples)
 def write_examples(
-    path: str | PathLike[str],
-    rows: Iterable[Mapping[str, Any]],
-    *,
-    schema: GivenSchema = None,
-    compression: Compression = "",
-    mode: Literal["w", "x", "a"] = "w",
-    max_record_bytes: Size = MAX_RECORD_BYTES,
-    storage: Storage | None = None,
-    storage_options: dict[str, Any] | None = None,
+    path: str | PathLike[str], rows: Iterable[Mapping[str, Any]], *, schema: GivenSchema = None, **options: Any
 ) -> ObjectInfo:
     encoder = RecordEncoder(redact(str(path)), schema_of(schema))
-    records = (encoder.take_now(row)[0] for row in rows)
-    return write_records(
-        path,
-        records,
-        compression=compression,
-        mode=mode,
-        max_record_bytes=max_record_bytes,
-        storage=storage,
-        storage_options=storage_options,
-    )
+    return write_records(path, (encoder.take_now(row)[0] for row in rows), **options)
 
 
 class Examples(Iterator[dict[str, Any]]):

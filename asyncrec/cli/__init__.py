@@ -31,7 +31,7 @@ answers in a fraction of the time that typer, NumPy and anyio take to load.
     run_async                                      runs an async function
     say, print_json, human_bytes                   what prints; nothing of a record reaches the terminal raw
     Bar                                            a bar of progress
-    FINE, DAMAGE                                   what a command returns; other exit codes are those of errors
+    FINE, DAMAGE                                   what a command returns; errors have the other exit codes
     UsageError                                     what was asked for cannot be: its message, and exit code 2
 """
 
@@ -67,21 +67,12 @@ if TYPE_CHECKING:
 __getattr__, __dir__, _names = lazy(
     __name__,
     {
-        "asyncrec.cli._exits": ("DAMAGE", "FINE"),
-        "asyncrec.cli._options": (
-            "Debug",
-            "Jobs",
-            "Json",
-            "Path",
-            "SourceOptions",
-            "StorageOptions",
-            "TargetOptions",
-            "run_async",
-        ),
-        "asyncrec.cli._output": ("human_bytes", "print_json", "say"),
-        "asyncrec.cli._progress": ("Bar",),
-        "asyncrec.cli._values": ("parse_options",),
-        "asyncrec.errors": ("UsageError",),
+        "asyncrec.cli._exits": "DAMAGE FINE",
+        "asyncrec.cli._options": "Debug Jobs Json Path SourceOptions StorageOptions TargetOptions run_async",
+        "asyncrec.cli._output": "human_bytes print_json say",
+        "asyncrec.cli._progress": "Bar",
+        "asyncrec.cli._values": "parse_options",
+        "asyncrec.errors": "UsageError",
     },
 )
 

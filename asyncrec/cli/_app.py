@@ -183,12 +183,12 @@ def _explain(error: Exception, reported: Container[str]) -> int:
     return code
 
 
-# Of what was typed, so much is shown.
+# Characters shown of what was typed.
 _SHOWN = 40
 
 
 def number_refused(error: BaseException | None) -> str | None:
-    """Say what is wrong; `None` where it is not about a number, or there is no such error."""
+    """Say what is wrong; `None` if there is no error, or it is not about a number."""
     listed = getattr(error, "errors", None)
     if listed is None:
         return None

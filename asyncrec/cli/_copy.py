@@ -37,14 +37,7 @@ def command(
     opening = stores(source, storage_option, target, target_storage_option)
     with Bar("copying") as bar:
         report = run_async(
-            lambda: tools.copy(
-                source,
-                target,
-                overwrite=overwrite,
-                parallelism=parallelism,
-                progress=bar,
-                **opening,
-            )
+            lambda: tools.copy(source, target, overwrite=overwrite, parallelism=parallelism, progress=bar, **opening)
         )
     if json:
         print_json(report.to_json())

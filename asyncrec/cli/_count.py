@@ -17,8 +17,7 @@ def command(
     path: Input,
     shards: Annotated[bool, typer.Option("--shards", help="Of each shard, too.")] = False,
     by: Annotated[
-        str | None,
-        typer.Option(metavar="FEATURE", help="By this feature's values, too: at most 10,000."),
+        str | None, typer.Option(metavar="FEATURE", help="By this feature's values, too: at most 10,000.")
     ] = None,
     where: Wheres = None,
     jobs: Jobs = None,

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
 
 from asyncrec.cli._completion import complete_feature
-from asyncrec.cli._options import (
-    Debug,
-    Json,
-    MaxRecordBytes,
-    NewTarget,
-    Source,
-    SourceOptions,
-    TargetOptions,
-    run_async,
-)
-from asyncrec.cli._progress import Bar
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, NewTarget, Source, SourceOptions, TargetOptions
 from asyncrec.cli._values import opened
-from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
+from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
 
 ByKey = Annotated[bool, typer.Option("--by-key", help="Records are the same that were written with the same key.")]
@@ -66,19 +57,14 @@ def command(
     """
     from asyncrec import tools
 
-    arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
     what = known_by(by_key, by) or "content"
-    with Bar("reading") as bar:
-        report = run_async(
-            lambda: tools.dedupe(
-                source,
-                by=what,
-                keep=keep,
-                temporary_folder=temporary_folder,
-                progress=bar,
-                **arguments,
-                **opened(source, storage_option, max_record_bytes),
-            )
-        )
-    show(report, target, json)
-    return 0
+    given = opened(source, storage_option, max_record_bytes)
+    return write(
+        "reading",
+        partial(tools.dedupe, source, by=what, keep=keep, temporary_folder=temporary_folder, **given),
+        target,
+        compression=compression,
+        max_shard_bytes=max_shard_bytes,
+        storage_option=target_storage_option,
+        json=json,
+    )

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from asyncrec.cli._options import (
-    Debug,
-    Json,
-    MaxRecordBytes,
-    NewTarget,
-    Source,
-    SourceOptions,
-    TargetOptions,
-    run_async,
-)
-from asyncrec.cli._progress import Bar
+from functools import partial
+
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, NewTarget, Source, SourceOptions, TargetOptions
 from asyncrec.cli._show_records import Wheres, conditions
 from asyncrec.cli._values import opened
-from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
+from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
 
 
@@ -45,12 +37,13 @@ def command(
     chosen = conditions(where)
     if not chosen:
         raise UsageError("say which records: --where NAME=VALUE")
-    arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
-    with Bar("filtering") as bar:
-        report = run_async(
-            lambda: tools.filter(
-                source, where=chosen, progress=bar, **arguments, **opened(source, storage_option, max_record_bytes)
-            )
-        )
-    show(report, target, json)
-    return 0
+    given = opened(source, storage_option, max_record_bytes)
+    return write(
+        "filtering",
+        partial(tools.filter, source, where=chosen, **given),
+        target,
+        compression=compression,
+        max_shard_bytes=max_shard_bytes,
+        storage_option=target_storage_option,
+        json=json,
+    )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from asyncrec.cli._completion import complete_path
-from asyncrec.cli._options import Debug, Json, MaxRecordBytes, SourceOptions, TargetOptions, run_async
-from asyncrec.cli._progress import Bar
+from asyncrec.cli._options import Debug, Json, MaxRecordBytes, SourceOptions, TargetOptions
 from asyncrec.cli._values import opened
-from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
+from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
 
 
@@ -46,9 +46,12 @@ def command(
     *given, target = sources
     if not given:
         raise UsageError("say what to merge, and last the new data set: asyncrec merge SOURCE... TARGET")
-    arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
-    options = opened("", storage_option, max_record_bytes)
-    with Bar("merging") as bar:
-        report = run_async(lambda: tools.merge(given, progress=bar, **options, **arguments))
-    show(report, target, json)
-    return 0
+    return write(
+        "merging",
+        partial(tools.merge, given, **opened("", storage_option, max_record_bytes)),
+        target,
+        compression=compression,
+        max_shard_bytes=max_shard_bytes,
+        storage_option=target_storage_option,
+        json=json,
+    )

@@ -14,9 +14,7 @@ T = TypeVar("T")
 Path = Annotated[
     str,
     typer.Argument(
-        metavar="PATH",
-        help="A file, folder, pattern or data set; local or a URL.",
-        autocompletion=complete_path,
+        metavar="PATH", help="A file, folder, pattern or data set; local or a URL.", autocompletion=complete_path
     ),
 ]
 # Of a command that reads records, and opens what holds them by `opened`.
@@ -59,9 +57,7 @@ Jobs = Annotated[
 MaxRecordBytes = Annotated[
     str | None,
     typer.Option(
-        "--max-record-bytes",
-        metavar="SIZE",
-        help="A longer record is an error; 256MiB, or what the manifest notes.",
+        "--max-record-bytes", metavar="SIZE", help="A longer record is an error; 256MiB, or what the manifest notes."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]

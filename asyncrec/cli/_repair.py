@@ -44,14 +44,7 @@ def command(
     kind: Any = "auto" if compression == "auto" else parse_compression(compression)
     with Bar("repairing", of_bytes=False) as bar:
         report = run_async(
-            lambda: tools.repair(
-                source,
-                target,
-                compression=kind,
-                overwrite=overwrite,
-                progress=bar,
-                **opening,
-            )
+            lambda: tools.repair(source, target, compression=kind, overwrite=overwrite, progress=bar, **opening)
         )
     if json:
         print_json(report.to_json())

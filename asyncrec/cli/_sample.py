@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from asyncrec.cli._completion import complete_path
 from asyncrec.cli._options import Debug, Json, MaxRecordBytes, Source, SourceOptions, TargetOptions, run_async
-from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Features, Format, RecordView, show_all
 from asyncrec.cli._values import opened
-from asyncrec.cli._written import Compression, ShardBytes, show, target_arguments
+from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
 
 
@@ -51,40 +51,23 @@ def command(
     if limit is not None and fraction is not None:
         raise UsageError("--limit and --fraction exclude each other")
     count = 10 if limit is None and fraction is None else limit
+    given = opened(source, storage_option, max_record_bytes)
     if target is None:
-        _show(
-            source,
-            count,
-            fraction,
-            seed,
-            RecordView("json" if json else format, feature, whole=False),
-            opened(source, storage_option, max_record_bytes),
-        )
+        _show(source, count, fraction, seed, RecordView("json" if json else format, feature, whole=False), given)
         return 0
-    arguments = target_arguments(target, compression, max_shard_bytes, target_storage_option)
-    with Bar("sampling") as bar:
-        report = run_async(
-            lambda: tools.sample(
-                source,
-                records=count,
-                fraction=fraction,
-                seed=seed,
-                progress=bar,
-                **arguments,
-                **opened(source, storage_option, max_record_bytes),
-            )
-        )
-    show(report, target, json)
-    return 0
+    return write(
+        "sampling",
+        partial(tools.sample, source, records=count, fraction=fraction, seed=seed, **given),
+        target,
+        compression=compression,
+        max_shard_bytes=max_shard_bytes,
+        storage_option=target_storage_option,
+        json=json,
+    )
 
 
 def _show(
-    source: str,
-    count: int | None,
-    fraction: float | None,
-    seed: int,
-    view: RecordView,
-    opening: dict[str, Any],
+    source: str, count: int | None, fraction: float | None, seed: int, view: RecordView, opening: dict[str, Any]
 ) -> None:
     from asyncrec import tools
 

@@ -35,13 +35,13 @@ def take_closed_descriptors() -> bool:
 def give_up_output() -> None:
     """Send what Python still holds of the output nowhere, where it would complain at its end."""
     with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # nobody else has that name
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # noqa: TID251  # a name that no other user can change
 
 
 class Warnings(logging.Handler):
-    """A context in which what is warned of (a store that is tried again, say) is told, line by line.
+    """A context that writes each warning (of a store that is tried again, say) as a line on stderr.
 
-    What other packages warn of is, too: Python would write it as it is, with control characters of what was read.
+    Warnings of other packages, too: Python would write them as they are, with control characters of what was read.
 
     Attributes:
         reported: the messages.
@@ -75,5 +75,5 @@ def complain(message: str, command: str = "asyncrec") -> None:
     try:
         sys.stderr.write(f"{clean(command)}: {clean(message)}\n")
         sys.stderr.flush()
-    except OSError:  # nobody can be told
+    except OSError:  # stderr was the last way to tell
         pass

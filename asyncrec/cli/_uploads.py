@@ -43,8 +43,7 @@ def command(
         if report.found:
             rows = report.to_json()["uploads"]
             table(
-                ["path", "bytes", "begun", ""],
-                ((row["path"], _size(row), row["begun"], _state(row)) for row in rows),
+                ["path", "bytes", "begun", ""], ((row["path"], _size(row), row["begun"], _state(row)) for row in rows)
             )
         kept = f", {len(report.kept):,} kept" if report.kept else ""
         say(f"{len(report.found):,} unfinished, {len(report.removed):,} removed{kept}")

@@ -44,11 +44,7 @@ def opened_target(target: str, given: list[str] | None) -> dict[str, Any]:
 
 
 def stores(
-    source: str,
-    given: list[str] | None,
-    target: str,
-    for_target: list[str] | None,
-    max_record_bytes: str | None = None,
+    source: str, given: list[str] | None, target: str, for_target: list[str] | None, max_record_bytes: str | None = None
 ) -> dict[str, Any]:
     """The arguments by which a tool that reads one store and writes another opens both.
 

@@ -54,15 +54,7 @@ def command(
     age = parse_duration(older_than)
     with Bar("verifying") as bar:
         report = run_async(
-            lambda: tools.verify(
-                path,
-                jobs=jobs,
-                adopt=adopt,
-                delete=delete,
-                min_age=age,
-                progress=bar,
-                **options,
-            )
+            lambda: tools.verify(path, jobs=jobs, adopt=adopt, delete=delete, min_age=age, progress=bar, **options)
         )
     if json:
         print_json(report.to_json())

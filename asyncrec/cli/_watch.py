@@ -31,8 +31,7 @@ _OTHER_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 def command(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, there or yet to come; or a spool's folder.")],
     every: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="Between two looks; 2 on a disk, 10 in a store."),
+        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Between two looks; 2 on a disk, 10 in a store.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
     by: Annotated[

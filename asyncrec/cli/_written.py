@@ -1,13 +1,15 @@
-"""``filter``, ``sample``, ``merge`` and ``dedupe`` share this: their options, and what they say of what they wrote."""
+"""What ``filter``, ``sample``, ``merge`` and ``dedupe`` share: their options, and how they write and report."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from asyncrec.cli import _options as options
 from asyncrec.cli._output import human_bytes, plural, print_json, say
+from asyncrec.cli._progress import Bar
 from asyncrec.cli._standard import STANDARD, standard_output
 from asyncrec.cli._standard_streams import complain
 from asyncrec.cli._values import opened_target, parse_compression, parse_size
@@ -24,10 +26,22 @@ ShardBytes = Annotated[
 ]
 
 
-def target_arguments(
-    target: str, compression: str, max_shard_bytes: str | None, for_target: list[str] | None
-) -> dict[str, Any]:
-    """The arguments of a tool that say where and how it writes.
+def write(
+    doing: str,
+    tool: Callable[..., Awaitable[WriteReport]],
+    target: str,
+    *,
+    compression: str,
+    max_shard_bytes: str | None,
+    storage_option: list[str] | None,
+    json: bool,
+) -> int:
+    """Run a tool that writes something new, and say what was written: on stderr if the records go to stdout.
+
+    Args:
+        doing: what the progress bar says.
+        tool: takes ``target=``, the options of writing, and ``progress=``.
+        storage_option: for the backend of the target.
 
     Raises:
         UsageError: the target is standard output, and a terminal reads it.
@@ -35,22 +49,18 @@ def target_arguments(
     arguments: dict[str, Any] = {
         "compression": parse_compression(compression),
         "max_shard_bytes": parse_size(max_shard_bytes),
-        **opened_target(target, for_target),
+        **opened_target(target, storage_option),
+        # A tool writes a single file if the target's name is one of a file.
+        "target": "stdout.tfrecord" if standard_output(target) else target,
     }
-    # The tool is told that it is a single file by what it is called.
-    return arguments | {"target": "stdout.tfrecord" if standard_output(target) else target}
-
-
-def show(report: WriteReport, target: str, json: bool) -> None:
-    """Say what was written: on stderr where it went to stdout."""
+    with Bar(doing) as bar:
+        report = options.run_async(lambda: tool(progress=bar, **arguments))
     if target == STANDARD:
         complain(f"{plural(report.records, 'record')} of {report.read:,}, {human_bytes(report.bytes)}")
-        return
-    if json:
+    elif json:
         print_json(report.to_json())
-        return
-    shards = plural(len(report.shards), "shard")
-    say(
-        f"{report.target}: {report.records:,} of {plural(report.read, 'record')} in {shards}, "
-        f"{human_bytes(report.bytes)}"
-    )
+    else:
+        shards = plural(len(report.shards), "shard")
+        read = plural(report.read, "record")
+        say(f"{report.target}: {report.records:,} of {read} in {shards}, {human_bytes(report.bytes)}")
+    return 0

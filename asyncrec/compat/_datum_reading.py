@@ -158,10 +158,7 @@ def _batched(tf: Any, dataset: Any, configs: Any, size: int, drop_remainder: boo
     if configs.use_tf_padding or _differ_in_size(tf, dataset.element_spec):
         return dataset.padded_batch(size, padded_shapes=shapes, drop_remainder=drop_remainder)
     return dataset.batch(
-        size,
-        drop_remainder=drop_remainder,
-        num_parallel_calls=configs.num_parallel_calls,
-        deterministic=deterministic,
+        size, drop_remainder=drop_remainder, num_parallel_calls=configs.num_parallel_calls, deterministic=deterministic
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from asyncrec.errors import SchemaError
 from asyncrec.example import _features as own
-from asyncrec.example._features import BytesList, Feature, FloatList, Int64List
+from asyncrec.example.proto.example_pb2 import BytesList, Feature, FloatList, Int64List
 
 
 def int64_feature(value: Any) -> Feature:

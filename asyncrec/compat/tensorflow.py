@@ -30,7 +30,7 @@ from asyncrec.compat._tensorflow_files import (
     tf_record_iterator,
 )
 from asyncrec.errors import ArgumentTypeError
-from asyncrec.example._features import (
+from asyncrec.example.proto.example_pb2 import (
     BytesList,
     Example,
     Feature,
@@ -133,7 +133,4 @@ train = _Names(
     SequenceExample=SequenceExample,
 )
 _texts = {"as_bytes": as_bytes, "as_str": as_text, "as_text": as_text}
-compat = _Names(
-    **_texts,
-    v1=_Names(compat=_Names(**_texts), errors=errors, io=io, python_io=io, train=train),
-)
+compat = _Names(**_texts, v1=_Names(compat=_Names(**_texts), errors=errors, io=io, python_io=io, train=train))

@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from asyncrec.example._declared import IgnoreExample as IgnoreExample
     from asyncrec.example._declared import check_round_trip as check_round_trip
     from asyncrec.example._declared import tfrecordable as tfrecordable
-    from asyncrec.example._features import Example as Example
-    from asyncrec.example._features import Feature as Feature
-    from asyncrec.example._features import Features as Features
-    from asyncrec.example._features import SequenceExample as SequenceExample
     from asyncrec.example._features import bytes_feature as bytes_feature
     from asyncrec.example._features import bytes_list_feature as bytes_list_feature
     from asyncrec.example._features import float_list_feature as float_list_feature
@@ -40,23 +36,20 @@ if TYPE_CHECKING:
     from asyncrec.example._schema import Sequence as Sequence
     from asyncrec.example._schema import SparseArrays as SparseArrays
     from asyncrec.example._schema import Tensor as Tensor
+    from asyncrec.example.proto.example_pb2 import Example as Example
+    from asyncrec.example.proto.example_pb2 import Feature as Feature
+    from asyncrec.example.proto.example_pb2 import Features as Features
+    from asyncrec.example.proto.example_pb2 import SequenceExample as SequenceExample
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.example._declared": ("DeclaredExample", "IgnoreExample", "check_round_trip", "tfrecordable"),
+        "asyncrec.example._declared": "DeclaredExample IgnoreExample check_round_trip tfrecordable",
         "asyncrec.example._features": (
-            "Example",
-            "Feature",
-            "Features",
-            "SequenceExample",
-            "bytes_feature",
-            "bytes_list_feature",
-            "float_list_feature",
-            "int64_feature",
-            "int64_list_feature",
+            "bytes_feature bytes_list_feature float_list_feature int64_feature int64_list_feature"
         ),
-        "asyncrec.example._found": ("decode_columns",),
-        "asyncrec.example._schema": ("Sequence", "SparseArrays", "Tensor"),
+        "asyncrec.example._found": "decode_columns",
+        "asyncrec.example._schema": "Sequence SparseArrays Tensor",
+        "asyncrec.example.proto.example_pb2": "Example Feature Features SequenceExample",
     },
 )

@@ -21,33 +21,8 @@ from asyncrec.example._codec import feature_bytes
 from asyncrec.example._values import raw_of
 from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE
 from asyncrec.example.proto.example_pb2 import (
-    BytesList,
-    Example,
     Feature,
-    FeatureList,
-    FeatureLists,
-    Features,
-    FloatList,
-    Int64List,
-    SequenceExample,
 )
-
-__all__ = [
-    "BytesList",
-    "Example",
-    "Feature",
-    "FeatureList",
-    "FeatureLists",
-    "Features",
-    "FloatList",
-    "Int64List",
-    "SequenceExample",
-    "bytes_feature",
-    "bytes_list_feature",
-    "float_list_feature",
-    "int64_feature",
-    "int64_list_feature",
-]
 
 
 def int64_feature(value: object) -> Feature:

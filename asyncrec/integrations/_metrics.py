@@ -5,7 +5,6 @@ None has a label: a path, a key or a writer's id would be a time series of its o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,94 +19,78 @@ class Metric:
         name: OpenTelemetry's; Prometheus has ``_`` for ``.``, and the unit at the end.
         kind: a counter only grows, a level goes up and down and adds up over processes, a gauge does not add up.
         unit: UCUM's, as OpenTelemetry has it.
+        field: its name in `WriterTotals`.
     """
 
     name: str
     kind: Literal["counter", "level", "gauge"]
     unit: str
     words: str
-    of: Callable[[WriterTotals], float]
+    field: str
+
+    def of(self, totals: WriterTotals) -> float:
+        """What a process's writers count."""
+        value: float = getattr(totals, self.field)
+        return value
 
 
 METRICS = (
-    Metric("asyncrec.writers", "level", "{writer}", "Sharded writers that are open.", lambda totals: totals.writers),
-    Metric("asyncrec.writer.records", "counter", "{record}", "Records taken.", lambda totals: totals.records),
-    Metric(
-        "asyncrec.writer.bytes", "counter", "By", "Bytes of frames taken, uncompressed.", lambda totals: totals.bytes
-    ),
+    Metric("asyncrec.writers", "level", "{writer}", "Sharded writers that are open.", "writers"),
+    Metric("asyncrec.writer.records", "counter", "{record}", "Records taken.", "records"),
+    Metric("asyncrec.writer.bytes", "counter", "By", "Bytes of frames taken, uncompressed.", "bytes"),
     Metric(
         "asyncrec.writer.duplicates",
         "counter",
         "{record}",
         "Records dropped, because their key had been written.",
-        lambda totals: totals.duplicates,
+        "duplicates",
     ),
-    Metric(
-        "asyncrec.writer.commits", "counter", "{shard}", "Shards committed.", lambda totals: totals.committed_shards
-    ),
-    Metric(
-        "asyncrec.writer.committed_records",
-        "counter",
-        "{record}",
-        "Records committed.",
-        lambda totals: totals.committed_records,
-    ),
-    Metric(
-        "asyncrec.writer.committed_bytes",
-        "counter",
-        "By",
-        "Bytes committed, as stored.",
-        lambda totals: totals.committed_bytes,
-    ),
-    Metric("asyncrec.writer.buffered", "level", "By", "Bytes held in memory.", lambda totals: totals.buffered_bytes),
-    Metric("asyncrec.writer.spooled", "level", "By", "Bytes in spools.", lambda totals: totals.spool_bytes),
-    Metric(
-        "asyncrec.writer.callers_waiting",
-        "level",
-        "{caller}",
-        "Callers that wait for room.",
-        lambda totals: totals.callers_waiting,
-    ),
+    Metric("asyncrec.writer.commits", "counter", "{shard}", "Shards committed.", "committed_shards"),
+    Metric("asyncrec.writer.committed_records", "counter", "{record}", "Records committed.", "committed_records"),
+    Metric("asyncrec.writer.committed_bytes", "counter", "By", "Bytes committed, as stored.", "committed_bytes"),
+    Metric("asyncrec.writer.buffered", "level", "By", "Bytes held in memory.", "buffered_bytes"),
+    Metric("asyncrec.writer.spooled", "level", "By", "Bytes in spools.", "spool_bytes"),
+    Metric("asyncrec.writer.callers_waiting", "level", "{caller}", "Callers that wait for room.", "callers_waiting"),
     Metric(
         "asyncrec.writer.oldest_uncommitted",
         "gauge",
         "s",
         "Age of the oldest record that is not committed.",
-        lambda totals: totals.oldest_uncommitted_seconds,
+        "oldest_uncommitted_seconds",
     ),
     Metric(
         "asyncrec.writer.oldest_buffered",
         "gauge",
         "s",
         "Age of the oldest record that a kill would lose.",
-        lambda totals: totals.oldest_buffered_seconds,
+        "oldest_buffered_seconds",
     ),
     Metric(
         "asyncrec.writer.wait.duration",
         "counter",
         "s",
         "Time that callers waited for room, all together.",
-        lambda totals: totals.seconds_waiting,
+        "seconds_waiting",
     ),
     Metric(
         "asyncrec.writer.compress.duration",
         "counter",
         "s",
         "Time for compression, of finished shards.",
-        lambda totals: totals.seconds_compressing,
+        "seconds_compressing",
     ),
     Metric(
         "asyncrec.writer.store.duration",
         "counter",
         "s",
         "Time that disk or store took, of finished shards.",
-        lambda totals: totals.seconds_storing,
+        "seconds_storing",
     ),
     Metric(
         "asyncrec.writer.upload_retries",
         "counter",
         "{upload}",
         "Uploads from spools that were tried again.",
-        lambda totals: totals.upload_retries,
+        "upload_retries",
     ),
 )

@@ -10,17 +10,10 @@ from importlib.metadata import version
 
 from asyncrec._shards.writing.totals import writer_totals
 from asyncrec.integrations._metrics import METRICS, Metric
+from asyncrec.integrations._needed import needed
 
-try:
+with needed(__name__, "OpenTelemetry's API", "opentelemetry"):
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "opentelemetry":
-        raise
-    raise ModuleNotFoundError(
-        "asyncrec.integrations.opentelemetry needs OpenTelemetry's API, which is not installed: "
-        "pip install 'asyncrec[opentelemetry]'",
-        name="opentelemetry",
-    ) from error
 
 __all__ = ["instrument"]
 

@@ -9,19 +9,12 @@ from collections.abc import Iterator
 
 from asyncrec._shards.writing.totals import writer_totals
 from asyncrec.integrations._metrics import METRICS, Metric
+from asyncrec.integrations._needed import needed
 
-try:
+with needed(__name__, "prometheus-client", "prometheus_client"):
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.core import Metric as Family
     from prometheus_client.registry import Collector as _Collector
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "prometheus_client":
-        raise
-    raise ModuleNotFoundError(
-        "asyncrec.integrations.prometheus needs prometheus-client, which is not installed: "
-        "pip install 'asyncrec[prometheus]'",
-        name="prometheus_client",
-    ) from error
 
 __all__ = ["Collector"]
 

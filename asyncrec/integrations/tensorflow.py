@@ -13,15 +13,10 @@ from collections.abc import Iterator
 from os import PathLike
 from typing import Any
 
-try:
+from asyncrec.integrations._needed import needed
+
+with needed(__name__, "TensorFlow", "tensorflow", install="tensorflow"):
     import tensorflow as tf
-except ModuleNotFoundError as error:
-    if error.name != "tensorflow":
-        raise
-    raise ModuleNotFoundError(
-        "asyncrec.integrations.tensorflow needs TensorFlow, which is not installed: pip install tensorflow",
-        name="tensorflow",
-    ) from error
 
 from asyncrec import blocking
 from asyncrec._shards.manifest.manifest import Manifest

@@ -26,17 +26,12 @@ from os import PathLike, fspath, getpid
 from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
+from asyncrec.integrations._needed import needed
 
-try:
+with needed(__name__, "PyTorch", "torch"):
     import torch
     import torch.distributed
     from torch.utils.data import Dataset, IterableDataset, get_worker_info
-except ModuleNotFoundError as error:
-    if error.name != "torch":
-        raise
-    raise ModuleNotFoundError(
-        "asyncrec.integrations.torch needs PyTorch, which is not installed: pip install 'asyncrec[torch]'", name="torch"
-    ) from error
 
 from asyncrec import blocking
 from asyncrec._sampling.parameters import whole_number
@@ -49,7 +44,7 @@ __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
 Transform = Callable[[Any], Any]
 
-# What the tensor of a data set holds whose epoch nobody chose.
+# The value in the tensor of a data set until an epoch is chosen.
 _NO_EPOCH = -1
 
 

@@ -65,13 +65,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.pages._responses": (
-            "from_aiohttp",
-            "from_crawlee",
-            "from_httpx",
-            "from_playwright",
-            "from_scrapy",
-        ),
-        "asyncrec.pages._schema": ("PAGE", "page", "page_key", "payload_digest"),
+        "asyncrec.pages._responses": "from_aiohttp from_crawlee from_httpx from_playwright from_scrapy",
+        "asyncrec.pages._schema": "PAGE page page_key payload_digest",
     },
 )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.plugins._hookspecs": ("hookimpl",),
-        "asyncrec.plugins._kinds": ("BadMember", "Command", "Converted", "Encoder", "Format", "SourceFile"),
+        "asyncrec.plugins._hookspecs": "hookimpl",
+        "asyncrec.plugins._kinds": "BadMember Command Converted Encoder Format SourceFile",
     },
 )

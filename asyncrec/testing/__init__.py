@@ -49,16 +49,16 @@ if (_pytest := sys.modules.get("pytest")) is not None:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "asyncrec.testing._cancellation": ("cancel_at_checkpoint", "cancel_at_every_checkpoint"),
-        "asyncrec.testing._clock": ("virtual_backend",),
-        "asyncrec.testing._commands": ("CommandConformance",),
-        "asyncrec.testing._conformance": ("StorageConformance",),
-        "asyncrec.testing._faults": ("Fault", "FlakyStorage", "SlowStorage"),
-        "asyncrec.testing._formats": ("FormatConformance",),
-        "asyncrec.testing._kit": ("replaces_case",),
-        "asyncrec.testing._sink_checks": ("check_sink",),
-        "asyncrec.testing._source_checks": ("check_source",),
-        "asyncrec.testing._stores": ("LaxStorage",),
+        "asyncrec.testing._cancellation": "cancel_at_checkpoint cancel_at_every_checkpoint",
+        "asyncrec.testing._clock": "virtual_backend",
+        "asyncrec.testing._commands": "CommandConformance",
+        "asyncrec.testing._conformance": "StorageConformance",
+        "asyncrec.testing._faults": "Fault FlakyStorage SlowStorage",
+        "asyncrec.testing._formats": "FormatConformance",
+        "asyncrec.testing._kit": "replaces_case",
+        "asyncrec.testing._sink_checks": "check_sink",
+        "asyncrec.testing._source_checks": "check_source",
+        "asyncrec.testing._stores": "LaxStorage",
     },
 )
 __all__ += ["golden"]

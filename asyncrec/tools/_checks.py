@@ -17,6 +17,7 @@ from asyncrec._shards.manifest.segment import Sidecar
 from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._read_through import read_through
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedShard
 
 # A line of an index has three numbers of at most 20 digits.
@@ -67,14 +68,11 @@ class ShardReport:
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "records": self.records,
-            "bytes": self.bytes,
-            "crc32c": None if self.crc32c is None else f"{self.crc32c:08x}",
-            "compression": self.compression,
-            "problems": [problem.to_json() for problem in self.problems],
-        }
+        return json_of(
+            self,
+            "path records bytes crc32c compression problems",
+            crc32c=None if self.crc32c is None else f"{self.crc32c:08x}",
+        )
 
 
 async def check_shard(

@@ -11,6 +11,7 @@ from asyncrec._shards.commit.compaction import GRACE_SECONDS, compact_manifest
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join, redact
+from asyncrec.tools._report_json import json_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +37,7 @@ class CompactReport:
     latest: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "id": self.id,
-            "shards": self.shards,
-            "records": self.records,
-            "checkpoint": self.checkpoint,
-            "written": self.written,
-            "merged": self.merged,
-            "deleted": list(self.deleted),
-            "latest": self.latest,
-        }
+        return json_of(self, "path id shards records checkpoint written merged deleted latest")
 
 
 async def compact(

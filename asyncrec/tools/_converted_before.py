@@ -13,6 +13,7 @@ from typing import Any
 from asyncrec.errors import DatasetError
 from asyncrec.plugins._kinds import BadMember, Converted
 from asyncrec.storage._base import ObjectInfo
+from asyncrec.tools._report_json import json_of
 
 # Told one by one; beyond it they are counted.
 _MOST_TOLD = 1000
@@ -41,17 +42,7 @@ class ConvertReport:
     bad_count: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "records": self.records,
-            "files": self.files,
-            "done_before": self.done_before,
-            "bad_before": self.bad_before,
-            "passed": self.passed,
-            "bad_count": self.bad_count,
-            "bad": [bad.to_json() for bad in self.bad],
-        }
+        return json_of(self, "source target records files done_before bad_before passed bad_count bad")
 
     def note(self, converted: Converted) -> None:
         self.passed += converted.passed

@@ -29,6 +29,7 @@ from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
 from asyncrec.tools._copied_object import Item, copy_object, is_same, is_there
 from asyncrec.tools._parameters import Advance, Progress
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, Selection, selected
 
 # Objects at once: they hide the delays of both stores, and each holds a chunk of each.
@@ -55,14 +56,7 @@ class CopyReport:
     bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "bytes": self.bytes,
-            "copied": self.copied,
-            "kept": self.kept,
-            "kept_by_size": self.kept_by_size,
-        }
+        return json_of(self, "source target bytes copied kept kept_by_size")
 
 
 async def copy(

@@ -16,6 +16,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by
 from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._parameters import Progress
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import selected
 
 # Numbers that are told, of each kind.
@@ -55,21 +56,11 @@ class DiffReport:
         return not (self.only_first or self.only_second or self.changed) and self.same_schema
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "first": self.first,
-            "second": self.second,
-            "by": self.by,
-            "same": self.same,
-            "first_records": self.first_records,
-            "second_records": self.second_records,
-            "only_first": self.only_first,
-            "only_second": self.only_second,
-            "changed": self.changed,
-            "only_first_numbers": self.only_first_numbers,
-            "only_second_numbers": self.only_second_numbers,
-            "changed_numbers": self.changed_numbers,
-            "same_schema": self.same_schema,
-        }
+        return json_of(
+            self,
+            "first second by same first_records second_records only_first only_second changed only_first_numbers "
+            "only_second_numbers changed_numbers same_schema",
+        )
 
 
 async def diff(

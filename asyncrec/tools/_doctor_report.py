@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
 
 from asyncrec import native
+from asyncrec.tools._report_json import json_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,7 @@ class DoctorReport:
         return all(check.ok is not False for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "ok": self.ok,
-            "installed": self.installed,
-            "checks": [check.to_json() for check in self.checks],
-        }
+        return json_of(self, "path ok installed checks")
 
 
 def installed() -> dict[str, str]:

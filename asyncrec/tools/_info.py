@@ -25,6 +25,7 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._count import counted, counted_by_index
 from asyncrec.tools._json_values import is_example
 from asyncrec.tools._orphans import Orphan, find_orphans
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 from asyncrec.tools._shard_reading import open_shard
 
@@ -48,13 +49,7 @@ class FileInfo:
     modified: datetime
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "bytes": self.bytes,
-            "records": self.records,
-            "compression": self.compression,
-            "modified": self.modified.isoformat(),
-        }
+        return json_of(self, "path bytes records compression modified")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,24 +72,12 @@ class WriterInfo:
     job: UnfinishedJob | None = None
 
     def to_json(self) -> dict[str, Any]:
-        job = self.job
-        return {
-            "id": self.id,
-            "state": self.state,
-            "closed": self.state in ("closed", "recovered", "given up"),
-            "shards": self.shards,
-            "records": self.records,
-            "last_commit": self.last_commit,
-            "job": None
-            if job is None
-            else {
-                "kind": job.kind,
-                "host": job.host,
-                "pid": job.pid,
-                "since": None if job.since is None else job.since.isoformat(),
-                "spool": job.spool,
-            },
-        }
+        return json_of(
+            self,
+            "id state closed shards records last_commit job",
+            closed=self.state in ("closed", "recovered", "given up"),
+            job=None if self.job is None else json_of(self.job, "kind host pid since spool"),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,28 +160,15 @@ class InfoReport:
         return dict(kinds)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "kind": self.kind,
-            "shards": self.shards,
-            "records": self.records,
-            "bytes": self.bytes,
-            "compression": self.compression,
-            "content": self.content,
-            "schema": self.schema,
-            "inferred_from": self.inferred,
-            "damage": self.damage,
-            "spool": self.spool,
-            "datasets": [dataset.to_json() for dataset in self.datasets],
-            "files": [file.to_json() for file in self.files],
-        }
+        return json_of(
+            self,
+            "path kind shards records bytes compression content schema inferred_from damage spool datasets files",
+            inferred_from=self.inferred,
+        )
 
 
 async def info(
-    path: str | os.PathLike[str],
-    *,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> InfoReport:
     """What a file, a folder, a pattern or a data set holds.
 
@@ -273,12 +243,7 @@ async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[Writ
             job, state = None, "given up" if each.abandoned else "recovered" if each.recovered else "closed"
         writers.append(
             WriterInfo(
-                id=each.id,
-                state=state,
-                shards=each.shards,
-                records=each.records,
-                last_commit=each.last_commit,
-                job=job,
+                id=each.id, state=state, shards=each.shards, records=each.records, last_commit=each.last_commit, job=job
             )
         )
     writers += [WriterInfo(id=writer, state=state, job=job) for writer, (job, state) in sorted(unfinished.items())]

@@ -28,6 +28,7 @@ from asyncrec.errors import DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._parameters import Advance, Progress
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
 from asyncrec.tools._selection import SelectedShard, Selection
 from asyncrec.tools._shard_reading import ShardKeys, open_shard
@@ -54,17 +55,10 @@ class WriteReport:
     shards: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "sources": self.sources,
-            "target": self.target,
-            "read": self.read,
-            "records": self.records,
-            "bytes": self.bytes,
-            "shards": self.shards,
-        }
+        return json_of(self, "sources target read records bytes shards")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NewTarget:
     """Where something new is to be written, and how.
 
@@ -72,7 +66,7 @@ class NewTarget:
         path: a data set's, or that of a single file where the name holds ``.tfrec``.
         compression: ``"keep"`` is the source's.
         max_shard_bytes: of a data set's shards; 256 MiB.
-        max_record_bytes: of a single file; what reads a data set is told by its manifest.
+        max_record_bytes: of a single file; the manifest of a data set tells its readers.
     """
 
     path: str | os.PathLike[str]
@@ -88,10 +82,7 @@ class NewTarget:
 
 
 async def write_new(
-    target: NewTarget,
-    batches: AsyncIterator[KeyedBatch],
-    selections: Sequence[Selection],
-    made: Mapping[str, Any],
+    target: NewTarget, batches: AsyncIterator[KeyedBatch], selections: Sequence[Selection], made: Mapping[str, Any]
 ) -> WriteReport:
     """Write these records, which come from ``selections``; the report lacks what was read.
 

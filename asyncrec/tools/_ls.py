@@ -9,6 +9,7 @@ from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec.storage._base import Storage
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import Selection, selected
 
 
@@ -25,15 +26,7 @@ class Listed:
     changed: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "kind": self.kind,
-            "shards": self.shards,
-            "records": self.records,
-            "bytes": self.bytes,
-            "compression": self.compression,
-            "changed": self.changed,
-        }
+        return json_of(self, "path kind shards records bytes compression changed")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,10 +42,7 @@ class LsReport:
 
 
 async def ls(
-    path: str | os.PathLike[str],
-    *,
-    storage: Storage | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> LsReport:
     """What is at ``path``, by its manifests and the store's listing; no file is opened.
 

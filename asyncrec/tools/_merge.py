@@ -56,14 +56,7 @@ async def merge(
     """
     if not sources:
         raise ArgumentValueError("there is nothing to merge: give the sources")
-    into = NewTarget(
-        max_record_bytes=max_record_bytes,
-        path=target,
-        compression=compression,
-        max_shard_bytes=max_shard_bytes,
-        storage=target_storage,
-        storage_options=target_storage_options,
-    )
+    into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with AsyncExitStack() as stack:
         selections = [
             await stack.enter_async_context(

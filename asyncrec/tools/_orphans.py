@@ -29,6 +29,7 @@ from asyncrec._shards.ownership.marks import find_claims, find_jobs
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checks import ShardReport
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset
 
 # No commit takes so long between a shard and its segment, but for fixed shards that are published together.
@@ -67,15 +68,7 @@ class Orphan:
         return self.owner is None and not self.recent
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "kind": self.kind,
-            "bytes": self.size,
-            "modified": self.modified.isoformat(),
-            "refused": self.refused,
-            "owner": self.owner,
-            "recent": self.recent,
-        }
+        return json_of(self, "path kind bytes modified refused owner recent", bytes=self.size)
 
 
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:

@@ -9,9 +9,10 @@ there are processors. What a tool returns, writes and raises does not depend on 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 
-from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
@@ -20,11 +21,11 @@ _FAR = 8
 
 
 def check_jobs(jobs: int | None) -> None:
-    """Refuse a number that is none.
+    """Raise unless ``jobs`` is a positive integer or `None`.
 
     Raises:
         ValueError: it is less than 1.
-        TypeError: it is no whole number.
+        TypeError: it is not a whole number.
     """
     if jobs is None:
         return
@@ -39,7 +40,16 @@ def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
 
     Of a store that is far away at least ``far`` of them, unless a number was asked for.
     """
-    return jobs or max(processors(), far if storage.read_ahead else 1)
+    return jobs or max(_processors(), far if storage.read_ahead else 1)
+
+
+def _processors() -> int:
+    """The number of processors that this process is bound to, or all of the machine if the system does not bind."""
+    if sys.version_info >= (3, 13):
+        return os.process_cpu_count() or 1
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 Progress = Callable[[int, int | None], None]

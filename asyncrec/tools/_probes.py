@@ -26,7 +26,7 @@ from asyncrec.tools._doctor_report import Check
 async def race(storage: Storage, key: str, bodies: Sequence[Buffer]) -> list[int]:
     """Have exclusive writers of one key send everything before the first of them publishes.
 
-    Returns the numbers of those who were told that they created the object: one, if the store keeps them apart.
+    Returns the numbers of the writers whose creation succeeded: one number, if the store keeps them apart.
 
     Raises:
         StorageError: one of them failed for another reason than that the object is there.

@@ -67,12 +67,7 @@ async def read_through(storage: Storage, shard: SelectedShard, *, sizes: bool, a
 
     try:
         scan, info = await scan_object(
-            storage,
-            shard.key,
-            verify=True,
-            sizes=sizes,
-            max_record_bytes=shard.max_record_bytes,
-            advance=on,
+            storage, shard.key, verify=True, sizes=sizes, max_record_bytes=shard.max_record_bytes, advance=on
         )
         return ReadThrough(
             records=scan.records, compression=scan.compression, info=info, crc32c=scan.crc32c, index=scan.index

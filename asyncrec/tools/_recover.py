@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from asyncrec._shards.recovery import recover as recovery_
-from asyncrec._shards.recovery.report import Recovery, UnfinishedJob
+from asyncrec._shards.recovery.report import Recovery
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import selected
 
 
@@ -26,16 +27,8 @@ class RecoverReport:
         return {
             "path": self.path,
             "targets": [redact(target) for target in found.targets],
-            "records": found.records,
-            "bytes": found.bytes,
-            "shards": [shard.to_json() for shard in found.shards],
-            "cut_bytes": found.cut_bytes,
-            "damaged": list(found.damaged),
-            "discarded": list(found.discarded),
-            "abandoned": list(found.abandoned),
-            "lost": list(found.lost),
-            "in_use": list(found.in_use),
-            "unfinished": [_job_to_json(job) for job in found.unfinished],
+            **json_of(found, "records bytes shards cut_bytes damaged discarded abandoned lost in_use"),
+            "unfinished": [json_of(job, "id kind host pid since age spool") for job in found.unfinished],
         }
 
 
@@ -59,15 +52,3 @@ async def recover(
         async with selected(path, storage=storage, storage_options=options):  # raises where nothing is there
             pass
     return RecoverReport(path=redact(os.fspath(path)), recovery=found)
-
-
-def _job_to_json(job: UnfinishedJob) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "host": job.host,
-        "pid": job.pid,
-        "since": None if job.since is None else job.since.isoformat(),
-        "age": round(job.age, 3),
-        "spool": job.spool,
-    }

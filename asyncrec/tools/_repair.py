@@ -29,6 +29,7 @@ from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 from asyncrec.tools._parameters import Progress
+from asyncrec.tools._report_json import json_of
 
 # An index line has some 20 bytes: of ten million records. Beyond, search has to do without.
 _MOST_INDEX = 256 << 20
@@ -62,17 +63,7 @@ class RepairReport:
         return not self.lost_ranges
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "records": self.records,
-            "bytes": self.bytes,
-            "compression": self.compression,
-            "lost_ranges": self.lost_ranges,
-            "lost_bytes": self.lost_bytes,
-            "ambiguous_ranges": self.ambiguous_ranges,
-            "damage": [damage.to_json() for damage in self.damage],
-        }
+        return json_of(self, "source target records bytes compression lost_ranges lost_bytes ambiguous_ranges damage")
 
 
 async def repair(

@@ -31,14 +31,9 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._frames_reading import FramedRecords
-from asyncrec.tools._keyed_records import (
-    KeptCompression,
-    KeyedRecords,
-    has_keys,
-    kept_compression,
-    metadata_of,
-)
+from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, has_keys, kept_compression, metadata_of
 from asyncrec.tools._parameters import Progress, at_once, check_jobs
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import ShardLoss
 from asyncrec.tools._selection import Selection, selected
 from asyncrec.tools._sorting import Order, Sorted, Sorter
@@ -68,16 +63,7 @@ class ReshardReport:
         return sum(shard.bytes for shard in self.shards)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "records": self.records,
-            "bytes": self.bytes,
-            "spilled_bytes": self.spilled_bytes,
-            "seconds": round(self.seconds, 3),
-            "losses": [loss.to_json() for loss in self.losses],
-            "shards": [shard.to_json() for shard in self.shards],
-        }
+        return json_of(self, "source target records bytes spilled_bytes seconds losses shards")
 
 
 async def reshard(
@@ -145,10 +131,7 @@ async def reshard(
     if max_shard_bytes is not None:
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
     memory_limit = byte_count(memory_limit, "memory_limit")
-    for option, value in {
-        "max_shard_bytes": max_shard_bytes,
-        "max_shard_records": max_shard_records,
-    }.items():
+    for option, value in {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}.items():
         if value is not None and value < 1:
             raise ArgumentValueError(f"{option} is {value}; it is at least 1")
     if num_shards is not None:
@@ -216,12 +199,7 @@ async def reshard(
 
 
 async def _in_order(
-    selection: Selection,
-    stack: AsyncExitStack,
-    progress: Progress,
-    *,
-    ahead: bool,
-    losses: list[ShardLoss] | None,
+    selection: Selection, stack: AsyncExitStack, progress: Progress, *, ahead: bool, losses: list[ShardLoss] | None
 ) -> AsyncIterator[Batch]:
     """The records as they are; ``ahead``: the next are read and checked while the last are written."""
 

@@ -64,14 +64,7 @@ async def sample(
         FormatError: the source is damaged; nothing is left of the target.
         ObjectExistsError: there is something at the target.
     """
-    into = NewTarget(
-        max_record_bytes=max_record_bytes,
-        path=target,
-        compression=compression,
-        max_shard_bytes=max_shard_bytes,
-        storage=target_storage,
-        storage_options=target_storage_options,
-    )
+    into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with selected(
         source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:

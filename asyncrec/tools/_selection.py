@@ -145,8 +145,8 @@ async def selected(
     """What ``path`` names, in its storage, open within the context. All names below a folder are held.
 
     With ``given_up``, a data set all of whose writers were given up before they committed anything is selected, too:
-    it is empty, and something may lie under its names. ``max_record_bytes`` is that of all shards, except those of
-    which a manifest says that they have longer records.
+    it is empty, and something may lie under its names. ``max_record_bytes`` holds for all shards, except shards
+    that have longer records by their manifest.
 
     Raises:
         ObjectNotFoundError: nothing is there.

@@ -66,7 +66,7 @@ def _position(first: int, index: RecordIndex | None) -> Position:
     return Position(int(member), first - int(index.members.searchsorted(member)), first)
 
 
-# Keys that nobody wants.
+# Keys that are passed over at a time.
 _PASSED_AT_ONCE = 1 << 16
 
 

@@ -32,6 +32,7 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.tools._parameters import Advance, Progress
+from asyncrec.tools._report_json import json_of
 
 # Files read at once: enough to hide a disk's and most of a store's delays, and as many are in memory.
 _CONCURRENT = 8
@@ -56,15 +57,7 @@ class SplitsReport:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "source": self.source,
-            "target": self.target,
-            "records": self.records,
-            "labels": self.labels,
-            "features": self.features,
-            "types": self.types,
-            "notes": self.notes,
-        }
+        return json_of(self, "source target records labels features types notes")
 
 
 @dataclass(frozen=True, slots=True)

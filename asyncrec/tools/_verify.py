@@ -17,6 +17,7 @@ from asyncrec.tools import _orphans as orphans_
 from asyncrec.tools._checks import Problem, ShardReport, check_shard
 from asyncrec.tools._orphans import MIN_AGE, Orphan, find_orphans
 from asyncrec.tools._parameters import Advance, Progress, at_once, check_jobs
+from asyncrec.tools._report_json import json_of
 from asyncrec.tools._selection import SelectedDataset, SelectedShard, Selection, selected
 
 
@@ -66,20 +67,7 @@ class VerifyReport:
         return all(shard.ok for shard in self.shards) and not self.conflicts
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "kind": self.kind,
-            "ok": self.ok,
-            "records": self.records,
-            "bytes": self.bytes,
-            "seconds": round(self.seconds, 3),
-            "shards": [shard.to_json() for shard in self.shards],
-            "orphans": [orphan.to_json() for orphan in self.orphans],
-            "conflicts": self.conflicts,
-            "adopted": self.adopted,
-            "deleted": self.deleted,
-            "spool": self.spool,
-        }
+        return json_of(self, "path kind ok records bytes seconds shards orphans conflicts adopted deleted spool")
 
 
 async def verify(

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from asyncrec._shards.journal.status import JobStatus
+from asyncrec.tools._report_json import json_of
 
 State = Literal["at work", "ending", "silent", "dead"]
 
@@ -54,34 +55,18 @@ class WatchedWriter:
         return self.status if self.state in ("at work", "ending") else None
 
     def to_json(self) -> dict[str, Any]:
-        status = self.status
-        content: dict[str, Any] = {
-            "id": self.id,
-            "kind": self.kind,
-            "state": self.state,
-            "host": self.host,
-            "pid": self.pid,
-            "since": self.since or None,
-            "spool": self.spool,
+        content = {
+            **json_of(self, "id kind state host pid since spool", since=self.since or None),
             "committed_records": self.records,
-            "told_seconds_ago": None if status is None else round(self.told, 3),
+            "told_seconds_ago": None if self.status is None else round(self.told, 3),
         }
-        if status is not None:
-            content |= {
-                "taken_records": status.taken_records,
-                "taken_bytes": status.taken_bytes,
-                "committed_bytes": status.committed_bytes,
-                "records_per_second": round(status.records_per_second, 3),
-                "bytes_per_second": round(status.bytes_per_second, 3),
-                "waiting_for": status.waiting_for,
-                "open_shards": status.open_shards,
-                "buffered_bytes": status.buffered_bytes,
-                "memory_limit": status.memory_limit,
-                "spool_bytes": status.spool_bytes,
-                "upload_retries": status.upload_retries,
-                "oldest_uncommitted_seconds": round(status.oldest_uncommitted_seconds, 3),
-                "oldest_buffered_seconds": round(status.oldest_buffered_seconds, 3),
-            }
+        if self.status is not None:
+            content |= json_of(
+                self.status,
+                "taken_records taken_bytes committed_bytes records_per_second bytes_per_second waiting_for open_shards "
+                "buffered_bytes memory_limit spool_bytes upload_retries oldest_uncommitted_seconds "
+                "oldest_buffered_seconds",
+            )
         return content
 
 
@@ -130,18 +115,9 @@ class WatchReport:
         return max((writer.at_risk for writer in self.writers if writer.tells is not None), default=0.0)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "time": self.time.isoformat(),
-            "there": self.there,
-            "records": self.records,
-            "bytes": self.bytes,
-            "shards": self.shards,
-            "uncommitted_records": self.uncommitted_records,
-            "records_per_second": round(self.records_per_second, 3),
-            "bytes_per_second": round(self.bytes_per_second, 3),
-            "oldest_buffered_seconds": round(self.at_risk, 3),
-            "last_commit": self.last_commit,
-            "writers": [writer.to_json() for writer in self.writers],
-            "classes": dict(self.classes),
-        }
+        return json_of(
+            self,
+            "path time there records bytes shards uncommitted_records records_per_second bytes_per_second "
+            "oldest_buffered_seconds last_commit writers classes",
+            oldest_buffered_seconds=round(self.at_risk, 3),
+        )

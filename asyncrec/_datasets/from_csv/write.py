@@ -322,10 +322,7 @@ async def _refuse_others(folder: Storage, names: set[str]) -> None:
 
 
 def _deal(
-    rows: CsvRows,
-    weights: Mapping[str, float],
-    stratify_by: int | Callable[[list[str]], Hashable] | None,
-    seed: int,
+    rows: CsvRows, weights: Mapping[str, float], stratify_by: int | Callable[[list[str]], Hashable] | None, seed: int
 ) -> dict[str, list[int]]:
     strata: list[Hashable] = [None] * len(rows)
     if stratify_by is not None:

@@ -72,10 +72,7 @@ class SplitTarget:
 
     async def save(self, shard_info: ShardInfo) -> ShardInfo:
         """Put these counts into ``shard_info.json``; see `asyncrec.DatasetWriter.save_shard_info`. All it then has."""
-        async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (
-            folder,
-            _,
-        ):
+        async with dataset_at(self._dataset, storage=self.storage, storage_options=self.storage_options) as (folder, _):
             await update(folder, shard_info)
             return await read_shard_info(folder)
 

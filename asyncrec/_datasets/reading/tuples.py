@@ -145,10 +145,7 @@ async def generate_dataset(
 
 
 async def _feed_file(
-    path: str,
-    decode: _Decode,
-    batches: Handover[list[tuple[Any, ...]]],
-    opening: dict[str, Any],
+    path: str, decode: _Decode, batches: Handover[list[tuple[Any, ...]]], opening: dict[str, Any]
 ) -> None:
     before = 0
     async with open_reader(path, **opening) as reader:

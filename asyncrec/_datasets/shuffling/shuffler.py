@@ -287,7 +287,7 @@ _HALVES = Struct("<QQ").unpack
 class Fingerprints:
     """A table of 64-bit fingerprints of 16-byte hashes, as many as ``capacity``; those beyond are not kept.
 
-    A hash that was never added is taken for one that was with a chance of 1 in 2^60: who has to be sure looks it up.
+    False positives have a probability of 2^-60: look the hash up if that matters.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -46,7 +46,7 @@ class SlicedInput:
         return memoryview(self._block)[self._at : self._at + size]
 
     def advance(self, count: int) -> None:
-        """So many bytes of the slice were used."""
+        """Pass over ``count`` bytes of the slice, which were used."""
         self._at += count
         self.consumed += count
 

@@ -188,10 +188,7 @@ class FrameSalvager:
             else:
                 if self._search is None:
                     self._search = FrameSearch(
-                        self._buffer,
-                        base=self._base,
-                        start=self._began + 1,
-                        max_record_bytes=self._max_record_bytes,
+                        self._buffer, base=self._base, start=self._began + 1, max_record_bytes=self._max_record_bytes
                     )
                 elif not self._searching:
                     self._search.go_on(self._buffer, base=self._base, start=self._began + 1)

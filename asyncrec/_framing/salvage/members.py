@@ -65,7 +65,7 @@ class Rewinding:
         return True
 
     def go_back(self, byte: int) -> bytes:
-        """Return the bytes from there on that are in memory still; where there are none, they have to be fed again."""
+        """Return the bytes from ``byte`` on that are still in memory; if none are, they have to be fed again."""
         place, block = self._block
         if place <= byte:
             return block[byte - place :]

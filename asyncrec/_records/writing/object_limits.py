@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-# Of a shard, where nothing else is said: large enough that a store's cost per object does not count, small enough to be
-# lost, moved or read whole.
+# A shard's default: large enough that a store's cost per object does not count, small enough to be lost, moved or read
+# whole.
 MAX_SHARD_BYTES = 256 << 20
 
 

@@ -108,8 +108,8 @@ def batched(
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Cut records into lists that fit into a `WriteBatch`, with the bytes of their frames.
 
-    One that is longer than ``longest``, which is at most LARGE_RECORD, comes as it is. With ``times`` they have so many
-    times a batch's bytes, for the caller that spreads them over several.
+    A record that is longer than ``longest``, which is at most LARGE_RECORD, comes as it is. A list has the bytes of
+    ``times`` batches, for a caller that spreads it over several.
 
     Raises:
         TypeError: one of them is not a buffer, after those before it were given out; or ``records`` is itself one.

@@ -12,9 +12,9 @@ one with the `JobHeader`, one with the machine on which it is locked, a line ``a
 writer is about to return, and behind its place a line ``taken`` once another process has the job. The job holds a lock
 on the file for as long as it lives.
 
-Where that lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So whoever takes
-it says so in the header first, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading it; and a
-flush looks at both, after it has written and before it promises anything (`check`).
+Where that lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process
+that takes it says so in the header first, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading
+it; and a flush looks at both, after it has written and before it promises anything (`check`).
 
 Everything here blocks, and is for worker threads.
 """
@@ -115,7 +115,7 @@ class Journal:
 
     @classmethod
     def claim(cls, folder: LocalStorage, path: str) -> Journal | None:
-        """Lock the header of a job; `None` when it was removed meanwhile, or is no header.
+        """Lock the header of a job; return `None` if it was removed meanwhile, or is not a header.
 
         Whether the job is dead thereby, `dead` says: only then, or when a person says that it is, may it be taken.
 
@@ -175,7 +175,7 @@ class Journal:
             )
 
     def acknowledge(self) -> None:
-        """Write down that records are safe, durably, when they are and nobody was told yet. Once is enough.
+        """Write down durably that records are safe, before the caller of `flush` learns it. Once is enough.
 
         Raises:
             StorageError: the disk; it is not written down. Or as `check`.
@@ -189,7 +189,7 @@ class Journal:
                 system.fsync(fd)
                 self.check()
             except BaseException:
-                # Nobody will be told: it is no promise. Overwritten, for what others wrote behind it stays.
+                # No caller will learn of it: it is not a promise. Overwritten, for what others wrote behind it stays.
                 with suppress(OSError):
                     write_at(fd, bytes(1), self._end, system)
                 raise
@@ -272,7 +272,7 @@ def has_header(folder: LocalStorage, name: str, writer: str) -> bool:
 def dead_jobs(folder: LocalStorage, own: str, name: str | None) -> tuple[dict[str, JobHeader], bool]:
     """Find the jobs that died in this folder, by the paths of their headers, and whether there are others that live.
 
-    A job of which nobody here can tell is neither.
+    A job whose state this machine cannot know is neither.
 
     Those on the data set ``name``, or on any; but for ``own``, the writer that asks.
     """

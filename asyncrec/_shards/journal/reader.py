@@ -58,10 +58,10 @@ class JournalReader:
         self._batches = self._read()
 
     def open(self) -> None:
-        """Open the files. Making the reader does not: whoever is cancelled meanwhile can still close it.
+        """Open the files. Making the reader does not, so that a caller that is cancelled meanwhile can still close it.
 
         Raises:
-            StorageError: one is not this user's own regular file, or has a name that nobody knows of; or the disk.
+            StorageError: one is not this user's own regular file, or has an unknown second name; or the disk failed.
         """
         self._fd = open_own(self.path, os.O_RDONLY, linked=self._other_names)
         with mapped_errors("reading", self.path):

@@ -111,11 +111,7 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
 
 
 def _sizes(history: History) -> dict[str, int]:
-    return {
-        "commits": len(history.commits["time"]),
-        "removed": len(history.removed),
-        "shards": len(history.shards),
-    }
+    return {"commits": len(history.commits["time"]), "removed": len(history.removed), "shards": len(history.shards)}
 
 
 def _covered(covered: CoveredNames) -> Iterator[dict[str, Any]]:

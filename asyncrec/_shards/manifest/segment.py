@@ -46,7 +46,7 @@ _SORTS = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[
 _CRC = re.compile(r"[0-9a-f]{8}")
 # Of indexes and keys: text as DALI reads it; 16 bytes of BLAKE2b for each record.
 _SIDECAR_FORMAT = 1
-# Of a few shards, and so kept among what not every shard has.
+# Few shards have it, so it is kept among the members that are optional.
 _LARGEST = "largest"
 
 
@@ -262,7 +262,7 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
 
 
 def is_too_many(records: Any, size: Any, *, compressed: bool) -> Any:
-    """Whether so many records cannot be in so many stored bytes; of numbers, or of arrays of them.
+    """Whether ``size`` stored bytes cannot hold ``records`` records; for numbers, or for arrays of them.
 
     A count sizes what is made in memory, before the shard is read: it must cost what it says. A frame has 16 bytes at
     least, and two bits of Deflate stand for at most 258.

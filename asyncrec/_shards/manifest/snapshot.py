@@ -160,7 +160,7 @@ class ManifestFollower:
         self._manifest: Manifest | None = None
 
     async def load(self) -> Manifest | None:
-        """Load the snapshot as it is now, the same object while nothing has changed; `None` where there is none."""
+        """Load the snapshot as it is now, the same object while nothing has changed; `None` if there is no data set."""
         found = await load_listed(self._folder, self._name, self._known)
         if found is None:
             self._manifest = None

@@ -207,7 +207,7 @@ def _let_go(held: Journal | Life | None) -> None:
 async def census(folder: Storage, name: str) -> list[tuple[JobHeader, LifeState]]:
     """The jobs on a data set that have not ended, and whether they live.
 
-    ``"unknown"`` are those of other machines and of other users: a lock proves nothing there.
+    Jobs of other machines and of other users are ``"unknown"``: a lock proves nothing there.
     """
     local = local_folder(folder)
     headers = await in_thread(find_job_headers, local, name) if local is not None else []

@@ -90,7 +90,7 @@ class LocalWriterRecovery(WriterRecovery):
         return True
 
     async def _finish_rolling(self, shard: str) -> StorageError | None:
-        """Commit a shard; returns why it was not, where its file has another name that nobody knows of."""
+        """Commit a shard; returns why it was not, if its file has an unknown second name."""
         if self._is_listed(shard) and shard not in self._own:
             raise _taken(self._target, shard)
         if not self._is_listed(shard):
@@ -218,7 +218,7 @@ class LocalWriterRecovery(WriterRecovery):
 
 
 def _keep(path: str) -> str:
-    """Give a damaged journal a second name, which nobody removes; returns it."""
+    """Give a damaged journal a second name, which no recovery removes; returns it."""
     kept = kept_path(path)
     with mapped_errors("keeping", kept):
         try:

@@ -129,7 +129,7 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
     """See that a spool holds no record of another data set than the one at ``url``, of this name.
 
     What lies in a folder does not say where its records go: its caller does. The note of a writer that had written
-    nothing stays, for `asyncrec.recover`, and hinders nobody.
+    nothing stays, for `asyncrec.recover`, and hinders no writer.
 
     Raises:
         StorageError: it does.

@@ -126,7 +126,7 @@ def _lock(folder: LocalStorage, target: LocalStorage | None) -> FileLock:
         try:
             lock = FileLock(fd, path)
         except StorageError as error:
-            if new and error.errno == errno.ENOLCK:  # nobody's, and it would have the folder pass for a spool
+            if new and error.errno == errno.ENOLCK:  # the file has no owner, and the folder would pass for a spool
                 os.unlink(path)
             raise
         try:

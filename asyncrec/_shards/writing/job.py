@@ -41,9 +41,7 @@ from asyncrec._shards.ownership.liveness import Life
 from asyncrec._shards.ownership.marks import Claim, remove_mark
 from asyncrec._shards.ownership.removals import take_place
 from asyncrec._shards.spool.folder import SpoolFolder
-from asyncrec.errors import (
-    ConflictError,
-)
+from asyncrec.errors import ConflictError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -98,12 +96,7 @@ class Job:
         )
         self.deadline = self.manifest.deadline
         self.publisher = ShardPublisher(
-            store,
-            header,
-            budget=budget,
-            clock=self.manifest.clock,
-            deadline=self.deadline,
-            staging=staging,
+            store, header, budget=budget, clock=self.manifest.clock, deadline=self.deadline, staging=staging
         )
         self.left_over = False
         self._claim = claim
@@ -202,7 +195,7 @@ class Job:
         if self.journal is not None and not self.committed:
             left = await in_thread(has_leftovers, self.journal.folder, self.header)
             if left and self.header.kind == "fixed" and not self.journal.acknowledged:
-                await in_thread(remove_leftovers, self.journal)  # of a flush that failed: nobody was told
+                await in_thread(remove_leftovers, self.journal)  # of a flush that failed: its caller got an error
                 left = False
             if left or self.journal.acknowledged:
                 return False  # for `recover`

@@ -152,13 +152,7 @@ async def open_joint_job(
         if job_id is not None:
             writer, closing = await _run_of(folder, name, job_id, take_over=take_over)
         header = whole_job_header(
-            folder,
-            name,
-            writer=writer,
-            compression=options,
-            index=index,
-            schema=schema,
-            metadata=dict(metadata or {}),
+            folder, name, writer=writer, compression=options, index=index, schema=schema, metadata=dict(metadata or {})
         )
         local = local_folder(folder) is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)

@@ -25,11 +25,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
-from asyncrec._shards.recovery.on_opening import (
-    commit_published_of_the_dead,
-    recover_on_opening,
-    refuse_other_spool,
-)
+from asyncrec._shards.recovery.on_opening import commit_published_of_the_dead, recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -294,11 +290,7 @@ def _check_is_no_file(path: str) -> None:
 
 
 def _limits(
-    num_shards: int | None,
-    max_bytes: int | None,
-    max_records: int | None,
-    max_seconds: float | None,
-    open_shards: int,
+    num_shards: int | None, max_bytes: int | None, max_records: int | None, max_seconds: float | None, open_shards: int
 ) -> ObjectLimits:
     given = {"max_shard_bytes": max_bytes, "max_shard_records": max_records, "max_shard_seconds": max_seconds}
     for option, value in {**given, "num_shards": num_shards, "open_shards": open_shards}.items():

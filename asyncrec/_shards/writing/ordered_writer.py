@@ -51,11 +51,11 @@ class FramedBatch:
         return len(self.lengths)
 
     def fitting(self, size: int) -> int:
-        """Count the first records whose frames take so many bytes at most."""
+        """Count the first records whose frames take at most ``size`` bytes."""
         return int(np.searchsorted(self._ends(), size, side="right"))
 
     def split(self, count: int) -> tuple[FramedBatch, FramedBatch]:
-        """Cut behind so many records."""
+        """Cut behind ``count`` records."""
         at = int(self._ends()[count - 1]) if count else 0
         keys = (None, None) if self.keys is None else (self.keys[: KEY_BYTES * count], self.keys[KEY_BYTES * count :])
         return (
@@ -86,12 +86,12 @@ class KeyedBatch:
         return len(self.records)
 
     def fitting(self, size: int) -> int:
-        """Count the first records whose frames take so many bytes at most."""
+        """Count the first records whose frames take at most ``size`` bytes."""
         ends = accumulate(len(record) + FRAME_OVERHEAD for record in self.records)
         return sum(1 for _ in takewhile(size.__ge__, ends))
 
     def split(self, count: int) -> tuple[KeyedBatch, KeyedBatch]:
-        """Cut behind so many records."""
+        """Cut behind ``count`` records."""
         keys = (None, None) if self.keys is None else (self.keys[:count], self.keys[count:])
         return KeyedBatch(self.records[:count], keys[0]), KeyedBatch(self.records[count:], keys[1])
 

@@ -1,4 +1,4 @@
-"""What a sharded writer counts, and `writer_totals`: what all those of this process do, for whoever exports metrics."""
+"""What a sharded writer counts, and `writer_totals`: the sums over all writers of this process, for metrics."""
 
 from __future__ import annotations
 

@@ -16,16 +16,11 @@ _writing           a data set is written
 _blocking          all that without async
 """
 
-try:
+from asyncrec.integrations._needed import needed
+
+with needed(__name__, "pyarrow", "pyarrow"):
     import pyarrow.compute  # what `pa.compute` is
     import pyarrow.ipc  # noqa: F401  # what `pa.ipc` is
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "pyarrow":
-        raise
-    raise ModuleNotFoundError(
-        "asyncrec.integrations.arrow needs pyarrow, which is not installed: pip install 'asyncrec[arrow]'",
-        name="pyarrow",
-    ) from error
 
 from asyncrec.integrations.arrow._blocking import (
     from_pandas,

@@ -73,12 +73,7 @@ def to_pandas(path: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def write_batches(
-    path: str | os.PathLike[str],
-    batches: Any,
-    *,
-    schema: Schema | Any = None,
-    narrow: bool = True,
-    **options: Any,
+    path: str | os.PathLike[str], batches: Any, *, schema: Schema | Any = None, narrow: bool = True, **options: Any
 ) -> int:
     """Write a ``pyarrow`` Table, RecordBatch, RecordBatchReader, or any iterable of batches; return how many rows.
 

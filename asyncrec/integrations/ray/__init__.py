@@ -16,14 +16,10 @@ _reading    tasks read parts of a data set
 _writing    tasks write shards, and the driver commits
 """
 
-try:
+from asyncrec.integrations._needed import needed
+
+with needed(__name__, "Ray Data", "ray"):
     import ray.data  # noqa: F401  # here, so that its absence is told once
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "ray":
-        raise
-    raise ModuleNotFoundError(
-        "asyncrec.integrations.ray needs Ray Data, which is not installed: pip install 'asyncrec[ray]'", name="ray"
-    ) from error
 
 from asyncrec.integrations.ray._reading import AsyncrecDatasource, read_asyncrec
 from asyncrec.integrations.ray._writing import AsyncrecDatasink, WriteReport, write_asyncrec

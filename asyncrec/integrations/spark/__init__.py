@@ -15,15 +15,10 @@ _writing    tasks write shards, and the driver commits
 _types      Spark's types are Arrow's, and the other way round
 """
 
-try:
+from asyncrec.integrations._needed import needed
+
+with needed(__name__, "Spark 4", "pyspark"):
     import pyspark.sql.datasource  # noqa: F401  # here, so that its absence is told once
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "pyspark":
-        raise
-    raise ModuleNotFoundError(
-        "asyncrec.integrations.spark needs Spark 4, which is not installed: pip install 'asyncrec[spark]'",
-        name="pyspark",
-    ) from error
 
 from asyncrec.integrations.spark._source import AsyncrecDataSource
 

@@ -36,16 +36,16 @@ class FileLock:
         Args:
             fd: is closed if the lock cannot be had.
             path: of the file, for errors.
-            wait: until whoever has the lock gives it up.
+            wait: until the process that has the lock gives it up.
             needed: without it the descriptor is kept even if the lock cannot be had, as on a filesystem without locks.
 
         Raises:
-            StorageError: somebody has it (its ``errno`` is EWOULDBLOCK, and its text says which process), or nobody can
-                have it (ENOLCK where the file system has no locks).
+            StorageError: another process has it (``errno`` is EWOULDBLOCK, and the text says which process), or no
+                process can have it (ENOLCK if the file system has no locks).
         """
         self.fd = fd
         self.path = path
-        # Held by an object that nobody has got (asyncio's own cancellation loses what a thread returns), it would be
+        # If the object is lost (asyncio's own cancellation loses what a thread returns), its lock would otherwise be
         # held for as long as the process lives.
         self._finalizer = weakref.finalize(self, _close_quietly, fd)
         self._finalizer.atexit = False
@@ -67,10 +67,10 @@ class FileLock:
 
     @classmethod
     def attempt(cls, fd: int, path: str) -> FileLock | None:
-        """Take the lock, or give `None` where somebody else has it; then the descriptor is closed.
+        """Take the lock, or return `None` if another process has it; then the descriptor is closed.
 
         Raises:
-            StorageError: nobody can have it.
+            StorageError: no process can have it.
         """
         try:
             return cls(fd, path)

@@ -11,8 +11,8 @@ import os
 import socket
 
 # What one kernel alone has mounted at a time, because it lies in that kernel's memory or on a device that no other may
-# write to: a lock taken under another boot id is one of before a reboot. Not among them are the filesystems of clusters
-# (gfs2, ocfs2), those of networks, of FUSE and of hypervisors, and what the system does not name.
+# write to: a lock taken under another boot id was taken before a reboot. Filesystems of clusters (gfs2, ocfs2), of
+# networks, of FUSE and of hypervisors are not among them, nor a filesystem that the system does not name.
 _ONE_MACHINE = frozenset(
     (
         *("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2", "reiserfs", "xfs", "zfs"),

@@ -82,12 +82,12 @@ def open_own(
         flags: as for `os.open`. With ``O_TRUNC`` the file is cut only after it was found to be one's own.
         mode: of a file that is made; the umask takes from it as ever.
         linked: another name may lead to the file, as while it is published under its own: any, or one of these paths.
-        anyones: it may be another user's: a lock, in a folder that users share, whose content nobody believes.
+        anyones: it may be another user's: a lock, in a folder that users share, whose content is not relied on.
 
     Raises:
         ObjectNotFoundError: there is no such file, or it was removed meanwhile.
         StoragePermissionError: it is another user's.
-        StorageError: it is a link, has another name, is no regular file, or what the system says.
+        StorageError: it is a link, has another name, is not a regular file, or the system failed.
     """
     system = os if system is None else system
     with mapped_errors("opening", path):
@@ -96,7 +96,7 @@ def open_own(
         except OSError as error:
             if error.errno == errno.ELOOP and os.path.islink(path):
                 raise _not_own(StorageError, path, "it is a symbolic link", errno.ELOOP) from error
-            if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+            if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
                 raise _not_own(StorageError, path, "it is no regular file", errno.ENXIO) from error
             raise
         try:
@@ -143,9 +143,9 @@ def _names_of(file: os.stat_result, paths: Collection[str]) -> int:
 
 
 def is_not_own(error: StorageError) -> bool:
-    """Whether `open_own` found a file that is not to be believed, or none; the system's other errors say nothing.
+    """Whether `open_own` found a file that is not to be believed, or no file; the system's other errors say nothing.
 
-    A disk that fails, or too many open files, make nobody's header another user's.
+    A header does not become another user's because a disk fails, or too many files are open.
     """
     return isinstance(error, (ObjectNotFoundError, StoragePermissionError)) or error.errno in _NOT_OWN
 

@@ -214,7 +214,7 @@ def _remove_unfinished(disk: Disk, path: str) -> None:
     try:
         lock = FileLock(fd, path)
     except StorageError as error:
-        if error.errno != errno.ENOLCK:  # where there are no locks, its age alone says whether somebody writes it
+        if error.errno != errno.ENOLCK:  # without locks, the file's age alone says whether it is being written
             raise
     try:
         with mapped_errors("deleting", path), suppress(FileNotFoundError):

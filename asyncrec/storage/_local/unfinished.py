@@ -292,7 +292,7 @@ class UnfinishedFile:
 
 
 def leads_to(path: str, fd: int, system: Any = None) -> bool:
-    """Tell whether a path still leads to an open file: else nobody will find what is written to it. Blocks."""
+    """Tell whether a path still leads to an open file: if not, what is written to it is lost. Blocks."""
     system = os if system is None else system
     here = system.fstat(fd)
     try:
@@ -303,7 +303,7 @@ def leads_to(path: str, fd: int, system: Any = None) -> bool:
 
 
 def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
-    """Look whether the file's name still leads to it, and the job is still its owner's: else nobody would find it.
+    """Look whether the file's name still leads to it, and its owner still has the job: if not, the file would be lost.
 
     Raises:
         ObjectNotFoundError: the file was removed or renamed.

@@ -11,13 +11,8 @@ from asyncrec.testing._kit import nothing_to_try
 from asyncrec.testing._storage.hooks import StorageHooks, check_keys, chunk_of, keys_of
 
 # A page of HTML, no body at all, and the answers of services of other kinds, with nothing in them.
-_BODIES = (
-    b"<html><body>Sign in</body></html>",
-    b"",
-    b'<?xml version="1.0"?><ListAllMyBucketsResult/>',
-    b"{}",
-)
-# Of the requests of one operation, so many have such an answer, one at a time. No operation here makes more.
+_BODIES = (b"<html><body>Sign in</body></html>", b"", b'<?xml version="1.0"?><ListAllMyBucketsResult/>', b"{}")
+# The number of requests of one operation that have such an answer, one at a time. No operation here makes more.
 _MOST_REQUESTS = 6
 
 
@@ -25,7 +20,7 @@ class StrangerCases(StorageHooks):
     """The cases of a proxy that answers in place of the store, and says that all is well."""
 
     async def test_list_answered_by_another(self) -> None:
-        """What is no list is not taken for the list of an empty folder: it is asked for again, or is an error.
+        """An answer that is not a list is not taken for an empty folder: the list is asked for again, or raises.
 
         A data set that seems to be empty is written a second time.
         """

@@ -1,7 +1,7 @@
 """A file of JSON lines has one JSON object a line, each of which is a record; it is plain or GZIP.
 
-A line that is no JSON object, or holds what no feature can be, is bad and skipped. So is one of more values than memory
-has room for: three bytes of it (``[],``) become an object of 64, so values are counted before a line is parsed.
+A line that is not a JSON object, or holds what no feature can be, is bad and skipped. So is a line of more values than
+memory has room for: three bytes of it (``[],``) become an object of 64, so values are counted before a line is parsed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from asyncrec.tools._json_values import from_json, lists_of, to_json
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
-# What a value takes in Python, about; those of a line may take together what a record may have.
+# What a value takes in Python, about; the values of a line may take together as many bytes as a record may have.
 _VALUE_BYTES = 64
 
 

@@ -23,8 +23,6 @@ from asyncrec.storage import Buffer, ByteSink, ByteSource, ObjectInfo, SinkState
 
 from .files import Files, info_of, make_folder, scan, settled, sync_folder, unlink
 
-__all__ = ["FileStorage"]
-
 logger = logging.getLogger("asyncrec.storage")
 
 

@@ -9,8 +9,6 @@ from urllib.parse import parse_qs, urlsplit
 
 from asyncrec.errors import ArgumentValueError
 
-__all__ = ["Access", "access_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Access:

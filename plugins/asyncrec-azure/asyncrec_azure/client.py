@@ -17,8 +17,6 @@ from asyncrec.storage.http import SharedClients, trusting
 from .access import Access
 from .transport import Transport
 
-__all__ = ["CLIENTS", "Client"]
-
 
 class Client:
     """The SDK's client of one account.

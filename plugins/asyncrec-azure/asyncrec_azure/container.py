@@ -20,8 +20,6 @@ from .client import Client
 from .errors import Condition, translate
 from .options import Options
 
-__all__ = ["CRC32C", "UPLOAD", "Container", "Found", "info_of"]
-
 T = TypeVar("T")
 
 # In an object's metadata: whose upload made it, by which a lost answer is settled; and the checksum of its content, of

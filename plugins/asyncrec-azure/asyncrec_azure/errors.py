@@ -27,8 +27,6 @@ from asyncrec.errors import (
 from asyncrec.storage import redact
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
-__all__ = ["BlocksGoneError", "Condition", "HeaderUnknownError", "translate"]
-
 Condition = Literal["", "none", "same"]
 """What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 

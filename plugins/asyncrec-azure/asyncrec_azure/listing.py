@@ -17,8 +17,6 @@ from asyncrec.storage.http import parse_http_date
 
 from .container import Container, info_of
 
-__all__ = ["pages", "parse_page"]
-
 # Blobs in a page: some 700 KB, of which a thread needs some 20 ms.
 _PAGE = 1_000
 # Bytes parsed at a time, some tenths of a millisecond: the parser does not let other threads run in between.

@@ -13,8 +13,6 @@ from asyncrec.storage import StorageFactory, hookimpl
 if TYPE_CHECKING:
     from asyncrec.storage import Storage
 
-__all__ = ["asyncrec_storage_factories", "open_azure"]
-
 
 @asynccontextmanager
 async def open_azure(url: str, **options: Any) -> AsyncIterator[Storage]:

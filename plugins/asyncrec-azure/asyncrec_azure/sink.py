@@ -31,8 +31,6 @@ from .container import CRC32C, UPLOAD, Container, Found, info_of
 from .errors import BlocksGoneError
 from .upload import MOST_BLOCKS, Upload
 
-__all__ = ["AzureSink"]
-
 # Copying and checking more than this would hold the loop for too long; and the SDK sends what it is given to put in one
 # piece, on the loop.
 _ON_LOOP = 1 << 20

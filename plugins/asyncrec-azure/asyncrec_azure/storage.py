@@ -16,8 +16,6 @@ from .options import Options
 from .sink import AzureSink
 from .source import WINDOW, AzureSource
 
-__all__ = ["AzureStorage", "open_container"]
-
 
 class AzureStorage(Storage):
     """A container as a `Storage`: keys are the names of blobs, etags their ETags.

@@ -20,8 +20,6 @@ from asyncrec.errors import StorageError
 from asyncrec.storage import in_thread
 from asyncrec.storage.http import SlicedBody
 
-__all__ = ["CONNECT_SECONDS", "STALLED_SECONDS", "Transport"]
-
 # Seconds in which a request must make progress: connect, send the next slice, or be answered.
 STALLED_SECONDS = 60.0
 CONNECT_SECONDS = 10.0

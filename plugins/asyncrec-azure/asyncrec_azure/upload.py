@@ -23,8 +23,6 @@ from asyncrec.storage.http import PartTasks, SlicedBody, crc64nvme
 from .container import Container
 from .errors import Condition, HeaderUnknownError
 
-__all__ = ["MOST_BLOCKS", "Upload"]
-
 # https://learn.microsoft.com/azure/storage/blobs/scalability-targets
 MOST_BLOCKS = 50_000
 # Hashing more than this would hold the loop for too long.

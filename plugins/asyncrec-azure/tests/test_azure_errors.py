@@ -1,4 +1,4 @@
-"""An answer is told by its status first, and what is not the store's by what it lacks."""
+"""An answer is judged by its status first; an answer that is not the store's is known by what it lacks."""
 
 from __future__ import annotations
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from asyncrec.errors import ExampleError
 
-__all__ = ["TooLargeError", "body_of"]
-
 _STEP = 256 << 10
 # zlib copies what it has not taken of its input, at each step.
 _SLICE = 64 << 10

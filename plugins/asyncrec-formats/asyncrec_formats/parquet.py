@@ -21,8 +21,6 @@ from asyncrec.storage import in_thread
 
 from .parquet_rows import rows_of
 
-__all__ = ["ParquetEncoder", "open_parquet"]
-
 
 @asynccontextmanager
 async def open_parquet(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Pages", "pages_of"]
-
 _DICTIONARY = 2
 # By the number of a kind of page: the fields of its own header, and of the encoding in that.
 _DATA = {0: (5, 2), 3: (8, 4)}
@@ -105,7 +103,7 @@ def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
 
 
 def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    """A value of a field, `None` where nobody asks for it; raises IndexError where it goes on behind the data."""
+    """A value of a field, or `None` if no caller needs it; raises IndexError if it goes on behind the data."""
     if kind in (1, 2):  # true and false
         return None, at
     if kind in (4, 5, 6):

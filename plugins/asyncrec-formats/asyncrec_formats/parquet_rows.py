@@ -26,12 +26,10 @@ from asyncrec.plugins import BadMember, Converted
 
 from .parquet_pages import pages_of
 
-__all__ = ["rows_of"]
-
 _ROWS = 1024
-# Of values as pyarrow has them, beside the page that each column has open.
+# Bytes of values as pyarrow has them, beside the page that each column has open.
 _READ_BYTES = 64 << 20
-# Beyond what a record may have, the pages that are open at once may inflate to so many times what the row group weighs.
+# Beyond what a record may have, the pages that are open at once may inflate to this many times the row group's bytes.
 _EXPANSION = 16
 # Of values as Python has them, and of the records made of them.
 _TAKEN_BYTES = 16 << 20
@@ -112,7 +110,7 @@ class _Group:
             self._stored += chunk.total_compressed_size
 
     def too_large(self, most: int) -> str:
-        """Why its rows cannot be read where one may have so many bytes; ``""`` where they can."""
+        """Why its rows cannot be read if a row may have ``most`` bytes; ``""`` if they can."""
         if self.least > most:
             return f"a row has {self.least:,} bytes on average, more than {most:,}"
         if self._open > max(most, _EXPANSION * self._stored):

@@ -14,8 +14,6 @@ from asyncrec.plugins import Converted, Encoder, Format, SourceFile, hookimpl
 if TYPE_CHECKING:
     from asyncrec import Schema
 
-__all__ = ["asyncrec_formats"]
-
 
 @asynccontextmanager
 async def _open_parquet(file: SourceFile) -> AsyncIterator[AsyncIterator[Converted]]:

@@ -24,8 +24,6 @@ from asyncrec.storage import in_thread
 from .warc_members import GZIP, Members
 from .warc_pages import Page, Request, encoded, parsed
 
-__all__ = ["open_warc"]
-
 _BLOCK = 256 << 10
 _HEADER_BYTES = 1 << 20
 # Of records handed on at once; what is bad counts as so much.
@@ -176,9 +174,9 @@ class _Records:
         self._held = bytearray()
         self._base = 0
         self._skip = 0
-        self._lost = False  # the next record is looked for; that one is damaged was said
-        self._searched = 0  # of what is held: no header ends, or none begins there
-        self._size = 0  # of the record that is held; 0 until its header is read
+        self._lost = False  # the next record is looked for; the damage was reported
+        self._searched = 0  # bytes held in which no header ends, or no header begins
+        self._size = 0  # the size of the record that is held; 0 until its header is read
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:
         self._held += block

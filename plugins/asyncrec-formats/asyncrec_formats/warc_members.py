@@ -10,8 +10,6 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["GZIP", "Members"]
-
 GZIP = b"\x1f\x8b\x08"
 _STEP = 256 << 10
 # A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is told after it.
@@ -34,12 +32,12 @@ class Members:
         self._held = bytearray()  # compressed, from the beginning of the member
         self._base = 0  # the byte of the file at which it begins
         self._inflater: Any = None
-        self._fed = 0  # of what is held
+        self._fed = 0  # bytes of what is held
         self._slice = _FIRST_SLICE
         self._output: list[bytes] = []
         self._size = 0
         self._flowing = False
-        self._searching = False  # for the next member; that one is damaged was said
+        self._searching = False  # for the next member; the damage was reported
         self._budget = _AGAIN_AT_LEAST
 
     def feed(self, block: bytes) -> Iterator[tuple[int, bytes | str]]:

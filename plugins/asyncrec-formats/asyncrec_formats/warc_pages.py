@@ -15,8 +15,6 @@ from asyncrec import pages
 
 from .http_body import TooLargeError, body_of
 
-__all__ = ["EXTRA", "OWN_HEADERS", "PROTOCOLS", "Page", "Request", "encoded", "parsed"]
-
 # Features that WARC has no header for, and what holds them.
 EXTRA = {
     "final_url": "X-Asyncrec-Final-Url",

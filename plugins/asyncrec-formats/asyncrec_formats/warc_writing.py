@@ -21,8 +21,6 @@ from asyncrec.errors import ExampleError, SchemaError
 
 from .warc_pages import EXTRA, OWN_HEADERS, PROTOCOLS
 
-__all__ = ["WarcEncoder"]
-
 # Text is taken as the bytes it is stored as: what an older asyncrec converted may be no UTF-8.
 _STORED = Schema(
     {

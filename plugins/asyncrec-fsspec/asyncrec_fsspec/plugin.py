@@ -13,8 +13,6 @@ from asyncrec.storage import StorageFactory, hookimpl
 if TYPE_CHECKING:
     from asyncrec.storage import Storage
 
-__all__ = ["asyncrec_storage_factories", "open_filesystem"]
-
 # Of fsspec's own list: those that a plugin of asyncrec answers to, or asyncrec itself, and only with "+fsspec".
 _OTHERS = ("abfs", "abfss", "az", "file", "gcs", "gs", "http", "https", "local", "memory", "s3", "s3a")
 _OWN = (

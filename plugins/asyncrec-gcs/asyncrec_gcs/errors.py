@@ -25,8 +25,6 @@ from asyncrec.errors import (
 )
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
-__all__ = ["Condition", "SessionGoneError", "is_transient", "of_answer", "of_transport", "strike"]
-
 Condition = Literal["", "none", "same"]
 """What a request was sent under: nothing, that the object is not there, or that it is the one that was opened."""
 

@@ -20,22 +20,6 @@ from urllib.parse import quote, urlencode
 
 from asyncrec.storage import ObjectInfo
 
-__all__ = [
-    "STATUS_QUERY",
-    "UNIT",
-    "Resource",
-    "content_range",
-    "crc32c_header",
-    "list_params",
-    "object_url",
-    "parse_listing",
-    "parse_object",
-    "parse_stored",
-    "range_header",
-    "session_body",
-    "session_url",
-]
-
 UNIT = 256 * 1024
 """Every PUT of a session but the last carries a multiple of this."""
 

@@ -41,7 +41,7 @@ _STALLED = 60.0
 _SLOWEST = 64 * 1024
 # Bytes taken from a body at a time: a step of the loop copies no more.
 _BLOCK = 256 * 1024
-# An error's JSON is a few hundred bytes; what is longer is no explanation.
+# An error's JSON is a few hundred bytes; a longer body is not one.
 _ERROR_BYTES = 16 * 1024
 # Joining more than this would hold the loop for too long.
 _JOIN_ON_LOOP = 1024 * 1024
@@ -102,7 +102,7 @@ class Incoming:
 
 
 def patient(size: int = 0) -> asyncio.Timeout:
-    """Make a context for what must move within 60 s, or bring so many bytes, which raises `TimeoutError`."""
+    """Make a context that raises `TimeoutError` after 60 s, and longer for a body of ``size`` bytes."""
     return asyncio.timeout(_STALLED + size / _SLOWEST)
 
 

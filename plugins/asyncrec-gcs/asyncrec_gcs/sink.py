@@ -24,8 +24,6 @@ from .bucket import Bucket
 from .protocol import UNIT
 from .upload import ABORT_SECONDS, Upload
 
-__all__ = ["GcsSink"]
-
 # Copying and checking more than this would hold the loop for too long.
 _ON_LOOP = 1024 * 1024
 # Seconds a cancelled publication may go on: it has at most 256 KiB to send.

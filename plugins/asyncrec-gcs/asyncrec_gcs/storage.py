@@ -15,8 +15,6 @@ from .session import CLIENTS
 from .sink import GcsSink
 from .source import WINDOW, GcsSource
 
-__all__ = ["GcsStorage", "open_bucket"]
-
 # The most that GCS gives at once.
 _PAGE = 1_000
 

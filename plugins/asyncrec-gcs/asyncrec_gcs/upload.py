@@ -37,8 +37,6 @@ from .protocol import (
 )
 from .session import Answer
 
-__all__ = ["ABORT_SECONDS", "Upload"]
-
 # Seconds for taking a session away: longer would hold up a cancelled program, and what is left expires by itself.
 ABORT_SECONDS = 10.0
 # Seconds a cancelled opening waits for the session's address, without which it cannot be taken away.

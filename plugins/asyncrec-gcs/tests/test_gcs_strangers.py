@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_404_without_a_reason_asks_for_the_address(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where STORAGE_EMULATOR_HOST has a path: somebody answers, who knows of no object."""
+    """As if STORAGE_EMULATOR_HOST has a path: a server answers that knows no object."""
     monkeypatch.setattr(gcs, "error", lambda *_: web.Response(status=404, text="<html>Not here</html>"))
     gcs.plan = lambda kind, n: Fault("status", 404)
     async with open_quick() as storage:

@@ -19,8 +19,6 @@ from asyncrec.errors import (
 )
 from asyncrec.storage.http import connection_fault, parse_retry_after
 
-__all__ = ["of_answer", "of_transport"]
-
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 
 

@@ -12,8 +12,6 @@ from asyncrec.storage import StorageFactory, hookimpl
 if TYPE_CHECKING:
     from asyncrec.storage import Storage
 
-__all__ = ["asyncrec_storage_factories", "open_http"]
-
 
 @asynccontextmanager
 async def open_http(url: str, **options: Any) -> AsyncIterator[Storage]:

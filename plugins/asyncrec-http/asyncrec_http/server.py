@@ -16,8 +16,6 @@ from asyncrec.storage.http import Redacting, SharedClients, trusting
 from .errors import of_transport
 from .options import Options
 
-__all__ = ["SERVERS", "Server"]
-
 # Seconds to connect, and in which something has to come.
 _TIMEOUT = httpx2.Timeout(60.0, connect=10.0, pool=None)
 _CONNECTIONS = 64

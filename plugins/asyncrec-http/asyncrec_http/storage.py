@@ -13,8 +13,6 @@ from .options import Options
 from .server import SERVERS, Server
 from .source import HttpSource, look
 
-__all__ = ["HttpStorage", "open_server"]
-
 
 class HttpStorage(ReadOnlyStorage):
     """A web server as a `Storage`: keys are paths, escaped or not, and may have a query.

@@ -33,7 +33,7 @@ class WebServer(Server):
         wanted: headers that a request must have.
         encoding: said of every body, falsely.
         more: is sent behind a range, and not announced.
-        shift: by so many bytes, what is sent of a range is another one; the answer says so.
+        shift: the bytes by which the range that is sent lies behind the range that was asked for; the answer says so.
     """
 
     def reset(self) -> None:

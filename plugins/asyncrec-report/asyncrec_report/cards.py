@@ -17,8 +17,6 @@ from .profile import Feature, Profile
 from .strings import Strings
 from .texts import preview
 
-__all__ = ["ImageRoom", "anchor", "feature_card", "kind_of"]
-
 _TOP = 8
 # Different texts that are listed by how often they come, even where none comes more often than others.
 _FEW = 50

@@ -12,8 +12,6 @@ from .html import Child, el
 from .humans import number, share
 from .numbers import Histogram
 
-__all__ = ["area", "columns", "histogram", "meter", "ranked"]
-
 # A bar that stands for anything at all is to be seen.
 _LEAST = 1.5
 _STEP = 10.0

@@ -14,8 +14,6 @@ from .humans import count, number, share, size
 from .humans import record as named
 from .texts import preview
 
-__all__ = ["classes_card", "features_section", "other_records_section", "sizes_card"]
-
 # Beyond these nobody looks at them one by one: cards that are open, classes with a bar each.
 _CARDS = 24
 _CLASSES = 10

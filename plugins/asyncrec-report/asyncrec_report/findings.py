@@ -8,8 +8,6 @@ from asyncrec.tools import SelectedShard, Selection
 
 from .profile import Profile
 
-__all__ = ["Fault", "Findings", "ShardFindings"]
-
 # What a record takes beside its data: length, checksum of the length, checksum of the data.
 _FRAME_BYTES = 16
 

@@ -200,7 +200,7 @@ class Stretch:
 
 
 def plan(counts: Sequence[int], most: int) -> list[Stretch] | None:
-    """The stretches to be read of shards with so many records each, ascending; `None` when all are to be read.
+    """The stretches to be read of shards with ``counts`` records, ascending; `None` if all records are to be read.
 
     No record is read twice.
     """

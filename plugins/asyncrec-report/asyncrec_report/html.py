@@ -16,8 +16,6 @@ from collections.abc import Iterable
 from typing import TypeAlias
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-__all__ = ["Child", "clean", "document", "el"]
-
 Child: TypeAlias = "Element | str | int | Iterable[Child] | None"
 
 # fmt: off

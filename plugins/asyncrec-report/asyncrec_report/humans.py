@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-__all__ = ["amount", "count", "day", "moment", "number", "record", "share", "size", "span"]
-
 
 def count(many: int, what: str, plural: str | None = None) -> str:
     """``1 record``, ``2,000 records``."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-__all__ = ["Image", "image_of"]
-
 _MOST_SEGMENTS = 200  # of a JPEG before its size; there are some ten
 
 

@@ -17,8 +17,6 @@ from .findings import Fault, Findings
 from .gather import gather
 from .page import render
 
-__all__ = ["SAMPLE", "PageReport", "report"]
-
 # Histograms and shares of so many are right to a percent, and a second or two is what they take.
 SAMPLE = 20_000
 

@@ -13,8 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Bin", "Histogram", "Numbers"]
-
 Values = npt.NDArray[Any]
 
 # Kept of each: a quarter of a megabyte at most, and quantiles right to half a percent.

@@ -12,8 +12,6 @@ from .html import document, el
 from .humans import count, day, share, size
 from .storing import history_section, shards_section
 
-__all__ = ["render"]
-
 # Of faults; of more a list is what `asyncrec verify` gives.
 _FAULTS = 50
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from asyncrec.plugins import Command, hookimpl
 
-__all__ = ["asyncrec_commands"]
-
 
 @hookimpl
 def asyncrec_commands() -> Iterable[Command]:

@@ -21,8 +21,6 @@ from .numbers import Numbers
 from .strings import PictureRoom, Strings
 from .texts import LOOKED_AT, preview, sniff
 
-__all__ = ["Feature", "Profile"]
-
 # What `asyncrec.decode_sequence_example` makes of a feature: float32, int64, or bytes.
 Values: TypeAlias = "npt.NDArray[Any] | list[bytes]"
 # What `asyncrec.example.decode_columns` makes of records.

@@ -18,8 +18,6 @@ from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
 from .findings import Fault
 from .profile import Columns
 
-__all__ = ["MOST_FAULTS", "Block", "InTurn", "Part", "PartRead", "Take", "read_part"]
-
 # An index of this many bytes is read whole to find where a record is; it has a million lines and more.
 _INDEX_BYTES = 32 << 20
 _LINE_BYTES = 30

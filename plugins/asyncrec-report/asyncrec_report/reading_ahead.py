@@ -22,8 +22,6 @@ from asyncrec.tools import Selection
 from .profile import Columns
 from .reading import Block, InTurn, Part, PartRead, Take, read_part
 
-__all__ = ["read_parts"]
-
 # What all parts hold together that are read side by side: as much as one record may have by itself.
 _AHEAD_BYTES = 256 << 20
 # A larger record is not read ahead of its turn. Without such a limit any part may come upon one of 256 MiB, and how

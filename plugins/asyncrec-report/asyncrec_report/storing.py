@@ -11,8 +11,6 @@ from .findings import Findings, ShardFindings
 from .html import Child, el
 from .humans import amount, count, moment, number, size, span
 
-__all__ = ["history_section", "shards_section"]
-
 # Columns of a chart, and rows of a table: of more shards nobody looks at one by one.
 _COLUMNS = 96
 _ROWS = 200

@@ -18,8 +18,6 @@ from .images import image_of
 from .numbers import Numbers
 from .texts import sniff_all
 
-__all__ = ["IMAGES", "Picture", "PictureRoom", "Strings"]
-
 # Different values that are counted one by one, and how long one of them may be: at most half a megabyte a feature.
 _DISTINCT = 4096
 _LONG = 120

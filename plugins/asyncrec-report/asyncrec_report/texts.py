@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 from .images import image_of
 
-__all__ = ["as_text", "preview", "sniff", "sniff_all"]
-
 # Of a value of any size no more is looked at.
 LOOKED_AT = 4096
 

@@ -25,8 +25,6 @@ import botocore.auth
 
 from asyncrec.storage import Buffer, in_thread
 
-__all__ = ["Body", "body_of", "sign_in_thread"]
-
 _NAME = "asyncrec-s3v4"
 # Bytes handed to the socket at a time: about 0.2 ms of the loop, after which others get their turn.
 _BLOCK = 512 << 10

@@ -52,7 +52,7 @@ class Known:
         crc32c: whether it compares the CRC32C of a body; `None` before that was seen.
         excludes_puts: whether it honours ``If-None-Match: *`` of a put; likewise.
         excludes_parts: whether it honours that of the completion of a multipart upload; Ceph 16 does not.
-        numbers_requests: whether its answers have an id, by which those of a proxy are told from them.
+        numbers_requests: whether its answers have an id, which a proxy's answers lack.
     """
 
     def __init__(self, *, is_aws: bool) -> None:

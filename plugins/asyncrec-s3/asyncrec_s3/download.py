@@ -12,8 +12,6 @@ from asyncrec.errors import StorageError, TransientStorageError
 
 from .errors import Limited
 
-__all__ = ["Download"]
-
 # Bytes taken from a body at a time: a step of the loop copies no more.
 _BLOCK = 256 << 10
 # Seconds for closing the rest of a body that is not wanted.

@@ -17,8 +17,6 @@ from .bucket import Bucket
 from .errors import UploadGoneError
 from .parts import Digest
 
-__all__ = ["excludes_parts"]
-
 _THERE, _NEW = b"x", b"another"
 # Seconds for removing what was made.
 _CLEAN_SECONDS = 10.0

@@ -10,8 +10,6 @@ from typing import Any
 
 from asyncrec.errors import StorageError
 
-__all__ = ["Listing"]
-
 
 class Listing:
     """An async iterator over the entries of a listing.

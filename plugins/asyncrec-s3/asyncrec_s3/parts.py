@@ -16,10 +16,6 @@ import crc32c
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage import Buffer
 
-__all__ = [
-    "MAX_PARTS", "MIB", "MIN_PART", "Digest", "base64_of_crc", "crc_of_base64", "is_md5", "multipart_etag", "part_size",
-]  # fmt: skip
-
 MIB = 1 << 20
 MIN_PART = 5 * MIB
 MAX_PART = 5 << 30

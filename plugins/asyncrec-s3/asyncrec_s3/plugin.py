@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from .options import Options
 
-__all__ = ["asyncrec_storage_factories", "open_s3"]
-
 
 def open_s3(url: str, **options: Any) -> AbstractAsyncContextManager[Storage]:
     """Open ``s3://bucket`` or ``s3://bucket/prefix``, with the fields of `asyncrec_s3.options.Options` as options.

@@ -25,8 +25,6 @@ from .bucket import Bucket, Found, bare, crc_of, date_of
 from .errors import CompletingError, UploadGoneError
 from .parts import is_md5
 
-__all__ = ["Content", "Publication"]
-
 # For a look that saves work, or sees what comes of a race most of the time: a store that is down is told of by the
 # request that follows, and whoever waits at an exit does not wait for it twice.
 _BRIEF = RetryPolicy(attempts=4, cap=2.0, total=10.0)

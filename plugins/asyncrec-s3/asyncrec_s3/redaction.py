@@ -12,8 +12,6 @@ from collections import deque
 
 from asyncrec.storage.http import Redacting
 
-__all__ = ["quieten", "redact", "remember", "strike"]
-
 # Values of every client of this process; refreshed credentials push out the oldest, long expired.
 _known: deque[str] = deque(maxlen=64)
 

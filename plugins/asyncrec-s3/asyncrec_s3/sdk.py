@@ -74,7 +74,7 @@ class _Renewed:
 
     def __init__(self, found: Any) -> None:
         self._found = found
-        self._renewing: anyio.Lock | None = None  # of trio's, so made there: this is made on another loop
+        self._renewing: anyio.Lock | None = None  # a lock of trio's, so made there: this object is made on another loop
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._found, name)
@@ -103,7 +103,7 @@ def parse_date(value: Any) -> datetime:
             return date
     try:
         other: datetime = parse_timestamp(value)
-    except (RuntimeError, OverflowError) as error:  # of a year with twenty digits, or seconds with four hundred
+    except (RuntimeError, OverflowError) as error:  # a year with twenty digits, or seconds with four hundred
         raise ValueError(f"{str(value)[:40]!r} is not a date") from error
     return other
 
@@ -124,7 +124,7 @@ class Models(JSONFileLoader):  # type: ignore[misc]  # without types
     """
 
     def load_file(self, file_path: str) -> Any:
-        """Give what is in a file, named without its ending; `None` where there is none."""
+        """Return what is in a file, named without its ending; `None` if there is no such file."""
         for ending, opened in ((".json", open), (".json.gz", gzip.open)):
             try:
                 with opened(file_path + ending, "rb") as file:
@@ -141,7 +141,7 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @lru_cache(8)
 def _trusting(path: str, changed: tuple[int, ...]) -> ssl.SSLContext:
-    """What the SDK makes for a client that trusts the authorities in a file, as the file is now. Nobody changes it."""
+    """The context for clients that trust the authorities in a file, as the file is now. It is shared, never changed."""
     context: ssl.SSLContext = create_urllib3_context()
     context.check_hostname = True
     context.load_verify_locations(path)

@@ -18,8 +18,6 @@ from .bucket import Bucket
 from .client import connect
 from .options import Options
 
-__all__ = ["Shared"]
-
 
 class Shared:
     """What a storage opens when it is entered, and its sinks and sources use until it is left.

@@ -32,8 +32,6 @@ from .publication import Content, Publication
 from .shared import Shared
 from .upload import MultipartUpload
 
-__all__ = ["S3Sink"]
-
 B = TypeVar("B", bytearray, memoryview)
 
 # Seconds for the last request and its settling: the back-off's own patience, and some for HEAD.

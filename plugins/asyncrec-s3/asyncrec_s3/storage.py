@@ -22,8 +22,6 @@ from .shared import Shared
 from .sink import S3Sink
 from .source import S3Source
 
-__all__ = ["S3Storage"]
-
 
 class S3Storage(Storage):
     """A bucket, or a prefix in one, as a `Storage`."""

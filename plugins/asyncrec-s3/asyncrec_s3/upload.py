@@ -49,7 +49,7 @@ class SentParts:
 
     @property
     def etag(self) -> str | None:
-        """The ETag that the object will have, by those of its parts; `None` where they are no MD5s."""
+        """The ETag that the object will have, by the ETags of its parts; `None` if they are not MD5s."""
         return multipart_etag(bare(entry["ETag"]) for entry in self.entries)
 
     @property

@@ -120,7 +120,7 @@ async def test_an_upload_whose_abortion_is_answered_with_words_is_aborted_again(
 
 @pytest.mark.parametrize("is_aws", [True, False])
 async def test_a_404_without_the_stores_id_is_somebody_elses(is_aws: bool) -> None:
-    """To HEAD there are no words. Of a store that is not AWS's, an earlier answer has shown that it gives ids."""
+    """An answer to HEAD has no body. A store that is not AWS's has shown by an earlier answer that it gives ids."""
     client = Client(head_object=[THERE | answered(200, **ID), not_found(), not_found(**ID)])
     bucket = bucket_of(client, is_aws=is_aws)
     await bucket.head("key", shown="key")

@@ -1,0 +1,30 @@
+"""`needed` is the context in which an integration imports its library: if that is missing, it says what to install."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def needed(integration: str, library: str, package: str, *, install: str | None = None) -> Iterator[None]:
+    """Import a library within the context.
+
+    Args:
+        integration: the name of the module that needs it; its last part is the name of the extra that brings it.
+        library: what its users call it.
+        package: the package that is imported.
+        install: what pip installs, if that is not the extra.
+
+    Raises:
+        ModuleNotFoundError: the library is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        what = install or f"'asyncrec[{integration.rpartition('.')[2]}]'"
+        raise ModuleNotFoundError(
+            f"{integration} needs {library}, which is not installed: pip install {what}", name=package
+        ) from error

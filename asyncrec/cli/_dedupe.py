@@ -17,7 +17,7 @@ ByKey = Annotated[bool, typer.Option("--by-key", help="Records are the same that
 ByFeature = Annotated[
     str | None,
     typer.Option(
-        "--by", metavar="FEATURE", help="Records are the same whose feature is.", autocompletion=complete_feature
+        "--by", metavar="FEATURE", help="Records with equal values are duplicates.", autocompletion=complete_feature
     ),
 ]
 

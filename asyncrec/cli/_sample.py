@@ -38,7 +38,7 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Some records, any as likely as another, the same for the same seed: shown, or written as a new data set.
+    """Some records, chosen uniformly at random and the same for the same seed: shown, or written as a new data set.
 
     They keep their order and their keys. The source is not changed.
 

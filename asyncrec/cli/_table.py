@@ -35,7 +35,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "reshard": "other shards: number, size, compression, order, groups",
         "filter": "the records that meet conditions, as a new data set",
         "merge": "several data sets as a new one",
-        "dedupe": "of records that are the same only one, as a new data set",
+        "dedupe": "a new data set with one of each group of equal records",
         "convert": "other formats to records, and back: JSON lines; to CSV; Parquet and WARC by asyncrec-formats",
         "from-csv": "rows of a CSV file become train, eval and test",
         "from-folder": "files in folders named by label become train, eval and test",

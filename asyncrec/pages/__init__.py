@@ -22,7 +22,7 @@ The features of `PAGE`:
     content_type      the header
     headers           of the response: "Name: value" in lines, as they were sent
     method            of the request
-    final_url         whence the answer came, where redirects were followed; else empty
+    final_url         the URL that answered, if redirects were followed; else empty
     digest            sha1:BASE32 of the content as it is stored (WARC-Payload-Digest)
     reason            the words of the status line
     protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)

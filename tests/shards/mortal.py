@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +111,19 @@ async def killed(storage: Storage, name: str = "pages", **options: Any) -> Async
             yield writer
             process.kill()
             raise Killed
+
+
+async def dies(storage: Storage, name: str = "pages", **options: Any) -> None:
+    """A writer whose process is killed before it has written anything."""
+    async with killed(storage, name, **options):
+        pass
+
+
+@contextmanager
+def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
+    """On another machine, of which nothing can be asked here."""
+    folder.mkdir(exist_ok=True)
+    with monkeypatch.context() as patches:
+        patches.setenv("XDG_RUNTIME_DIR", str(folder))
+        patches.setattr(socket, "gethostname", lambda: "elsewhere")
+        yield

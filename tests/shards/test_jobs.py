@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import stat
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import LaxStorage
 from asyncrec.testing._faults import Call, FlakyStorage, T, _Around
 
-from .mortal import Process, killed
+from .mortal import Process, elsewhere, killed
 
 pytestmark = pytest.mark.anyio
 
@@ -49,16 +48,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
         "lax": lambda: LaxStorage(MemoryStorage(chunk_size=200)),
     }
     return made[request.param]()
-
-
-@contextmanager
-def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
-    """On another machine, of which nothing can be asked here."""
-    folder.mkdir(exist_ok=True)
-    with monkeypatch.context() as patches:
-        patches.setenv("XDG_RUNTIME_DIR", str(folder))
-        patches.setattr(socket, "gethostname", lambda: "elsewhere")
-        yield
 
 
 @asynccontextmanager

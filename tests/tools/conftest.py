@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+# Tests are imported by path; what they share, and `mortal`, is imported by name.
+sys.path.insert(0, str(Path(__file__).parent.parent / "shards"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 import asyncrec
 from asyncrec.storage._base import Storage

@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from mortal import dies, elsewhere
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.ownership import liveness
-from asyncrec._shards.ownership.marks import put_mark
-from asyncrec._shards.writing.open_job import whole_job_header
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._memory import MemoryStorage
 
@@ -65,16 +63,14 @@ async def test_a_data_set_of_which_nothing_is_committed_yet(tmp_path: Path) -> N
         await tools.info(tmp_path / "others")
 
 
-async def test_in_a_store_a_lock_on_this_machine_tells_and_of_others_nobody_knows() -> None:
+async def test_in_a_store_a_lock_on_this_machine_tells_and_of_others_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="one") as one:
-        await put_mark(storage, whole_job_header(storage, "pages", writer="two", metadata={}, host="elsewhere"))
-        life = liveness.Life.begin()
-        life.end(keep=True)
-        header = whole_job_header(
-            storage, "pages", writer="three", metadata={}, host=liveness.this_host(), life=life.token
-        )
-        await put_mark(storage, header)
+        with elsewhere(monkeypatch, tmp_path):
+            await dies(storage, writer_id="two")
+        await dies(storage, writer_id="three")
         await one.write(b"one")
         await one.commit()
         report = await tools.info("pages", storage=storage)

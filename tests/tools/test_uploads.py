@@ -6,26 +6,20 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
 import pytest
+from mortal import dies, elsewhere
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import find_job_headers
-from asyncrec._shards.ownership.liveness import Life, this_host
-from asyncrec._shards.ownership.marks import put_mark
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo
-from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
-from asyncrec.storage._prefixed import folder_at
-from asyncrec.tools import _uploads
 
 pytestmark = pytest.mark.anyio
 
@@ -68,20 +62,31 @@ async def test_what_a_living_writer_has_is_kept_however_old_it_is(tmp_path: Path
 async def test_however_many_files_lie_about_the_jobs_of_a_folder_are_looked_up_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked = []
+    asked = []
+    for files in (1, 12):
+        top = tmp_path / str(files) / "top"
+        for folder in (top, top / "below", top / "_index"):
+            folder.mkdir(parents=True)
+            for number in range(files):
+                (folder / f".pages-x-{number:06d}.tfrecord.0123456789abcdef.partial").write_bytes(b"half")
+        make_old(top)
+        listed: list[str] = []
+        with monkeypatch.context() as patches:
+            for name in ("listdir", "scandir"):
+                patches.setattr(os, name, noting(listed, getattr(os, name)))
+            assert len((await tools.uploads(top, remove=True)).removed) == 3 * files
+        asked.append(sorted(os.path.relpath(folder, top) for folder in listed))
+    assert asked[0] == asked[1] != []
 
-    def look(folder: LocalStorage) -> list[Any]:
-        looked.append(folder.folder)
-        return find_job_headers(folder)
 
-    monkeypatch.setattr(_uploads, "find_job_headers", look)
-    for folder in (tmp_path, tmp_path / "below", tmp_path / "_index"):
-        folder.mkdir(exist_ok=True)
-        for number in range(5):
-            (folder / f".pages-x-00000{number}.tfrecord.0123456789abcdef.partial").write_bytes(b"half")
-    make_old(tmp_path)
-    assert len((await tools.uploads(tmp_path, remove=True)).removed) == 15
-    assert sorted(os.path.normpath(folder) for folder in looked) == [str(tmp_path), str(tmp_path / "below")]
+def noting(listed: list[str], call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that lists a folder, and notes which."""
+
+    def noted(path: Any = ".") -> Any:
+        listed.append(os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.fspath(path))
+        return call(path)
+
+    return noted
 
 
 async def test_what_a_dead_writer_left_is_kept_for_recover(tmp_path: Path) -> None:
@@ -182,16 +187,14 @@ async def test_an_upload_of_a_living_writer_to_a_store_is_kept() -> None:
     assert len((await tools.uploads("", storage=store, remove=True, older_than=0)).removed) == 3, "it has ended"
 
 
-async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_ones_removed() -> None:
+async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_ones_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Bucket(*uploads_of("far"), *uploads_of("dead"), "crawl/pages-00001-of-00002.tfrecord")
-    life = Life.begin()
-    folder = folder_at(store, "crawl/")
-    try:
-        await put_mark(folder, mark("dead", host=this_host(), life=life.token))
-    finally:
-        life._lock.release()  # as the system does when a process dies
-    await put_mark(folder, mark("far", host="elsewhere", life="0" * 32))
-    await put_mark(folder, mark("fixed", kind="fixed", num_shards=2, host="elsewhere", life="0" * 32))
+    with elsewhere(monkeypatch, tmp_path):
+        await dies(store, "crawl/pages", writer_id="fixed", num_shards=2)
+        await dies(store, "crawl/pages", writer_id="far")
+    await dies(store, "crawl/pages", writer_id="dead")
     report = await tools.uploads("crawl/", storage=store, remove=True)
     assert [info.key for info in report.removed] == uploads_of("dead")
     assert [info.key for info in report.kept] == [*uploads_of("far"), "crawl/pages-00001-of-00002.tfrecord"]
@@ -202,16 +205,7 @@ async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_one
 
 async def test_recover_says_of_a_writer_without_a_spool_that_what_it_had_not_uploaded_is_lost() -> None:
     store = Bucket()
-    life = Life.begin()
-    try:
-        await put_mark(folder_at(store, "crawl/"), mark("dead", host=this_host(), life=life.token))
-    finally:
-        life._lock.release()
+    await dies(store, "crawl/pages", writer_id="dead")
     report = await tools.recover("crawl/pages", storage=store)
     assert report.recovery.lost == ("dead",)
     assert report.to_json()["lost"] == ["dead"]
-
-
-def mark(writer: str, **fields: Any) -> JobHeader:
-    given: dict[str, Any] = {"kind": "rolling", "url": "crawl/pages", "metadata": {}, "pid": 1} | fields
-    return JobHeader(name="pages", writer=writer, since="2026-01-01T00:00:00+00:00", **given)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+from mortal import dies, killed
 from tool_data import change, names, write_pages
 
 import asyncrec
 from asyncrec import tools
 from asyncrec._framing.encoding import encode_frames
-from asyncrec._shards.manifest.segment import Segment
-from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
@@ -181,11 +181,13 @@ async def test_orphans_of_crashes_are_told_apart_from_what_was_replaced(storage:
 
 async def test_what_a_writer_given_up_had_committed_is_deleted_once_it_was_replaced(storage: Storage) -> None:
     """Its commit stands where a fence would, and nobody can bring it back."""
-    await write_pages(storage, writer_id="gone")
+    async with killed(storage, writer_id="gone", max_shard_records=1) as writer:
+        await writer.write_many([b"a record"] * 2)
+        await writer.commit()
+    await asyncrec.recover("pages", storage=storage, abandon=["gone"])
+    assert (await asyncrec.read_manifest("pages", storage=storage)).writers["gone"].abandoned
     shard = await shard_of(storage)
     content = await storage.get(shard)
-    tombstone = Segment(writer="gone", time="2026-01-01T00:00:00+00:00", closed=True, abandoned=True)
-    await storage.put("_manifest/pages/gone-closed.jsonl", tombstone.encode())
     await write_pages(storage, mode="replace")
     await storage.put(shard, content)  # as if its deletion had failed
     report = await tools.verify("pages", storage=storage, min_age=-60, delete=True)
@@ -267,8 +269,9 @@ async def test_what_came_late_for_a_job_that_was_given_up_is_deleted_though_ther
     storage: Storage,
 ) -> None:
     """Its tombstone alone is left of it, and then a request arrives that nobody waited for any more."""
-    tombstone = Segment(writer="late", time="2026-01-01T00:00:00+00:00", closed=True, abandoned=True)
-    await storage.put("_manifest/pages/late-closed.jsonl", tombstone.encode())
+    await dies(storage, writer_id="late")
+    await asyncrec.recover("pages", storage=storage, abandon=["late"])
+    assert await names(storage) == ["_manifest/pages/late-closed.jsonl"]
     await storage.put("pages-late-000000.tfrecord", b"".join(encode_frames([b"a record"])))
     await storage.put("_keys/pages-late-000001.tfrecord.keys", b"")
     with pytest.raises(ObjectNotFoundError):
@@ -288,13 +291,15 @@ async def test_a_claim_that_came_after_its_job_had_ended_is_deleted_unless_it_is
 ) -> None:
     await write_pages(storage)
     (writer,) = (await asyncrec.read_manifest("pages", storage=storage)).writers
-    await put_claim(storage, "pages", Claim(number=1, writer=writer, plain=False))
-    await put_claim(storage, "pages", Claim(number=2, writer=writer, plain=True))
-    await put_claim(storage, "pages", Claim(number=3, writer="lives", plain=False))
+    claims = []
+    for number, (maker, plain) in enumerate([(writer, False), (writer, True), ("lives", False)], 1):
+        claims.append(f"_jobs/pages/_claim-{number:06d}.json")
+        content = {"number": number, "writer": maker, "since": "", "plain": plain}
+        await storage.put(claims[-1], json.dumps(content).encode())
     await tools.verify("pages", storage=storage)
-    assert [claim.number for claim in await find_claims(storage, "pages")] == [1, 2, 3]
+    assert await names(storage, "_jobs/pages/_claim-") == claims
     await tools.verify("pages", storage=storage, delete=True)
-    assert [claim.number for claim in await find_claims(storage, "pages")] == [2, 3]
+    assert await names(storage, "_jobs/pages/_claim-") == claims[1:]
 
 
 async def test_a_folder_is_verified_whole(storage: Storage) -> None:

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import anyio
 import numpy as np
 import pytest
+from mortal import dies, elsewhere
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal
-from asyncrec._shards.writing import telling
 from asyncrec.errors import ObjectNotFoundError
-from asyncrec.storage._base import Storage
+from asyncrec.storage import Buffer, MemoryStorage, ObjectInfo, Storage
 from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.testing import FlakyStorage, virtual_backend
 from asyncrec.tools import WatchReport
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def seldom_is_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a store, too, a status is told as often as on a disk."""
-    monkeypatch.setattr(telling, "_STORE_SECONDS", 0.001)
+@pytest.fixture(params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> object:
+    """In a store a status is told twice a minute, which nobody waits for."""
+    return virtual_backend(request.param)
+
+
+@pytest.fixture
+async def storage(tmp_path: Path, anyio_backend_name: str) -> AsyncIterator[Storage]:
+    async with asyncrec.open_storage(
+        f"memory://{tmp_path.name}" if anyio_backend_name == "trio" else str(tmp_path / "store")
+    ) as storage:
+        yield storage
 
 
 @asynccontextmanager
 async def writing(path: object, **options: object) -> AsyncIterator[asyncrec.ShardedWriter]:
-    async with asyncrec.open_sharded_writer(path, status_seconds=0.001, **options) as writer:  # type: ignore[arg-type]
+    async with asyncrec.open_sharded_writer(path, status_seconds=30, flush_seconds=None, **options) as writer:  # type: ignore[arg-type]
         yield writer
 
 
@@ -41,14 +51,7 @@ async def told(watch: tools.Watch, records: int) -> WatchReport:
         report = await watch.look()
         if report.writers and report.writers[0].status and report.writers[0].status.taken_records == records:
             return report
-
-
-def dies(folder: Path, **fields: object) -> JobHeader:
-    """A writer of this machine that has died and left its header."""
-    given = {"kind": "rolling", "name": "pages", "writer": "gone", "url": f"{folder}/pages"} | fields
-    header = JobHeader(metadata={}, since="2026-01-01T00:00:00+00:00", **given)  # type: ignore[arg-type]
-    Journal.begin(LocalStorage(folder), header).end(keep=True)
-    return header
+        await anyio.sleep(30)
 
 
 async def test_a_writer_at_work_is_seen_with_what_it_took_and_what_is_not_safe(storage: Storage) -> None:
@@ -90,11 +93,11 @@ async def test_nothing_is_left_beside_the_data_set(tmp_path: Path) -> None:
 
 
 async def test_a_writer_that_died_is_told_dead_and_recover_takes_its_status_away(tmp_path: Path) -> None:
-    header = dies(tmp_path)
+    await dies(LocalStorage(tmp_path), writer_id="gone")
     status = tmp_path / ".pages.gone~status.partial"
     status.write_bytes(b"00000000 half a sta")
     report = await tools.watch(tmp_path / "pages")
-    assert [(seen.id, seen.state, seen.status) for seen in report.writers] == [(header.writer, "dead", None)]
+    assert [(seen.id, seen.state, seen.status) for seen in report.writers] == [("gone", "dead", None)]
     await asyncrec.recover(tmp_path / "pages")
     assert not status.exists()
     assert (await tools.watch(tmp_path / "pages")).writers == ()
@@ -102,11 +105,14 @@ async def test_a_writer_that_died_is_told_dead_and_recover_takes_its_status_away
         await tools.watch(tmp_path / "others")
 
 
-async def test_a_writer_elsewhere_that_has_said_nothing_is_silent_and_not_dead(storage: Storage) -> None:
-    header = JobHeader(kind="rolling", name="pages", writer="far", url="x/pages", metadata={}, host="far", life="abc")
-    await storage.put("_jobs/pages/far.json", header.encode())
+async def test_a_writer_elsewhere_that_has_said_nothing_is_silent_and_not_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = MemoryStorage()
+    with elsewhere(monkeypatch, tmp_path):
+        await dies(storage, writer_id="far")
     [seen] = (await tools.watch("pages", storage=storage)).writers
-    assert (seen.state, seen.status, seen.host) == ("silent", None, "far")
+    assert (seen.state, seen.status, seen.host) == ("silent", None, "elsewhere")
 
 
 async def test_a_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
@@ -118,26 +124,45 @@ async def test_a_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage
     assert [path.name for path in (tmp_path / "spool").iterdir() if "status" in path.name] == []
 
 
-async def test_a_status_that_cannot_be_told_is_no_fault_of_the_writers(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = []
-    put = type(storage).put
+class Untold(FlakyStorage):
+    """A store that takes no status."""
 
-    async def refuse(self: Storage, key: str, data: bytes, **options: bool) -> object:
+    def __init__(self, tried: list[str]) -> None:
+        super().__init__(MemoryStorage())
+        self._tried = tried
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
         if key.endswith(".status"):
-            tried.append(key)
+            self._tried.append(key)
             raise PermissionError("no")
-        return await put(self, key, data, **options)
+        return await super().put(key, data, exclusive=exclusive)
 
-    monkeypatch.setattr(type(storage), "put", refuse)
-    monkeypatch.setattr(
-        telling.StatusFile, "write", lambda *_: tried.append("file") or (_ for _ in ()).throw(OSError())
-    )
+
+class UntoldDisk:
+    """A disk that takes no status."""
+
+    def __init__(self, tried: list[str]) -> None:
+        self._tried = tried
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, path: Any, *args: Any, **options: Any) -> int:
+        if "~status" in os.fspath(path):
+            self._tried.append(path)
+            raise OSError(errno.EIO, "no")
+        return os.open(path, *args, **options)
+
+
+@pytest.mark.parametrize("local", [True, False])
+async def test_a_status_that_cannot_be_told_is_no_fault_of_the_writers(tmp_path: Path, local: bool) -> None:
+    tried: list[str] = []
+    storage = LocalStorage(tmp_path, system=UntoldDisk(tried)) if local else Untold(tried)
     async with writing("pages", storage=storage) as writer:
         while len(tried) < 3:
             await writer.write(b"a record")
             await writer.flush()
+            await anyio.sleep(30)
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == writer.stats().records
 
 

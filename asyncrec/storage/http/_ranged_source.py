@@ -282,7 +282,7 @@ class RangedSource(ByteSource):
                 return True
             else:
                 try:
-                    blocks = await answer.receive(end - start)
+                    blocks = await answer.receive(end - start) if start < end else ()
                 finally:
                     await answer.aclose()
         finally:

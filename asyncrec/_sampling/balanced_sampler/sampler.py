@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
 from asyncrec._sampling.epochs.permutation import key_of, mix64, permuted
-from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.parameters import (
     check_function,

@@ -239,7 +239,7 @@ KINDS: dict[str, Kind] = {
     "sampler by class": sampled(GZIP, prefetch_size=0, class_fn=lambda record: record[:1], shuffle_buffer=5),
     "sampler with threads": sampled(prefetch_size=0, parallelism=3),
     "shuffled": shuffled(lists=7),
-    "shuffled blocks": shuffled(GZIP, mode="block", block_records=8),
+    "shuffled blocks": shuffled(GZIP, mode="block", block_bytes=160),
     "shuffled and skipping": shuffled(GZIP, lists=7, mode="global", on_corrupt="skip"),
     "a split": Kind(a_split, split_of),
     "tuples": Kind(a_split, tuples_of),

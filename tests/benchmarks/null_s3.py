@@ -34,6 +34,7 @@ _DISCARD = socket.MSG_TRUNC if sys.platform == "linux" else 0
 class _Object:
     size: int = 0
     headers: list[str] = field(default_factory=list)
+    file: int | None = None  # its content, where it is not the tile's
 
 
 class _Store:
@@ -134,9 +135,10 @@ class _Connection:
         self._reply(status, extra, size=end - start)
         if method == "HEAD":
             return
+        file, tile = (self.store.tile, self.store.tile_size) if found.file is None else (found.file, found.size)
         while start < end:
-            at = start % self.store.tile_size
-            start += os.sendfile(self.socket.fileno(), self.store.tile, at, min(end - start, self.store.tile_size - at))
+            at = start % tile
+            start += os.sendfile(self.socket.fileno(), file, at, min(end - start, tile - at))
 
     def _reply(self, status: int, headers: list[str], body: bytes = b"", *, size: int | None = None) -> None:
         lines = [f"HTTP/1.1 {status} OK", f"Date: {self.store.date}", f"Content-Length: {len(body) or size or 0}"]

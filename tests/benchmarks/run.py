@@ -39,6 +39,7 @@ PROGRAMS = {
     "azure": "azure_blobs.py",
     "stores": "stores.py",
     "formats": "formats_compared.py",
+    "epoch": "epoch.py",
 }
 OURS = "asyncrec"
 QUICK = 20  # how many times smaller --quick is

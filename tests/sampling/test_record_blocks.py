@@ -10,27 +10,38 @@ from hypothesis import strategies as st
 
 from asyncrec._sampling.random_access.record_numbers import record_blocks
 
+# Bytes of a record, as stored.
+EACH = 10
 
-@given(st.lists(st.integers(0, 200), max_size=8), st.integers(1, 50))
-def test_runs_cover_every_record_once_are_of_like_length_and_stay_in_their_shard(sizes: list[int], block: int) -> None:
+
+@given(st.lists(st.integers(0, 200), max_size=8), st.integers(1, 50), st.integers(1, 60))
+def test_blocks_cover_every_record_once_are_of_like_length_and_stay_in_their_shard(
+    sizes: list[int], block: int, most: int
+) -> None:
     starts = np.cumsum([0, *sizes])
-    blocks = record_blocks(starts, {}, block, 1000).tolist()
+    blocks = record_blocks(starts, np.diff(starts) * EACH, {}, block * EACH, most).tolist()
     assert blocks[-1] == sum(sizes)
     assert all(begin < end for begin, end in pairwise(blocks))
     assert {start for start, size in zip(starts.tolist(), sizes, strict=False) if size} <= set(blocks)
-    assert all(end - begin <= 2 * block for begin, end in pairwise(blocks))
+    assert all(end - begin <= min(2 * block, most) for begin, end in pairwise(blocks))
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 50), st.integers(1, 100))
 def test_members_are_whole_unless_they_are_larger_than_what_is_held(members: list[int], block: int, most: int) -> None:
     firsts = np.cumsum([0, *members[:-1]])
     count = sum(members)
-    blocks = record_blocks(np.array([0, 7, 7 + count]), {1: firsts}, block, most).tolist()
+    starts = np.array([0, 7, 7 + count])
+    blocks = record_blocks(starts, np.diff(starts) * EACH, {1: (firsts, firsts * EACH)}, block * EACH, most).tolist()
     assert all(begin < end for begin, end in pairwise(blocks))
+    assert all(end - begin <= most for begin, end in pairwise(blocks))
     assert blocks[-1] == 7 + count
-    inner = [run - 7 for run in blocks if run >= 7]
+    borders = {7 + int(first) for first in firsts} | {7 + count}
+    inner = [begin for begin in blocks if begin >= 7]
     for first, size in zip(firsts.tolist(), members, strict=True):
-        cut = [run for run in inner if first < run < first + size]
-        assert not cut or size > 1
-        if size <= max(most, block):
-            assert not cut
+        cut = [begin - 7 for begin in inner if first < begin - 7 < first + size]
+        assert not cut or size > most
+    # And joined as far as they may be: no two neighbours would have fitted into one block.
+    whole = [(begin, end) for begin, end in pairwise(inner) if {begin, end} <= borders]
+    for (begin, middle), (same, end) in pairwise(whole):
+        if middle == same:
+            assert end - begin > min(block, most) or max(members) > most

@@ -58,7 +58,7 @@ SHUFFLING: dict[str, list[Any]] = {
     "mode": ["block", "buffer", "global"],
     "buffer_size": [3],
     "buffer_bytes": [100],
-    "block_records": [2],
+    "block_bytes": [40],
     "cycle_length": [2],
     "block_length": [3],
     "worker": [(1, 2), (2, 3)],
@@ -80,7 +80,7 @@ KINDS = (
             {"seed": 1, "epoch": 2, "num_repeat": 2, "mode": mode, "buffer_size": 8},
             {name: [each for each in values if (name, each) != ("mode", mode)] for name, values in SHUFFLING.items()},
             {"on_corrupt", "worker"}
-            | ({"block_records"} if mode != "block" else set())
+            | ({"block_bytes"} if mode != "block" else set())
             | ({"cycle_length", "block_length"} if mode != "buffer" else set()),
             elastic=True,
         )

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 MODES = ["block", "buffer", "global"]
 # Small, so that 500 records are many windows of many runs.
-SMALL: dict[str, Any] = {"buffer_size": 64, "block_records": 5, "cycle_length": 4, "block_length": 3}
+SMALL: dict[str, Any] = {"buffer_size": 64, "block_bytes": 95, "cycle_length": 4, "block_length": 3}
 
 
 async def stored(count: int = 500, *, shards: int = 7, compression: str = "") -> MemoryStorage:
@@ -187,12 +187,15 @@ async def test_the_size_of_batches_may_change_on_the_way() -> None:
 
 @pytest.mark.slow
 async def test_neighbours_come_from_one_shard_as_seldom_as_in_a_perfect_shuffle() -> None:
-    """16 shards, a buffer of 4,096 records, cycle of all: at most 1.2 times as often, in the first batch too."""
+    """16 shards, a buffer of 4,096 records, cycle of all: at most 1.2 times as often, in the first batch too.
+
+    In ``"block"`` one of 16 is of the same block besides.
+    """
     count, shards = 32_000, 16
     storage = await stored(count, shards=shards)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        ideal = (count / shards - 1) / (count - 1)
         for mode in MODES:
+            ideal = (count / shards - 1) / (count - 1) + (mode == "block") * 15 / 16 / 16
             firsts: list[bool] = []
             whole: list[bool] = []
             for seed in range(4):
@@ -359,11 +362,16 @@ async def test_leaving_early_ends_what_was_read_ahead() -> None:
             assert scope.cancelled_caught
 
 
-@pytest.mark.parametrize(("size", "expected"), [(20, 10_000 // 128), (6_000, 2796 // 128), (3_000_000, 1)])
+@pytest.mark.parametrize(
+    ("size", "expected"), [(20, 10_000 * 20 // 16), (6_000, 2796 * 6_000 // 16), (3_000_000, 5 * 3_000_000 // 16)]
+)
 async def test_a_block_is_a_part_of_the_window_that_is_worth_a_read_and_never_nothing(size: int, expected: int) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write_many([bytes(size - 16)] * 20)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         async with dataset.shuffled(mode="block", seed=1, buffer_size=10_000, buffer_bytes=1 << 24) as stream:
-            assert stream.state_dict()["block_records"] == expected
+            assert stream.state_dict()["block_bytes"] == expected
+        for bytes_, expected in (("1 MiB", 1 << 20), (1, 1)):
+            assert dataset.shuffled(block_bytes=bytes_).state_dict()["block_bytes"] == expected
+        assert dataset.shuffled(buffer_bytes="1 GiB", buffer_size=1 << 30).state_dict()["block_bytes"] == 4 << 20

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.balanced_sampler.class_column import ClassColumn, ClassFn, class_column
 from asyncrec._sampling.epochs.permutation import key_of, mix64, permuted
@@ -115,9 +116,7 @@ class ClassBalancedSampler:
         self._given = 0
         self._column = _NO_COLUMN  # held until the order is made
         self._order: BalancedOrder | None = None  # made when a seed that a state may change is known
-        self._ahead: ReadAheadItems[NDArray[np.int64], list[bytes]] = ReadAheadItems(
-            self._fetch, path=dataset.manifest.path, what="sampler"
-        )
+        self._ahead: ReadAheadItems[list[bytes]] = ReadAheadItems(path=dataset.manifest.path, what="sampler")
 
     async def __aenter__(self) -> ClassBalancedSampler:
         self._ahead.check_new()
@@ -154,7 +153,7 @@ class ClassBalancedSampler:
     async def __anext__(self) -> list[bytes]:
         self._ahead.check_open()
         if not self._ahead.begun:
-            self._ahead.begin(self._numbers())
+            self._ahead.begin(lambda scope: ReadAhead(scope, self._numbers(), self._fetch))
         await self._ahead.wait_for(1)
         self._given += 1
         return self._ahead.items.popleft()

@@ -74,6 +74,11 @@ class EpochOrder:
         return self._entered[1][start - begin : stop - begin]
 
 
+    def across(self, position: int) -> tuple[int, int] | None:
+        """The first record, and the one behind the last, of the block with a record on either side of a position."""
+        return self._entering.across(position) if isinstance(self._entering, _Blocks) else None
+
+
 class _Everywhere:
     def __init__(self, count: int, key: int) -> None:
         self._count, self._key = count, key
@@ -86,15 +91,23 @@ class _Blocks:
     def __init__(self, blocks: Indices, key: int) -> None:
         order = permutation(len(blocks) - 1, key)
         self._first = blocks[:-1][order]
-        # Where each block ends among the positions.
-        self._ends = np.cumsum(np.diff(blocks)[order])
+        # Where each block begins and ends among the positions.
+        sizes = np.diff(blocks)[order]
+        self._ends = np.cumsum(sizes)
+        self._begins = self._ends - sizes
 
     def between(self, start: int, stop: int) -> Indices:
         positions = np.arange(start, stop)
         block = np.searchsorted(self._ends, positions, side="right")
-        ahead = np.diff(self._ends, prepend=0)
-        found: Indices = self._first[block] + positions - (self._ends - ahead)[block]
+        found: Indices = self._first[block] + positions - self._begins[block]
         return found
+
+    def across(self, position: int) -> tuple[int, int] | None:
+        block = int(np.searchsorted(self._ends, position, side="right"))
+        if block == len(self._ends) or self._begins[block] == position:
+            return None
+        first = int(self._first[block])
+        return first, first + int(self._ends[block] - self._begins[block])
 
 
 class _Interleaved:

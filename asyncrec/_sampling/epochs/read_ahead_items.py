@@ -1,29 +1,37 @@
-"""`ReadAheadItems` holds what a stream reads ahead, by plans, and gives it out item by item."""
+"""`ReadAheadItems` holds what a stream reads ahead, and gives it out item by item."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import anyio
 
 from asyncrec._concurrency.forks import forked_error, on_fork
-from asyncrec._concurrency.read_ahead import ReadAhead
 from asyncrec._concurrency.tasks import TaskScope
 
-P = TypeVar("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class ReadAheadItems(Generic[P, T]):
-    """Items that were fetched, in order, with one plan more on its way. An async context, used by one task.
+class Ahead(Protocol[T_co]):
+    """What reads ahead, in tasks of a scope: a `ReadAhead`, or `WindowsAhead`."""
+
+    async def next(self) -> Iterable[T_co] | None:
+        """Return the next items; `None` at the end."""
+
+    def cancel(self) -> None:
+        """Give up what is being read."""
+
+
+class ReadAheadItems(Generic[T]):
+    """Items that were read ahead, in order. An async context, used by one task.
 
     Outside the context, and in the child of a fork, every use is an error.
 
     Args:
-        fetch: gives the items of a plan.
         path: of what is read, for messages.
         what: reads it, for messages: ``"stream"``.
 
@@ -32,14 +40,13 @@ class ReadAheadItems(Generic[P, T]):
         begun: whether `begin` was called.
     """
 
-    def __init__(self, fetch: Callable[[P], Awaitable[Iterable[T]]], *, path: str, what: str) -> None:
+    def __init__(self, *, path: str, what: str) -> None:
         self.items: deque[T] = deque()
         self.begun = False
-        self._fetch = fetch
         self._path = path
         self._what = what
         self._scope: TaskScope | None = None
-        self._ahead: ReadAhead[P, Iterable[T]] | None = None
+        self._ahead: Ahead[T] | None = None
         self._closed = False
         self._forked = False
         on_fork(self)
@@ -54,7 +61,7 @@ class ReadAheadItems(Generic[P, T]):
         if self._scope is not None:
             raise RuntimeError(f"a {self._what} is entered once; make another")
 
-    async def __aenter__(self) -> ReadAheadItems[P, T]:
+    async def __aenter__(self) -> ReadAheadItems[T]:
         self.check_new()
         self._forked = False  # made before a fork, and entered behind it
         self._scope = TaskScope()
@@ -83,13 +90,13 @@ class ReadAheadItems(Generic[P, T]):
         if self._scope is None or self._closed:
             raise anyio.ClosedResourceError(f"a {self._what} is read inside its `async with`")
 
-    def begin(self, plans: Iterator[P]) -> None:
-        """Fetch by these plans from now on, instead of any before: what was fetched by those is dropped."""
+    def begin(self, make: Callable[[TaskScope], Ahead[T]]) -> None:
+        """Take items of what this makes from now on, instead of any before: what was read by that is dropped."""
         assert self._scope is not None, "entered"
         if self._ahead is not None:
             self._ahead.cancel()
             self.items.clear()
-        self._ahead = ReadAhead(self._scope, plans, self._fetch)
+        self._ahead = make(self._scope)
         self.begun = True
 
     async def wait_for(self, count: int) -> None:

@@ -7,6 +7,7 @@ bytes.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import EpochOrder, Mode
 from asyncrec._sampling.epochs.permutation import key_of
+from asyncrec._sampling.epochs.windows_ahead import Part, Window
 from asyncrec._sampling.epochs.worker_batches import PositionRange
 from asyncrec._sampling.parameters import whole_number
 from asyncrec._sampling.shard_versions import FileVersions
@@ -25,13 +27,13 @@ from asyncrec.errors import ArgumentValueError
 # Two windows of crawled pages (some 10 KiB each) fit beside a model; a batch's neighbours come from all over one.
 BUFFER_SIZE = 16384
 BUFFER_BYTES = 128 << 20
-# A block is read by one request; of text records it has some dozens.
-_BLOCK_BYTES = 256 << 10
-# So many blocks at least share a window, since two neighbours of a batch come from one block in one of so many cases:
-# with 16 shards they come from the same shard 1.12 times as often as in a perfect shuffle.
-_BLOCKS_IN_WINDOW = 128
+# A block is one request to a store: of 4 MiB, waiting for the first byte costs less than the bytes themselves.
+_BLOCK_BYTES = 4 << 20
+# So many blocks at least share a window: what that does to a batch is in docs/how-to/random-access.md.
+_BLOCKS_IN_WINDOW = 16
 # What compressed records grow by, roughly: manifests count stored bytes.
 _INFLATION = 4
+_NONE = np.empty(0, np.int64)
 
 
 class NumberedRecords(Protocol):
@@ -45,7 +47,10 @@ class NumberedRecords(Protocol):
     @property
     def starts(self) -> NDArray[np.int64]: ...
 
-    async def runs(self, block_records: int, most: int) -> NDArray[np.int64]: ...
+    @property
+    def far(self) -> bool: ...
+
+    async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]: ...
 
     async def get_many(self, indices: NDArray[np.int64]) -> list[bytes]: ...
 
@@ -59,7 +64,7 @@ class ShufflePlan(NamedTuple):
     mode: Mode
     buffer_size: int
     buffer_bytes: int
-    block_records: int | None
+    block_bytes: int | None
     cycle_length: int
     block_length: int
 
@@ -78,30 +83,29 @@ class ShuffledOrder:
     def __init__(self, dataset: NumberedRecords, plan: ShufflePlan) -> None:
         if plan.mode not in get_args(Mode):
             raise ArgumentValueError(f'mode={plan.mode!r}: "block", "buffer" or "global"')
-        block_records = plan.block_records
+        block_bytes = plan.block_bytes
         for name in ("buffer_size", "buffer_bytes", "cycle_length", "block_length"):
             whole_number(getattr(plan, name), name, least=1)
-        if block_records is not None:
-            whole_number(block_records, "block_records", least=1, other="None")
-        mean = dataset.manifest.bytes / max(1, len(dataset))
-        if any(dataset.manifest.shards.compressions):
-            mean *= _INFLATION
+        if block_bytes is not None:
+            whole_number(block_bytes, "block_bytes", least=1, other="None")
+        stored = dataset.manifest.bytes / max(1, len(dataset))
+        mean = stored * _INFLATION if any(dataset.manifest.shards.compressions) else stored
         window = max(1, min(plan.buffer_size, int(plan.buffer_bytes / max(1.0, mean))))
-        if block_records is None:
-            block_records = max(1, min(int(_BLOCK_BYTES / max(1.0, mean)), window // _BLOCKS_IN_WINDOW))
+        if block_bytes is None:
+            block_bytes = max(1, min(_BLOCK_BYTES, int(window * stored) // _BLOCKS_IN_WINDOW))
         self.window = window
         self.identity: dict[str, Any] = {
             "snapshot": dataset.manifest.id,
             "seed": plan.seed,
             "mode": plan.mode,
             "buffer_size": window,
-            "block_records": block_records if plan.mode == "block" else None,
+            "block_bytes": block_bytes if plan.mode == "block" else None,
             "cycle_length": plan.cycle_length if plan.mode == "buffer" else None,
             "block_length": plan.block_length if plan.mode == "buffer" else None,
         }
         self._dataset = dataset
         self._plan = plan
-        self._block_records = block_records
+        self._block_bytes = block_bytes
         self._blocks: NDArray[np.int64] | None = None
         self._order: tuple[int, EpochOrder] | None = None
         self._ordering = threading.Lock()
@@ -109,10 +113,50 @@ class ShuffledOrder:
     async def prepare(self) -> None:
         """Find where blocks begin, where that is needed; once."""
         if self._plan.mode == "block" and self._blocks is None:
-            self._blocks = await self._dataset.runs(self._block_records, self.window)
+            self._blocks = await self._dataset.runs(self._block_bytes, self.window)
 
-    def records(self, positions: PositionRange, *, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
-        """The numbers of a worker's records at these positions. Blocks.
+    def windows(
+        self, ranges: Iterator[PositionRange], *, batch_size: int, worker: tuple[int, int]
+    ) -> Iterator[Window[Any]]:
+        """What to read for a worker's records at these positions, a window for each range. Each step blocks.
+
+        A block that the border of two windows cuts is read once, for both.
+        """
+        cut: Part[Any] | None = None
+        following = next(ranges, None)
+        numbers = _NONE if following is None else self._records(following, batch_size, worker)
+        while following is not None:
+            positions, wanted = following, numbers
+            parts = [] if cut is None else [cut]
+            following = next(ranges, None)
+            numbers = _NONE if following is None else self._records(following, batch_size, worker)
+            block = self._across(positions, following)
+            cut = None
+            if block is not None:
+                both = np.concatenate([wanted, numbers])
+                cut = Part(np.sort(both[(both >= block[0]) & (both < block[1])]))
+                parts.append(cut)
+            rest = np.sort(wanted)
+            for part in parts:
+                rest = np.setdiff1d(rest, part.numbers, assume_unique=True)
+            yield Window(wanted, [*self._parts(rest), *parts])
+
+    def _across(self, positions: PositionRange, following: PositionRange | None) -> tuple[int, int] | None:
+        """The records of the block, from the first to behind the last, that two neighbouring ranges share."""
+        if following is None or following.counted_from is None or following.epoch != positions.epoch:
+            return None
+        with self._ordering:
+            return self._of_epoch(positions.epoch).across(following.first)
+
+    def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
+        """Numbers, ascending, that are read by one call each: of a store those of one shard, else all of them."""
+        if not self._dataset.far:
+            return [Part(numbers)] if len(numbers) else []
+        shards = np.searchsorted(self._dataset.starts, numbers, side="right")
+        return [Part(part) for part in np.split(numbers, np.flatnonzero(np.diff(shards)) + 1) if len(part)]
+
+    def _records(self, positions: PositionRange, batch_size: int, worker: tuple[int, int]) -> NDArray[np.int64]:
+        """The numbers of a worker's records at these positions.
 
         One call at a time works, also while another, whose result nobody wants any more, still runs in its thread.
         """

@@ -45,7 +45,7 @@ from asyncrec.storage._url import redact
 T = TypeVar("T")
 
 # Indexes read at once.
-_TASKS = 16
+_TASKS = 32
 # Of all cached shards: what fits beside other things on the disk of a machine that trains.
 _CACHE_BYTES = 64 << 30
 
@@ -215,7 +215,7 @@ class Dataset:
         mode: Mode = "block",
         buffer_size: int = BUFFER_SIZE,
         buffer_bytes: Size = BUFFER_BYTES,
-        block_records: int | None = None,
+        block_bytes: Size | None = None,
         cycle_length: int = 16,
         block_length: int = 16,
         worker: tuple[int, int] = (0, 1),
@@ -241,10 +241,8 @@ class Dataset:
             buffer_size: how many records are shuffled together. Up to twice as many are in memory, because the next
                 ones are read ahead.
             buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
-            block_records: the length of a run in ``"block"``; by default about 256 KiB of records, but at most 1/128 of
-                the buffer. A batch has more neighbours than by chance: of 200,000 records of 500 bytes, some 10 of the
-                64 in a batch share a run of 128 with another (by chance 1.3); of records of 10 KB, 2.4 (0.24).
-                ``block_records=1`` and ``"global"`` avoid that, and read more.
+            block_bytes: the size of a block in ``"block"``, as stored. By default 4 MiB, but at most 1/16 of the buffer,
+                worked out from the manifest alone: so the order is the same wherever the shards lie. TODO figures.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
                 batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).
@@ -258,31 +256,39 @@ class Dataset:
             ValueError: an argument is out of range.
         """
         held = byte_count(buffer_bytes, "buffer_bytes")
-        plan = ShufflePlan(seed, mode, buffer_size, held, block_records, cycle_length, block_length)
+        block = None if block_bytes is None else byte_count(block_bytes, "block_bytes")
+        plan = ShufflePlan(seed, mode, buffer_size, held, block, cycle_length, block_length)
         return ShuffledStream(
             self, plan, epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven, on_corrupt=on_corrupt
         )
 
-    async def runs(self, block_records: int, most: int) -> NDArray[np.int64]:
-        """Where runs of about ``block_records`` neighbours begin, and at last the number of records; int64.
+    async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]:
+        """Where blocks of neighbours begin, and at last the number of records; int64. None spans two shards.
 
-        None spans two shards. In GZIP shards they are whole members, for those are what is decompressed: small ones
-        joined, and only those of more than ``most`` records cut. That needs the indexes of such shards, once.
+        A block has about ``block_bytes`` as stored, and at most ``most`` records. In GZIP shards it is whole members,
+        for those are what is decompressed: small ones joined, and only those of more than ``most`` records cut. That
+        needs the indexes of such shards, once.
         """
-        found = self._blocks.get((block_records, most))
+        found = self._blocks.get((block_bytes, most))
         if found is None:
-            zipped = self.manifest.shards.compressed_with("GZIP")
-            members: dict[int, NDArray[np.int64]] = {}
+            shards = self.manifest.shards
+            members: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
             async def look(shard: int) -> None:
                 index = await self._indexes.get(shard)
                 assert index.members is not None, "a GZIP shard"
-                members[shard] = np.flatnonzero(np.diff(index.members, prepend=-1))
+                firsts = np.flatnonzero(np.diff(index.members, prepend=-1))
+                members[shard] = firsts, index.members[firsts]
 
-            await concurrently(look, zipped, tasks=_TASKS)
-            found = await in_thread(record_blocks, self._starts, members, block_records, most)
-            self._blocks[block_records, most] = found
+            await concurrently(look, shards.compressed_with("GZIP"), tasks=_TASKS)
+            found = await in_thread(record_blocks, self._starts, shards.sizes, members, block_bytes, most)
+            self._blocks[block_bytes, most] = found
         return found
+
+    @property
+    def far(self) -> bool:
+        """Whether a read waits for a store."""
+        return self.files.remote
 
     @property
     def starts(self) -> NDArray[np.int64]:

@@ -43,6 +43,16 @@ def join_ranges(begins: Indices, ends: Indices, *, gap: int, most: int) -> Itera
             first += max(1, fits)
 
 
+def split_ranges(begins: Indices, *, most: int, count: int) -> Iterator[tuple[int, int]]:
+    """Which neighbours to cut at once: about ``most`` bytes of them, by where they begin, and ``count`` at most.
+
+    Gives ``(first, last)``, as `join_ranges`.
+    """
+    number = (begins - begins[0]) // most
+    cuts = np.union1d(np.flatnonzero(np.diff(number)) + 1, np.arange(count, len(begins), count))
+    return pairwise([0, *cuts.tolist(), len(begins)])
+
+
 def cut_exactly(frames: bytes, lengths: list[int]) -> list[bytes] | None:
     """The records of frames that stand one after another; `None` unless all are whole, good and of these lengths."""
     records: list[bytes] = []

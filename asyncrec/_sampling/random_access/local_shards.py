@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ import numpy as np
 from asyncrec._concurrency.forks import on_fork
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
-from asyncrec._sampling.random_access.frame_extractor import cut_exactly
+from asyncrec._sampling.random_access.frame_extractor import cut_exactly, split_ranges
 from asyncrec._sampling.random_access.range_reader import RangeRead
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import StorageError
@@ -262,9 +261,7 @@ def _pieces(file: OpenFile, part: RangeRead) -> Iterator[_Piece]:
             yield whole
             return
     sizes = part.index.sizes[part.within]
-    number = (np.cumsum(sizes) - sizes) // _PIECE_BYTES
-    cuts = np.union1d(np.flatnonzero(np.diff(number)) + 1, np.arange(_PIECE_RECORDS, count, _PIECE_RECORDS))
-    for first, last in pairwise([0, *cuts.tolist(), count]):
+    for first, last in split_ranges(np.cumsum(sizes) - sizes, most=_PIECE_BYTES, count=_PIECE_RECORDS):
         yield _Piece(file, RangeRead(part.shard, part.index, part.within[first:last], part.first + first))
 
 

@@ -1,9 +1,11 @@
 """`RangeReader` reads chosen records of one shard: nearby ones by one read, GZIP by members, every checksum verified.
 
-An uncompressed shard is read in ranges: records with little between them share one, up to a bound. Of a
-compressed one, members are decompressed in a worker thread from their beginning; small ones are kept for a while, so
-that neighbours come cheap. A file that is one large member (as TensorFlow writes them) is decompressed from its start
-up to the last record wanted each time: correct, in bounded memory, and slow; asyncrec writes members of 4 MiB.
+A shard is read in ranges: what is wanted with little between shares one, up to a bound. Of an uncompressed one that is
+records, which are cut while their range comes: a range that is put together, and cut in a thread, would lie in memory
+twice, and its records in that thread's part of the heap. Of a compressed one it is members, which are decompressed in a
+worker thread from their beginning; small ones are kept for a while, so that neighbours come cheap. A file that is one
+large member (as TensorFlow writes them) is decompressed from its start up to the last record wanted each time: correct,
+in bounded memory, and slow; asyncrec writes members of 4 MiB.
 
 On damage from a remote store the range is read once more: then it was damaged on its way, or is so at rest, and the
 error says which. So it is where a copy in the local cache turns out damaged, which is brought anew.
@@ -15,23 +17,33 @@ for nothing: that many bytes between two records, and they share a read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import Literal, cast
 
 import anyio
 import numpy as np
+from anyio.lowlevel import checkpoint
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
+from asyncrec._concurrency.processors import processors
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
-from asyncrec._sampling.random_access.frame_extractor import FrameExtractor, RangeInflater, cut_exactly, join_ranges
+from asyncrec._sampling.random_access.frame_extractor import (
+    FrameExtractor,
+    RangeInflater,
+    cut_exactly,
+    join_ranges,
+    split_ranges,
+)
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
+from asyncrec.storage._base import ByteSource
 
 Indices = NDArray[np.int64]
 
@@ -51,7 +63,9 @@ _MOST_CACHED = 16 << 20
 _READ_BYTES = 1 << 20
 # Cutting and checking less than this costs less than the hop to a thread.
 _CUT_ON_LOOP = 64 << 10
-_FEW_RUNS = 8
+# Of a range, so much is cut at a time between two steps of the event loop: some 0.2 ms of it.
+_PIECE_BYTES = 512 << 10
+_PIECE_RECORDS = 2048
 
 
 class RangeRead:
@@ -83,17 +97,25 @@ class RangeReader:
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
+        # More at a time are no faster, and each holds a member twice.
+        self._inflating = anyio.CapacityLimiter(processors())
 
     def reads(self, whole: RangeRead) -> Iterator[RangeRead]:
         """The reads that give what is wanted of one shard."""
         index, within = whole.index, whole.within
-        if index.members is not None:
-            cuts = np.flatnonzero(np.diff(index.members[within])) + 1
-            parts: Iterable[tuple[int, int]] = pairwise([0, *cuts.tolist(), len(within)])
-        else:
+        if index.members is None:
             begins = index.offsets[within]
-            parts = join_ranges(begins, begins + index.sizes[within], gap=self._gap, most=self._most_read)
-        for first, last in parts:
+            ends = begins + index.sizes[within]
+        else:
+            members = index.members[within]
+            firsts = np.concatenate(([0], np.flatnonzero(np.diff(members)) + 1))
+            begins = members[firsts]
+            behind = np.searchsorted(index.members, begins, side="right")
+            ends = np.append(index.members, self._files.shards[whole.shard].bytes)[behind]
+            firsts = np.append(firsts, len(within))
+        for first, last in join_ranges(begins, ends, gap=self._gap, most=self._most_read):
+            if index.members is not None:
+                first, last = int(firsts[first]), int(firsts[last])
             yield RangeRead(whole.shard, index, within[first:last], whole.first + first)
 
     @property
@@ -140,62 +162,121 @@ class RangeReader:
             return list(await self.records(read)), []
         except FormatError:
             pass
+        records: list[bytes | None] = []
+        damage: list[Damage] = []
+        async with self._limiter:
+            for part in self._by_member(read):
+                found, lost = await self._whole(part)
+                records += found
+                damage += lost
+        return records, damage
+
+    async def _whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:
+        """As `whole`, of one member, or of a shard that has none."""
         index, within = read.index, read.within
         begins, sizes = index.offsets[within], index.sizes[within]
         member = None if index.members is None else int(index.members[within[0]])
         extractor = FrameExtractor(self._files.display_path(read.shard), within, begins, sizes, member=member)
-        async with self._limiter:
-            if member is None:
-                start, end = int(begins[0]), int(begins[-1] + sizes[-1])
-                data = await self._files.read(read.shard, start, end)
-                ranges = zip((begins - start).tolist(), (begins + sizes - start).tolist(), strict=True)
-                pieces = [data[begin:stop] for begin, stop in ranges]
-            else:
-                inflater = self._inflater(read)
-                with suppress(FormatError):
-                    await self._inflate(read, inflater)
-                pieces = inflater.pieces
-            return await in_thread(extractor.whole_of, pieces, limiter=self._extracting)
+        if member is None:
+            start, end = int(begins[0]), int(begins[-1] + sizes[-1])
+            data = await self._files.read(read.shard, start, end)
+            ranges = zip((begins - start).tolist(), (begins + sizes - start).tolist(), strict=True)
+            pieces = [data[begin:stop] for begin, stop in ranges]
+        else:
+            inflater = self._inflater(read)
+            with suppress(FormatError):
+                await self._inflate(read, inflater)
+            pieces = inflater.pieces
+        return await in_thread(extractor.whole_of, pieces, limiter=self._extracting)
+
+    def _stored(self, read: RangeRead) -> _Stored:
+        members = read.index.members
+        assert members is not None, "asked for where there are members"
+        start, last = members[read.within[[0, -1]]].tolist()
+        after = int(np.searchsorted(members, last, side="right"))
+        end = int(members[after]) if after < len(members) else self._files.shards[read.shard].bytes
+
+        async def receive() -> bytes:
+            began = anyio.current_time()
+            data = await self._files.read(read.shard, start, end)
+            if self._cost is not None:
+                self._cost.took(len(data), anyio.current_time() - began)
+            return data
+
+        return _Stored(start, end if end - start <= self._most_read else start, receive)
+
+    def _by_member(self, read: RangeRead) -> Iterator[RangeRead]:
+        """The parts of a read that are each of one member; all of it where there are none."""
+        cuts: list[int] = []
+        if read.index.members is not None:
+            cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
+        for first, last in pairwise([0, *cuts, len(read.within)]):
+            yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
 
     async def _records(self, read: RangeRead) -> list[bytes]:
+        records: list[bytes] = []
         if read.index.members is not None:
-            return await self._of_member(read)
-        begins = read.index.offsets[read.within]
-        sizes = read.index.sizes[read.within]
-        start, end = int(begins[0]), int(begins[-1] + sizes[-1])
+            stored = self._stored(read)
+            for part in self._by_member(read):
+                records += await self._of_member(part, stored)
+            return records
+        path = self._files.display_path(read.shard)
+        begins, sizes = read.index.offsets[read.within], read.index.sizes[read.within]
+        at, end = int(begins[0]), int(begins[-1] + sizes[-1])
         began = anyio.current_time()
-        data = await self._files.read(read.shard, start, end)
-        if self._cost is not None:
-            self._cost.took(len(data), anyio.current_time() - began)
-        extractor = FrameExtractor(self._files.display_path(read.shard), read.within, begins, sizes)
-        if len(data) <= _CUT_ON_LOOP and len(read.within) <= _FEW_RUNS:
-            return extractor.of(data, start)
-        return await in_thread(extractor.of, data, start, limiter=self._extracting)
+        size = end - at
+        async with self._files.opened(read.shard, at, end) as source:
+            blocks = _Blocks(source, size)
+            for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
+                # With what lies between it and the next.
+                until = end if last == len(begins) else int(begins[last])
+                data = await blocks.take(until - at)
+                if last == len(begins) and self._cost is not None:
+                    self._cost.took(size, anyio.current_time() - began)
+                extractor = FrameExtractor(path, read.within[first:last], begins[first:last], sizes[first:last])
+                records += await self._cut(extractor, data, at)
+                at = until
+        return records
 
-    async def _of_member(self, read: RangeRead) -> list[bytes]:
+    async def _cut(self, extractor: FrameExtractor, data: bytes, at: int) -> list[bytes]:
+        """The records of a piece of a range, which begins at byte ``at``."""
+        if len(data) > 2 * _PIECE_BYTES:  # one large record
+            return await in_thread(extractor.of, data, at, limiter=self._extracting)
+        records = extractor.of(data, at)
+        if len(data) > _CUT_ON_LOOP:
+            await checkpoint()
+        return records
+
+    async def _of_member(self, read: RangeRead, stored: _Stored) -> list[bytes]:
         index, within = read.index, read.within
         assert index.members is not None, "asked for where there are members"
         member = int(index.members[within[0]])
         after = int(np.searchsorted(index.members, member, side="right"))
         size = int(index.offsets[after - 1] + index.sizes[after - 1])
         begins, sizes = index.offsets[within], index.sizes[within]
-        extractor = FrameExtractor(self._files.display_path(read.shard), within, begins, sizes, member=member)
+        path = self._files.display_path(read.shard)
         if size <= _MOST_CACHED:
             key = (read.shard, member)
 
             async def make() -> bytes:
-                (whole,) = await self._inflate(read, RangeInflater(self._kind(read), [(0, size)]))
+                (whole,) = await self._inflate(read, RangeInflater(self._kind(read), [(0, size)]), stored)
                 return whole
 
             data = await self._members.get(key, make)
+            records: list[bytes] = []
             try:
-                if int(sizes.sum()) <= _CUT_ON_LOOP and len(within) <= _FEW_RUNS:
-                    return extractor.of(data, 0)
-                return await in_thread(extractor.of, data, 0, limiter=self._extracting)
+                for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
+                    at, until = int(begins[first]), int(begins[last - 1] + sizes[last - 1])
+                    extractor = FrameExtractor(
+                        path, within[first:last], begins[first:last], sizes[first:last], member=member
+                    )
+                    records += await self._cut(extractor, data[at:until], at)
+                return records
             except FormatError:
                 self._members.forget(key)
                 raise
         pieces = await self._inflate(read, self._inflater(read))
+        extractor = FrameExtractor(path, within, begins, sizes, member=member)
         return await in_thread(extractor.of_pieces, pieces, limiter=self._extracting)
 
     def _kind(self, read: RangeRead) -> Literal["GZIP", "ZLIB"]:
@@ -205,8 +286,10 @@ class RangeReader:
         begins, sizes = read.index.offsets[read.within], read.index.sizes[read.within]
         return RangeInflater(self._kind(read), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
 
-    async def _inflate(self, read: RangeRead, inflater: RangeInflater) -> list[bytes]:
+    async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: _Stored | None = None) -> list[bytes]:
         """The pieces: ranges of what a member, and where a record leads on those behind it, decompress to.
+
+        Its bytes are those of ``stored``, where it is given and has them.
 
         Raises:
             FormatError: it does not decompress, or to less. Those before are in ``inflater.pieces``.
@@ -219,10 +302,15 @@ class RangeReader:
         end = int(members[after]) if after < len(members) else shard_ends
         try:
             # Its own bytes; and where a record of another writer's ends in a later member, those as well.
-            for start, stop in ((member, end), (end, shard_ends)):
+            ranges = [(member, end), (end, shard_ends)]
+            if stored is not None and stored.has(end):
+                if await in_thread(inflater.feed, await stored.of(member, end), limiter=self._inflating):
+                    return inflater.pieces
+                del ranges[0]
+            for start, stop in ranges:
                 async with self._files.opened(shard, start, stop) as source:
                     while block := await source.receive(_READ_BYTES):
-                        if await in_thread(inflater.feed, block):
+                        if await in_thread(inflater.feed, block, limiter=self._inflating):
                             return inflater.pieces
             inflater.finish()
         except FormatError as error:
@@ -238,6 +326,54 @@ class RangeReader:
             member_offset=member,
             part="compression",
         )
+
+
+class _Stored:
+    """The bytes of neighbouring members as they are stored, received when the first of them is wanted."""
+
+    def __init__(self, start: int, end: int, receive: Callable[[], Awaitable[bytes]]) -> None:
+        self._start = start
+        self._end = end
+        self._receive = receive
+        self._data: bytes | None = None
+
+    def has(self, end: int) -> bool:
+        """Whether it has the member that ends there; it has none where they are too large to be held."""
+        return end <= self._end
+
+    async def of(self, start: int, end: int) -> bytes:
+        if self._data is None:
+            self._data = await self._receive()
+        return self._data[start - self._start : end - self._start]
+
+
+class _Blocks:
+    """The next ``size`` bytes of a source, asked for at once, and taken piece by piece as they come."""
+
+    def __init__(self, source: ByteSource, size: int) -> None:
+        self._source = source
+        self._missing = size
+        self._blocks: deque[bytes | memoryview] = deque()
+        self._held = 0
+
+    async def take(self, size: int) -> bytes:
+        """Take so many bytes, fewer only where the source ends before; the first block, if it is that, uncopied."""
+        while self._held < size and (block := await self._source.receive(self._missing)):
+            self._blocks.append(block)
+            self._held += len(block)
+            self._missing -= len(block)
+        parts: list[bytes | memoryview] = []
+        size = min(size, self._held)
+        self._held -= size
+        while size:
+            first = self._blocks.popleft()
+            if len(first) > size:
+                view = memoryview(first)
+                self._blocks.appendleft(view[size:])
+                first = view[:size]
+            parts.append(first)
+            size -= len(first)
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
 
 
 # Until a store was measured: 20 ms before the first byte, and 26 MB/s.

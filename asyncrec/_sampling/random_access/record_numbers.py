@@ -71,34 +71,43 @@ def distinct_numbers(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDAr
 
 
 def record_blocks(
-    starts: NDArray[np.int64], members: dict[int, NDArray[np.int64]], block_records: int, most: int
+    starts: NDArray[np.int64],
+    stored_bytes: NDArray[np.int64],
+    members: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]],
+    block_bytes: int,
+    most: int,
 ) -> NDArray[np.int64]:
-    """Where blocks begin, and at last the number of records; int64, ascending.
+    """Where blocks begin, and at last the number of records; int64, ascending. None spans two shards.
 
     Args:
         starts: int64 (shards + 1,): the number of each shard's first record, and at last the number of records.
-        members: for GZIP shards, which of its records are the first of a member; int64, the first is 0.
-        block_records: about this many in a block; members are joined up to that.
-        most: a member of more records is cut.
+        stored_bytes: int64 (shards,): the size of each shard.
+        members: for GZIP shards, which of its records are the first of a member, and at which stored byte each member
+            begins; int64, both begin with 0.
+        block_bytes: a block has about so many stored bytes; members are joined up to that.
+        most: a block has at most so many records; a member of more is cut.
     """
     parts = []
-    for shard, (first, last) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)):
+    bounds = zip(starts[:-1].tolist(), starts[1:].tolist(), stored_bytes.tolist(), strict=True)
+    for shard, (first, last, size) in enumerate(bounds):
         if first == last:
             continue
-        boundaries = members.get(shard)
-        if boundaries is None:
-            pieces = max(1, round((last - first) / block_records))
+        if shard not in members:
+            pieces = min(last - first, max(round(size / block_bytes), -(-(last - first) // most)))
+            pieces = max(1, pieces)
             parts.append(first + np.arange(pieces) * (last - first) // pieces)
             continue
         # Members are joined while they are small, and cut when they are large.
-        begin = 0
-        bounds = [*boundaries.tolist()[1:], last - first]
-        chosen = []
-        for at, bound in enumerate(bounds):
-            following = bounds[at + 1] if at + 1 < len(bounds) else None
-            if following is None or following - begin > block_records:
-                pieces = -(-(bound - begin) // max(most, block_records))
-                chosen += [begin + piece * (bound - begin) // pieces for piece in range(pieces)]
-                begin = bound
+        records, offsets = members[shard]
+        ends = zip([*records.tolist()[1:], last - first], [*offsets.tolist()[1:], size], strict=True)
+        chosen = [0]
+        begin = behind = offset = behind_offset = 0
+        for end, end_offset in ends:
+            if behind > begin and (end_offset - offset > block_bytes or end - begin > most):
+                chosen.append(behind)
+                begin, offset = behind, behind_offset
+            pieces = -(-(end - begin) // most)
+            chosen += [begin + piece * (end - begin) // pieces for piece in range(1, pieces)]
+            behind, behind_offset = end, end_offset
         parts.append(first + np.array(chosen, np.int64))
     return np.concatenate([*parts, starts[-1:]]).astype(np.int64)

@@ -72,6 +72,11 @@ class ShardList(Sequence[ShardEntry]):
         return self._column("records")
 
     @property
+    def sizes(self) -> NDArray[np.int64]:
+        """The number of bytes of each shard as stored."""
+        return self._column("bytes")
+
+    @property
     def records(self) -> int:
         """How many records they have together."""
         return _total(self.counts)
@@ -79,7 +84,7 @@ class ShardList(Sequence[ShardEntry]):
     @property
     def bytes(self) -> int:
         """How many bytes they have together as stored, without index and keys."""
-        return _total(self._column("bytes"))
+        return _total(self.sizes)
 
     @property
     def compressions(self) -> Counter[str]:

@@ -207,7 +207,7 @@ class ShardInputs:
 class ShardReader:
     """Reads one shard from a position on, in the task that asks; for one task at a time.
 
-    It holds nothing open before the first `next_batch` and after `aclose`; with ``park``, not between two either.
+    It holds nothing open before the first `next_batches` and after `aclose`; with ``park``, not between two either.
     """
 
     ready = True
@@ -223,8 +223,8 @@ class ShardReader:
         self._reader: RecordReader | None = None
         self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
 
-    async def next_batch(self) -> RecordBatch | None:
-        """The next records; `None` at the end. Cancelled, nothing is lost."""
+    async def next_batches(self) -> Sequence[RecordBatch]:
+        """The next records, in one batch; none at the end. Cancelled, nothing is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -235,7 +235,7 @@ class ShardReader:
         if self._batch is not None and self._park:
             await self._reader.park()
         batch, self._batch = self._batch, None
-        return batch
+        return () if batch is None else (batch,)
 
     async def aclose(self) -> None:
         if self._reader is not None:

@@ -89,6 +89,30 @@ async def test_states_while_reading_ahead_are_those_of_a_disk() -> None:
             assert [(batch, resumed.state_dict()) async for batch in resumed.batches(97)] == expected[at + 1 :]
 
 
+async def test_a_full_shuffle_buffer_is_read_again_in_few_requests() -> None:
+    """Of all shards at the same time, and on to the next record where it is near."""
+    far = Wire()
+    paths = [f"s{number}.tfrecord" for number in range(8)]
+    for number, path in enumerate(paths):
+        await asyncrec.write_records(path, [b"%d:%d" % (number, at) * 400 for at in range(1000)], storage=far)
+    options: dict[str, Any] = {"cycle_length": 8, "shuffle_buffer": 1000, "seed": 1, "storage": far}
+    async with asyncrec.interleave(paths, **options) as stream:
+        batches = stream.batches(500)
+        for _ in range(8):
+            await anext(batches)
+        state = stream.state_dict()
+        rest = [batch async for batch in batches]
+    far.latency, far.reads = 0.020, 0
+    began = anyio.current_time()
+    async with asyncrec.interleave(paths, **options) as resumed:
+        resumed.load_state_dict(state)
+        batches = resumed.batches(500)
+        first = await anext(batches)
+        assert anyio.current_time() - began <= 5 * 0.020
+        assert far.reads <= 3 * len(paths)
+        assert [first] + [batch async for batch in batches] == rest
+
+
 async def test_what_is_read_ahead_of_all_shards_stays_within_the_limit() -> None:
     limit = 4 << 20
     far = Wire()

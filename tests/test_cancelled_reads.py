@@ -153,11 +153,23 @@ def shards(compression: Any, *, examples: bool = False) -> Callable[[Path], Coro
     return write
 
 
-def interleaved(compression: Any = "", *, lists: int = 0, resumed: bool = False, **options: Any) -> Kind:
+async def far_from(folder: Path) -> Far:
+    store = Far()
+    for path in sorted(folder.iterdir()):
+        await store.put(path.name, path.read_bytes())
+    return store
+
+
+def interleaved(
+    compression: Any = "", *, lists: int = 0, resumed: bool = False, far: bool = False, **options: Any
+) -> Kind:
     @asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
-        paths = sorted(folder.iterdir())
+        paths: list[Any] = sorted(folder.iterdir())
         options.update(cycle_length=3, block_length=2, seed=1)
+        if far:
+            options["storage"] = await far_from(folder)
+            paths = [path.name for path in paths]
         state = None
         if resumed:
             async with asyncrec.interleave(paths, **options) as stream:
@@ -232,6 +244,7 @@ KINDS: dict[str, Kind] = {
     "interleave, in batches": interleaved(GZIP, lists=7),
     "interleave, many open": interleaved(GZIP, lists=7),
     "interleave by a pool": interleaved(GZIP, lists=7, parallelism=2),
+    "interleave in a store": interleaved(GZIP, lists=7, far=True, resumed=True),
     "interleave and shuffle": interleaved(GZIP, lists=7, shuffle_buffer=10),
     "interleave from a state": interleaved(GZIP, lists=7, shuffle_buffer=10, resumed=True),
     "sampler": sampled(GZIP, prefetch_size=0),

@@ -35,12 +35,14 @@ class RecordBatch:
         offset: the byte of the frame of ``records[0]``, where the file is plain.
         members: where it is compressed: (number of the record that begins a member, compressed byte of the member),
             ascending; the first of them at or before ``first``. Empty for a plain file.
+        size: the bytes of their frames, decompressed.
     """
 
     records: list[bytes]
     first: int
     offset: int
     members: list[tuple[int, int]]
+    size: int = 0
     _borders: list[int] = field(default_factory=list)  # where frames begin, and at last the end; once asked for
 
     def positions(self, begin: int, end: int) -> list[Position]:

@@ -73,6 +73,10 @@ class ResumingSource(ByteSource):
     def retries(self) -> int:
         return self._reader.retries
 
+    @property
+    def buffered(self) -> int:  # type: ignore[override]
+        return self._reader.buffered if self._scope is None else self._held
+
     async def __aenter__(self) -> ResumingSource:
         if self._limit <= 0:
             await self._reader.open()

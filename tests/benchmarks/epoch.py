@@ -2,10 +2,10 @@
 
 The store (`folder_s3`) is a process of its own that answers each request 20 ms after it came, by `sendfile` from a
 tmpfs: what is measured is the reader. 64 shards of 16 MiB; records of 4 and of 100 KB; plain and GZIP. Every reader has
-a process of its own for each round, and they take turns. The clock starts when the client is open and has sent one
-request. Beside the clock: the processor time of the reading process, threads included; the growth of its peak memory;
-requests by kind; connections at once; and when the first batch came, in seconds and in requests that came one behind
-the end of the other.
+a process of its own for each round, which has read two shards before, and they take turns. The clock starts when the
+client is open and has sent one request. Beside the clock: the processor time of the reading process, threads included;
+the growth of its peak memory; requests by kind; connections at once; and when the first batch came, in seconds and in
+requests that came one behind the end of the other.
 
     make bench ARGS="--only epoch"
     make bench ARGS="--only epoch --size 256 --records 4 --plain --rounds 1 --only interleave"    some seconds
@@ -365,9 +365,9 @@ def write(folder: Path, name: str, size: int, compressed: bool, mib: int) -> Sha
     return Shards(name, keys, size, compressed, each * shards, sum((folder / key).stat().st_size for key in keys))
 
 
-def measure(reader: str, shards: Shards) -> dict[str, Any]:
-    """In a process of its own."""
-    given = json.dumps(asdict(shards))
+def measure(reader: str, shards: Shards, small: Shards) -> dict[str, Any]:
+    """In a process of its own, which has read the ``small`` ones before."""
+    given = json.dumps([asdict(shards), asdict(small)])
     command = [sys.executable, __file__, "--measure", reader]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode:
@@ -377,8 +377,11 @@ def measure(reader: str, shards: Shards) -> dict[str, Any]:
 
 
 def measured(reader: str) -> int:
+    """The second time that the process reads: what it imports and makes once is not timed."""
+    shards, small = (Shards(**given) for given in json.load(sys.stdin))
+    asyncio.run(READERS[reader][0](small, Meter()))
     meter = Meter()
-    asyncio.run(READERS[reader][0](Shards(**json.load(sys.stdin)), meter))
+    asyncio.run(READERS[reader][0](shards, meter))
     assert "seconds" in meter.figures, "the reader did not come to its end"
     print(json.dumps(meter.figures))
     return 0
@@ -465,13 +468,14 @@ def main() -> int:
                 what = f"{size} KB, {'GZIP' if compressed else 'plain'}"
                 shards = write(folder, f"of-{size}-{'gzip' if compressed else 'plain'}", size * 1000, compressed,
                                options.size)  # fmt: skip
+                small = write(folder, f"warm-up-of-{shards.folder}", size * 1000, compressed, 2 * SHARD // MIB)
                 of_case = [name for name in picked if not compressed or READERS[name][1] == EPOCH]
                 found: dict[str, list[dict[str, Any]]] = {name: [] for name in of_case}
                 for _ in range(options.rounds):
                     for name in of_case:
                         with folder_s3(folder, options.delay_ms / 1000) as url:
                             os.environ |= {ENDPOINT: url, "NO_PROXY": "127.0.0.1"}
-                            found[name].append(measure(name, shards))
+                            found[name].append(measure(name, shards, small))
                 print(
                     f"\n{shards.records:,} records of {what}, {shards.bytes / MIB:,.0f} MiB, {len(shards.keys)} shards"
                     f"\n  {'':32} {'s':>7} {'ratio':>6} {'CPU s':>7} {'times':>6} {'peak MiB':>8} {'conn.':>6}"
@@ -488,6 +492,7 @@ def main() -> int:
                         told += [(met, f"{what}: {name}: {text}") for met, text in verdicts(name, shards, each, base)]
                     figures.append({"case": what, "reader": name, "rounds": each})
                 shutil.rmtree(folder / shards.folder)
+                shutil.rmtree(folder / small.folder)
     finally:
         shutil.rmtree(folder)
     for met, heading in ((True, "met"), (False, "MISSED")):

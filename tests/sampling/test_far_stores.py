@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,9 +25,12 @@ async def sixteen_shards() -> MemoryStorage:
     return storage
 
 
-async def seconds_of(storage: asyncrec.storage.Storage, async_cycle: bool) -> tuple[float, list[Any]]:
+Seconds = tuple[float, list[Any]]
+
+
+async def of_sampler(storage: asyncrec.storage.Storage, ahead: bool | None) -> Seconds:
     sampler_of = asyncrec.InterleaveSampler(
-        "data", bytes, batch_size=32, async_cycle=async_cycle, num_repeat=1, seed=1, storage=storage
+        "data", bytes, batch_size=32, async_cycle=ahead, num_repeat=1, seed=1, storage=storage
     )
     began = anyio.current_time()
     async with sampler_of as sampler:
@@ -35,12 +38,103 @@ async def seconds_of(storage: asyncrec.storage.Storage, async_cycle: bool) -> tu
     return anyio.current_time() - began, batches
 
 
-async def test_fetching_a_cycle_at_once_is_eight_times_as_fast_where_each_read_takes_20_ms() -> None:
+async def of_interleave(storage: asyncrec.storage.Storage, ahead: bool | None) -> Seconds:
+    paths = [f"data/s{shard:02}.tfrecord" for shard in range(16)]
+    parallelism = None if ahead is None else 16 * ahead
+    began = anyio.current_time()
+    async with asyncrec.interleave(paths, parallelism=parallelism, storage=storage) as stream:
+        batches = [batch async for batch in stream.batches(32)]
+    return anyio.current_time() - began, batches
+
+
+@pytest.mark.parametrize("seconds_of", [of_sampler, of_interleave])
+async def test_a_cycle_in_a_store_is_read_at_once_unasked(seconds_of: Callable[..., Awaitable[Seconds]]) -> None:
+    """Where each read takes 20 ms that is eight times as fast, and the order is the same."""
     storage = SlowStorage(await sixteen_shards(), latency=0.020)
-    one_by_one, batches = await seconds_of(storage, async_cycle=False)
-    at_once, same = await seconds_of(storage, async_cycle=True)
+    near, batches = await seconds_of(storage, None)
+    one_by_one, same = await seconds_of(storage, False)
     assert same == batches
-    assert one_by_one >= 8 * at_once
+    assert one_by_one == pytest.approx(near), "not on a disk"
+    storage.read_ahead = 1 << 20
+    one_by_one, same = await seconds_of(storage, False)
+    assert same == batches
+    for ahead in (True, None):
+        at_once, same = await seconds_of(storage, ahead)
+        assert same == batches
+        assert one_by_one >= 8 * at_once
+
+
+async def test_states_while_reading_ahead_are_those_of_a_disk() -> None:
+    """And lead on to the same records."""
+    lengths = [3, 900, 0, 40, 700, 1, 300, 500]
+    paths = [f"s{number}" for number in range(len(lengths))]
+    far = Wire()
+    far.latency = 0.020
+    for path, length in zip(paths, lengths, strict=True):
+        await asyncrec.write_records(path, [b"%d" % number * 50 for number in range(length)], storage=far)
+    options: dict[str, Any] = {"cycle_length": 3, "block_length": 2, "memory_limit": 1 << 17, "storage": far}
+    async with asyncrec.interleave(paths, parallelism=0, **options) as near:
+        expected = [(batch, near.state_dict()) async for batch in near.batches(97)]
+    async with asyncrec.interleave(paths, **options) as ahead:
+        assert [(batch, ahead.state_dict()) async for batch in ahead.batches(97)] == expected
+    for at in range(0, len(expected), 5):
+        async with asyncrec.interleave(paths, **options) as resumed:
+            resumed.load_state_dict(expected[at][1])
+            assert [(batch, resumed.state_dict()) async for batch in resumed.batches(97)] == expected[at + 1 :]
+
+
+async def test_a_full_shuffle_buffer_is_read_again_in_few_requests() -> None:
+    """Of all shards at the same time, and on to the next record where it is near."""
+    far = Wire()
+    paths = [f"s{number}.tfrecord" for number in range(8)]
+    for number, path in enumerate(paths):
+        await asyncrec.write_records(path, [b"%d:%d" % (number, at) * 400 for at in range(1000)], storage=far)
+    options: dict[str, Any] = {"cycle_length": 8, "shuffle_buffer": 1000, "seed": 1, "storage": far}
+    async with asyncrec.interleave(paths, **options) as stream:
+        batches = stream.batches(500)
+        for _ in range(8):
+            await anext(batches)
+        state = stream.state_dict()
+        rest = [batch async for batch in batches]
+    far.latency, far.reads = 0.020, 0
+    began = anyio.current_time()
+    async with asyncrec.interleave(paths, **options) as resumed:
+        resumed.load_state_dict(state)
+        batches = resumed.batches(500)
+        first = await anext(batches)
+        assert anyio.current_time() - began <= 5 * 0.020
+        assert far.reads <= 3 * len(paths)
+        assert [first] + [batch async for batch in batches] == rest
+
+
+async def test_what_is_read_ahead_of_all_shards_stays_within_the_limit() -> None:
+    limit = 4 << 20
+    far = Wire()
+    paths = [f"s{number:02}" for number in range(40)]
+    for path in paths:
+        await asyncrec.write_records(path, [bytes(4000)] * 250, storage=far)
+    async with asyncrec.interleave(paths, cycle_length=16, memory_limit=limit, storage=far) as stream:
+        given = 0
+        async for batch in stream.batches(500):
+            given += sum(map(len, batch))
+            await anyio.sleep(10)
+            assert limit / 4 < far.given - given <= limit or given > 6e6
+            assert far.most_open <= 16
+    assert given == 40 * 250 * 4000
+
+
+async def test_a_shard_is_opened_while_those_before_it_are_used_up() -> None:
+    """Each shard's opening takes 200 ms, and is waited for once, not in turn."""
+    far = Wire()
+    paths = [f"s{number:02}" for number in range(40)]
+    for number, path in enumerate(paths):
+        await asyncrec.write_records(path, [bytes(1000)] * (50 + number), storage=far)
+    far.latency = 0.200
+    began = anyio.current_time()
+    async with asyncrec.interleave(paths, cycle_length=8, storage=far) as stream:
+        async for _ in stream.batches(100):
+            pass
+    assert anyio.current_time() - began <= 40 / 8 * 0.200 + 0.001
 
 
 async def test_a_store_that_fails_now_and_then_changes_nothing() -> None:
@@ -66,6 +160,8 @@ class Wire(MemoryStorage):
     latency = 0.0
     bytes_per_second = math.inf
     reads = 0
+    given = 0
+    open = most_open = 0
 
     def open_source(self, key: str, **options: Any) -> Any:
         self.reads += key.endswith(".tfrecord")
@@ -79,11 +175,17 @@ class Wire(MemoryStorage):
 
             async def slowly(max_bytes: int) -> bytes:
                 block: bytes = await receive(max_bytes)
+                self.given += len(block)
                 await anyio.sleep(len(block) / self.bytes_per_second)
                 return block
 
             source.receive = slowly
-            yield source
+            self.open += 1
+            self.most_open = max(self.most_open, self.open)
+            try:
+                yield source
+            finally:
+                self.open -= 1
 
 
 @pytest.mark.parametrize(

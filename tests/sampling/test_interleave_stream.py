@@ -315,9 +315,11 @@ async def test_what_was_read_early_is_no_reason_to_fail_early(parallelism: int) 
     assert found == expected[: expected.index(b"1:128")]
 
 
-@pytest.mark.parametrize("parallelism", [0, 2])
-async def test_leaving_early_leaves_nothing_open(parallelism: int) -> None:
+@pytest.mark.parametrize("parallelism", [0, 2, None])
+async def test_leaving_early_leaves_nothing_open(parallelism: int | None) -> None:
     class Counting(SlowStorage):
+        read_ahead = 1  # as of a store
+
         def __init__(self, storage: asyncrec.storage.Storage) -> None:
             super().__init__(storage)
             self.open = 0

@@ -26,7 +26,7 @@ def one_by_one(shard: int, count: int) -> TracedRecords:
 def of_batch(shard: int, begin: int, count: int) -> TracedRecords:
     """Records that lie in a batch, which are traced when somebody asks."""
     records = [b"%d:%d" % (shard, number) for number in range(begin + count)]
-    batch = SourcedBatch(shard, RecordBatch(records, 0, 0, []))
+    batch = SourcedBatch.of(shard, [RecordBatch(records, 0, 0, [])])
     return TracedRecords(records[begin:], slices=[(batch, begin, count)])
 
 

@@ -13,7 +13,7 @@ from asyncrec._sampling.interleave.rounds import InterleaveRounds, RoundInput
 
 def sourced(source: int, first: int, count: int) -> SourcedBatch:
     records = [b"%d:%d" % (source, number) for number in range(first, first + count)]
-    return SourcedBatch(source, RecordBatch(records, first, 1000 * source, []))
+    return SourcedBatch.of(source, [RecordBatch(records, first, 1000 * source, [])])
 
 
 @st.composite
@@ -52,7 +52,7 @@ def test_rounds_are_the_interleave_order_and_knows_where_each_shard_stands(
         resumed = arranged.order_after(begun, count)
         assert [resumed.next(), resumed.state_dict()] == [order.next(), order.state_dict()]
         for place, (stands, at) in arranged.cursors_after(count).items():
-            assert stands.batch.first + at == given[place]
+            assert stands.position(at).record == given[place]
         if count < len(arranged.records):
             take = order.next()
             assert take is not None

@@ -39,12 +39,13 @@ class PlainFeed:
         self._decoder = decoder
         self._chunk_size = chunk_size
         self._block = b""  # received, and not fed yet
+        self._left: list[bytes] = []  # by a call that was cancelled
         self._feeding = ThreadedStep[list[bytes]]()
 
     @property
     def waits(self) -> bool:
         """Whether a cancelled call left something to be taken."""
-        return self._feeding.waits
+        return bool(self._left) or self._feeding.waits
 
     def push(self, head: bytes) -> None:
         """Take bytes that were read to look at: too few to hold a record."""
@@ -53,6 +54,9 @@ class PlainFeed:
 
     async def next(self, source: ByteSource) -> list[bytes] | None:
         """Return records, which may be none yet; `None` at the object's end."""
+        if self._left:
+            records, self._left = self._left, []
+            return records
         block = self._block
         if not block:
             wanted = self._decoder.wanted
@@ -64,7 +68,7 @@ class PlainFeed:
                 records = self._decoder.feed(block)
                 if self._chunk_size == CHUNK_SIZE and len(block) == CHUNK_SIZE > _LARGER_RECORDS * len(records):
                     self._chunk_size = 2 * CHUNK_SIZE
-                return records
+                return await self._with_buffered(source, records, len(block))
             self._block = block
         # Joining and checking a large record, or cutting a large block, is a worker thread's work.
         records = await self._feeding.take(self._decoder.feed, block)
@@ -73,6 +77,19 @@ class PlainFeed:
 
     def place(self, error: FormatError) -> None:
         """Say in an error which member it is in: none here."""
+
+    async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
+        """Add those of what the source has at hand: a step through the layers above costs as much as a block."""
+        decoder, most = self._decoder, LARGE_RECORD - CHUNK_SIZE
+        try:
+            while source.buffered and taken <= most and not decoder.wanted and decoder.error is None:
+                block = await source.receive(CHUNK_SIZE)
+                taken += len(block)
+                records += decoder.feed(block)
+        except BaseException:
+            self._left = records
+            raise
+        return records
 
 
 class InflatingFeed:

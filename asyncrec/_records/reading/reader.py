@@ -136,9 +136,9 @@ class RecordReader:
         if not records:
             return None
         pipeline = self._object.pipeline
-        members = list(pipeline.members)
-        size = 0 if members else framed_size(list(map(len, records)))
-        return RecordBatch(records, pipeline.records - len(records), pipeline.offset - size, members)
+        size = framed_size(list(map(len, records)))
+        first = pipeline.records - len(records)
+        return RecordBatch(records, first, pipeline.offset - size, list(pipeline.members), size)
 
     async def park(self) -> None:
         """Give back the open file or connection until the next read, which pays for opening it again."""

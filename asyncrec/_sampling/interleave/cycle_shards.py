@@ -1,12 +1,18 @@
 """`CycleShards` opens the shards of an interleave's cycle, within the bounds that all of them share.
 
 Every shard of the cycle holds record batches, and those bounds divide one budget between them, so that a cycle of a
-thousand shards costs no more than one of ten. Beyond `_MOST_OPEN` shards none keeps its file open between reads.
+thousand shards costs no more than one of ten.
+
+A shard on a disk is read when its records are needed. In a store each of these reads would wait for an answer, one
+shard after the other: 16 shards at 20 ms each are as slow as a modem. There a pool reads: each shard of the cycle has a
+task that keeps one piece of it at hand, by one long answer where the store has a slot for it, otherwise by a request
+for each piece. As soon as the last bytes of a shard have come, the shard that will take its place is opened, so that as
+many are being read as the cycle is long, and those before them are used up meanwhile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from asyncrec._concurrency.tasks import TaskScope
@@ -17,18 +23,20 @@ from asyncrec._sampling.interleave.shard_feed import PooledFeed, ReadPool, Shard
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs
 
 # For the record batches of all shards together: 16 shards then get the 256 KiB blocks that read best, and their
-# compressed ones a member of 4 MiB at a time.
+# compressed ones a member of 4 MiB at a time; in a store pieces of 1 MiB.
 MEMORY_LIMIT = 64 << 20
-# Batches waiting for each shard of a pool: one is taken while the next comes.
-PREFETCH = 2
-# A shard's share of the budget, at least: below, a read costs more than its bytes. This bounds a cycle of 1,000 shards
-# to 64 MiB inline.
-LEAST_BATCH = 64 << 10
+# Reads under way at once in a store, unless told: a second wave of the usual 16 shards waits for none of the first.
+READS_AT_ONCE = 32
+# Batches a shard of the cycle may hold at once. On a disk the one being used, and a quarter of it beside one that came
+# early. With a pool also one that waits and one in the source; and while that shard is used up, two of the next one.
+_BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
+# A batch has so many bytes at least: below, a read costs more than its bytes. This bounds a cycle of 1,000 shards to 64
+# MiB, and with a pool, which may be asked for 10,000, one of 1,000 too.
+_LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
-# One read of a local file, and of a store where each read is a request.
+# One read of a local file.
 _CHUNK = 256 << 10
-_REMOTE_CHUNK = 1 << 20
-# An eighth of the 1,024 open files that a process usually may have.
+# An eighth of the 1,024 open files that a process usually may have. Sources in a store hold no connection for long.
 _MOST_OPEN = 128
 
 
@@ -37,11 +45,16 @@ class InterleavePlan(NamedTuple):
 
     cycle_length: int
     block_length: int
-    parallelism: int
+    parallelism: int | None
     deterministic: bool
-    prefetch: int
     memory_limit: int
     shuffle_buffer: int
+
+    def of(self, inputs: ShardInputs) -> InterleavePlan:
+        """The plan for these inputs: how many are read at once depends on where they are, unless it is told."""
+        if self.parallelism is not None:
+            return self
+        return self._replace(parallelism=READS_AT_ONCE if inputs.reads_cost_waiting else 0)
 
 
 class CycleShards:
@@ -63,26 +76,26 @@ class CycleShards:
         self._sequence = sequence
         self.slots = max(1, min(plan.cycle_length, len(sequence)))
         self.pool: ReadPool | None = None
-        ahead = 0
-        batches = 1
+        batches, least = _BATCHES, _LEAST_BATCH
+        if plan.parallelism:
+            batches, least = _BATCHES_OF_A_POOL, _LEAST_OF_A_POOL
+        self._batch_bytes = min(_MOST_BATCH, max(least, int(plan.memory_limit / (self.slots * batches))))
         if plan.parallelism:
             assert scope is not None, "a pool runs somewhere"
-            self.pool = ReadPool(scope, reads=plan.parallelism, prefetch=plan.prefetch)
-            ahead = min(plan.parallelism, len(sequence) - self.slots)
-            batches += plan.prefetch
-        self._at_once = self.slots + ahead
-        # And a quarter of a batch that is left beside the one that came early.
-        share = 4 * plan.memory_limit // (self._at_once * (4 * batches + 1))
-        self._batch_bytes = min(_MOST_BATCH, max(LEAST_BATCH, share))
-        self._chunk = min(self._batch_bytes, _REMOTE_CHUNK if inputs.reads_cost_waiting else _CHUNK)
-        self._park = self._at_once > _MOST_OPEN
+            self.pool = ReadPool(scope, reads=plan.parallelism, held=self._batch_bytes)
+        far = inputs.reads_cost_waiting
+        self._chunk = self._batch_bytes if far else min(self._batch_bytes, _CHUNK)
+        self._park = self.slots > _MOST_OPEN and not far
 
-    def to_open(self, order: InterleaveOrder) -> list[int]:
-        """The places that a pool reads: all of the cycle, and some that come after it. None without a pool."""
-        if self.pool is None:
-            return []
-        opened = order.open_inputs()
-        return [*opened, *order.coming_inputs(self._at_once - len(opened))]
+    def to_open(self, order: InterleaveOrder) -> Iterator[int]:
+        """The places that a pool reads: all of the cycle, and those behind it that come as others end. Open each before
+        the next is asked for."""
+        if self.pool is not None:
+            yield from order.open_inputs()
+            for place in order.coming_inputs(self.slots):
+                if self.pool.reading >= self.slots:
+                    return
+                yield place
 
     def open_cursor(self, place: int, start: Position) -> ShardCursor:
         """Begin to read the shard at a place, from a position on."""

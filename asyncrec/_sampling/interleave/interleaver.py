@@ -53,6 +53,8 @@ class Interleaver:
             self._order = InterleaveOrder(count, cycle_length=cycle, block_length=block)
         else:
             self._order = NondeterministicOrder(count, cycle_length=cycle, block_length=block, ready=self._is_ready)
+        if self._shards.pool is not None:
+            self._shards.pool.ended = self._open_cursors
         self._cursors: dict[int, ShardCursor] = {}
         self._rounds: InterleaveRounds | None = None
         self._rounds_index = 0
@@ -70,6 +72,8 @@ class Interleaver:
 
     async def aclose(self) -> None:
         """Close what is open. Tasks end with their scope."""
+        if self._shards.pool is not None:
+            self._shards.pool.ended = lambda: None
         while self._cursors:
             _, cursor = self._cursors.popitem()
             await cursor.aclose()
@@ -159,7 +163,7 @@ class Interleaver:
                 cursor = cursors[place]
             current, index = cursor.current, cursor.index
             assert current is not None, "filled"
-            taken = current.batch.records[index : min(index + min(wanted, missing), cursor.size)]
+            taken = current.records[index : min(index + min(wanted, missing), cursor.size)]
             records += taken
             slices.append((current, index, len(taken)))
             cursor.advance(len(taken))
@@ -228,8 +232,8 @@ class Interleaver:
         return False
 
     def _open_cursors(self, *places: int) -> None:
-        """Begin to read; with a pool all of the cycle, and some that come after it."""
-        for place in self._shards.to_open(self._order) or places:
+        """Begin to read; with a pool all of the cycle, and what comes after it as it gets room."""
+        for place in places if self._shards.pool is None else self._shards.to_open(self._order):
             if place not in self._cursors:
                 self._cursors[place] = self._shards.open_cursor(place, self._starts.pop(place, BEGINNING))
 

@@ -6,7 +6,7 @@ A `RecordSource` is computed when it is asked for: most records never need one. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -30,16 +30,39 @@ class Traceable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourcedBatch:
-    """A record batch together with the number of the shard it was read from."""
+    """Record batches that came together, at least one, with the number of the shard they were read from.
+
+    Attributes:
+        records: of all of them.
+    """
 
     shard: int
-    batch: RecordBatch
+    batches: Sequence[RecordBatch]
+    records: list[bytes]
+
+    @classmethod
+    def of(cls, shard: int, batches: Sequence[RecordBatch]) -> SourcedBatch:
+        records = batches[0].records if len(batches) == 1 else [each for batch in batches for each in batch.records]
+        return cls(shard, batches, records)
 
     def sources(self, begin: int, end: int) -> list[RecordSource]:
-        return [RecordSource(self.shard, position) for position in self.batch.positions(begin, end)]
+        """The source of each of ``records[begin:end]``."""
+        found: list[RecordSource] = []
+        first = 0
+        for batch in self.batches:
+            count = len(batch.records)
+            here = batch.positions(max(0, begin - first), max(0, min(end - first, count)))
+            found += [RecordSource(self.shard, position) for position in here]
+            first += count
+        return found
 
     def position(self, index: int) -> Position:
-        return self.batch.position(index)
+        """The position of ``records[index]``; ``index = len(records)`` is the one behind them."""
+        for batch in self.batches[:-1]:
+            if index < len(batch.records):
+                return batch.position(index)
+            index -= len(batch.records)
+        return self.batches[-1].position(index)
 
 
 @dataclass(slots=True)

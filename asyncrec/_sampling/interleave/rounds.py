@@ -23,17 +23,17 @@ class RoundInput(NamedTuple):
 
     def records(self, count: int) -> tuple[list[bytes], int]:
         """A list, and the index in it at which ``count`` records of this input begin."""
-        records = self.current.batch.records
+        records = self.current.records
         missing = self.begin + count - len(records)
         if missing <= 0:
             return records, self.begin
         assert self.next is not None, "so many are at hand"
-        return records[self.begin :] + self.next.batch.records[:missing], 0
+        return records[self.begin :] + self.next.records[:missing], 0
 
     def locate(self, index: int) -> tuple[SourcedBatch, int]:
         """The batch that holds record ``index`` of this input, or the one after it, and the index in that batch."""
         index += self.begin
-        size = len(self.current.batch.records)
+        size = len(self.current.records)
         if self.next is None or index < size:
             return self.current, index
         return self.next, index - size

@@ -45,7 +45,7 @@ class ShardCursor:
     @property
     def available(self) -> int:
         """How many records can be taken without another batch."""
-        return self.size - self.index + (0 if self.next is None else len(self.next.batch.records))
+        return self.size - self.index + (0 if self.next is None else len(self.next.records))
 
     async def fill(self) -> bool:
         """Move to the next batch, once the current one is used up; `False` at the end.
@@ -60,7 +60,7 @@ class ShardCursor:
         if self.next is None:
             return False
         self.current, self.next = self.next, None
-        self.index, self.size = 0, len(self.current.batch.records)
+        self.index, self.size = 0, len(self.current.records)
         return True
 
     def wants(self, records: int, block_length: int) -> bool:
@@ -84,7 +84,7 @@ class ShardCursor:
         self.index += count
         if self.index >= self.size and self.next is not None:
             self.current, self.next, self.index = self.next, None, self.index - self.size
-            self.size = len(self.current.batch.records)
+            self.size = len(self.current.records)
 
     async def aclose(self) -> None:
         await self._feed.aclose()
@@ -93,11 +93,11 @@ class ShardCursor:
         if self._ended:
             return
         try:
-            batch = await self._feed.next_batch()
+            batches = await self._feed.next_batches()
         except Exception as error:
             self._error, self._ended = error, True
             return
-        if batch is None:
-            self._ended = True
+        if batches:
+            self.next = SourcedBatch.of(self._shard, batches)
         else:
-            self.next = SourcedBatch(self._shard, batch)
+            self._ended = True

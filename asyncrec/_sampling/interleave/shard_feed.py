@@ -2,13 +2,14 @@
 that.
 
 A pool of n lets n reads be under way at once, over all its shards. Each shard has an owner task, which alone reads it,
-into a bounded queue; it waits for room there before it asks the pool for a turn, so that shards that are full never
-keep the shard that the order wants next from being read.
+until so many bytes wait; it waits for room there before it asks the pool for a turn, so that shards that are full never
+keep the shard that the order wants next from being read. What waits is handed over together: a store's bytes come in
+many small blocks, and each would be a change of tasks.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import anyio
@@ -23,27 +24,31 @@ class ShardFeed(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether `next_batch` would not wait."""
+        """Whether `next_batches` would not wait."""
 
-    async def next_batch(self) -> RecordBatch | None:
-        """`None` at the end. An error is raised after the batches that came before it."""
+    async def next_batches(self) -> Sequence[RecordBatch]:
+        """The next, at least one; none at the end. An error is raised after the batches that came before it."""
 
     async def aclose(self) -> None:
         """Close what is open. It may be called before the end."""
 
 
 class ReadPool:
-    """The bounds that pooled feeds share: ``reads`` at once; ``prefetch`` record batches waiting for each shard.
+    """The bounds that pooled feeds share: ``reads`` at once; ``held`` bytes of records waiting for each shard.
 
     Attributes:
+        reading: how many feeds have not come to the end of their shard.
         changed: set whenever some shard has something new; whoever waits replaces it first.
+        ended: called when a feed has come to its end, and another shard may be opened.
     """
 
-    def __init__(self, scope: TaskScope, *, reads: int, prefetch: int) -> None:
+    def __init__(self, scope: TaskScope, *, reads: int, held: int) -> None:
         self.scope = scope
-        self.turns = anyio.Semaphore(reads)
-        self.prefetch = prefetch
+        self.turns = anyio.Semaphore(reads, fast_acquire=True)
+        self.held = held
+        self.reading = 0
         self.changed = anyio.Event()
+        self.ended: Callable[[], None] = lambda: None
 
 
 class PooledFeed:
@@ -52,52 +57,58 @@ class PooledFeed:
     def __init__(self, pool: ReadPool, reader: ShardReader) -> None:
         self._pool = pool
         self._reader = reader
-        self._batches: deque[RecordBatch] = deque()
+        self._batches: list[RecordBatch] = []
+        self._held = 0  # bytes of them
         self._room = anyio.Event()
         self._changed = anyio.Event()
         self._ended = False
         self._error: Exception | None = None
+        pool.reading += 1
         pool.scope.start_soon(self._read)
 
     @property
     def ready(self) -> bool:
         return bool(self._batches) or self._ended
 
-    async def next_batch(self) -> RecordBatch | None:
+    async def next_batches(self) -> Sequence[RecordBatch]:
         while not self._batches:
             if self._error is not None:
                 raise self._error
             if self._ended:
-                return None
+                return ()
             self._changed = anyio.Event()
             await self._changed.wait()
-        batch = self._batches.popleft()
+        batches, self._batches, self._held = self._batches, [], 0
         self._room.set()
-        return batch
+        return batches
 
     async def aclose(self) -> None:
         """Nothing to do: the task closes its shard when its scope ends."""
 
     async def _read(self) -> None:
+        pool, reader = self._pool, self._reader
         try:
             while True:
-                while len(self._batches) >= self._pool.prefetch:
+                while self._held >= pool.held:
                     self._room = anyio.Event()
                     await self._room.wait()
-                async with self._pool.turns:
-                    batch = await self._reader.next_batch()
-                if batch is None:
+                async with pool.turns:
+                    batches = await reader.next_batches()
+                if not batches:
                     break
-                self._batches.append(batch)
+                self._batches += batches
+                self._held += sum(batch.size for batch in batches)
                 self._notify()
         except Exception as error:
             self._error = error
         finally:
+            pool.reading -= 1
             try:
-                await self._reader.aclose()
+                await reader.aclose()
             finally:
                 self._ended = True
                 self._notify()
+        pool.ended()  # not where it was cancelled
 
     def _notify(self) -> None:
         self._changed.set()

@@ -176,24 +176,34 @@ class ShardInputs:
         for shard, position in sources:
             wanted.setdefault(shard, {})[position.record] = position
         found: dict[tuple[int, int], bytes] = {}
-        for shard, positions in wanted.items():
+
+        async def read(item: tuple[int, dict[int, Position]]) -> None:
+            shard, positions = item
             await self._read_positions(shard, sorted(positions.values(), key=lambda each: each.record), found)
+
+        await concurrently(read, wanted.items(), tasks=_LOOKED_AT if self.reads_cost_waiting else 1)
         return [found[shard, position.record] for shard, position in sources]
 
     async def _read_positions(self, shard: int, positions: list[Position], found: dict[tuple[int, int], bytes]) -> None:
+        far = self._inputs[shard].storage.read_ahead > 0
+        size = _AGAIN_FAR if far else _AGAIN_BYTES
         reader: RecordReader | None = None
-        batch = None
+        batch: RecordBatch | None = None
         try:
             for position in positions:
                 number = position.record
-                if batch is not None and number < batch.first + len(batch.records):
-                    found[shard, number] = batch.records[number - batch.first]
-                    continue
-                if reader is not None:
-                    closing, reader = reader, None
-                    await self.close(closing)
-                reader = await self.open(shard, position, chunk_size=_AGAIN_BYTES, inflate_bytes=_AGAIN_BYTES)
-                batch = await reader.next_batch()
+                # Reading on to a record that is near costs less than a request for it.
+                while reader is not None and batch is not None and batch.first + len(batch.records) <= number:
+                    if not far or position.offset - batch.position(len(batch.records)).offset > _NEAR:
+                        batch = None
+                        break
+                    batch = await reader.next_batch()
+                if batch is None or number < batch.first:
+                    if reader is not None:
+                        closing, reader = reader, None
+                        await self.close(closing)
+                    reader = await self.open(shard, position, chunk_size=size, inflate_bytes=size)
+                    batch = await reader.next_batch()
                 if batch is None:
                     raise DatasetError(
                         f"{self.path(shard)} has no record {number}: it is shorter than when the state was taken"
@@ -207,7 +217,7 @@ class ShardInputs:
 class ShardReader:
     """Reads one shard from a position on, in the task that asks; for one task at a time.
 
-    It holds nothing open before the first `next_batch` and after `aclose`; with ``park``, not between two either.
+    It holds nothing open before the first `next_batches` and after `aclose`; with ``park``, not between two either.
     """
 
     ready = True
@@ -223,8 +233,8 @@ class ShardReader:
         self._reader: RecordReader | None = None
         self._batch: RecordBatch | None = None  # read, and not given out yet: parking may be cancelled
 
-    async def next_batch(self) -> RecordBatch | None:
-        """The next records; `None` at the end. Cancelled, nothing is lost."""
+    async def next_batches(self) -> Sequence[RecordBatch]:
+        """The next records, in one batch; none at the end. Cancelled, nothing is lost."""
         if self._reader is None:
             chunk_size, inflate_bytes = self._sizes
             self._reader = await self._inputs.open(
@@ -235,7 +245,7 @@ class ShardReader:
         if self._batch is not None and self._park:
             await self._reader.park()
         batch, self._batch = self._batch, None
-        return batch
+        return () if batch is None else (batch,)
 
     async def aclose(self) -> None:
         if self._reader is not None:
@@ -243,8 +253,10 @@ class ShardReader:
             await self._inputs.close(reader)
 
 
-# Read for one record that is wanted again; its neighbours often are, too.
-_AGAIN_BYTES = 64 << 10
+# Read for one record that is wanted again; its neighbours often are, too. In a store a request costs as much as some
+# hundred KiB, and so many bytes are read to come to the next record.
+_AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
+_NEAR = 1 << 20
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from asyncrec._framing.compression import ReadingCompression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
-from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, InterleavePlan
 from asyncrec._sampling.interleave.provenance import TracedRecords
 from asyncrec._sampling.interleave.shard_inputs import ShardInputs, inputs_at, parse_reading_compression
 from asyncrec._sampling.interleave.single_pass import NO_STATE, PassState, SinglePass
@@ -209,14 +209,13 @@ async def interleave(
     *,
     cycle_length: int = 16,
     block_length: int = 1,
-    parallelism: int = 0,
+    parallelism: int | None = None,
     deterministic: bool = True,
     compression: ReadingCompression = "auto",
     on_corrupt: OnCorrupt = "raise",
     shuffle_buffer: int = 0,
     seed: int | None = None,
     worker: tuple[int, int] = (0, 1),
-    prefetch: int = PREFETCH,
     memory_limit: Size = MEMORY_LIMIT,
     max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
@@ -230,19 +229,20 @@ async def interleave(
         paths: shards, in the order in which they are opened; see `list_shards`.
         cycle_length: how many shards are open at once.
         block_length: how many records are taken from one shard before it is the next one's turn.
-        parallelism: how many shards are read at once, each by a task of its own. With 0, the default, shards are read
-            when their records are needed, which is fastest for local files.
-        deterministic: `False` skips a shard that has no records ready (only with ``parallelism``). The order then
-            depends on timing, and there is no state.
+        parallelism: how many reads are under way at once; each shard of the cycle is then read ahead by a task. With 0
+            shards are read when their records are needed. `None`, the default, is what is fastest: 0 for local files,
+            and 32 in a store, where each read waits for an answer. Neither order nor state depends on it.
+        deterministic: `False` skips a shard that has no records ready (only where shards are read ahead). The order
+            then depends on timing, and there is no state.
         compression: as for `open_reader`; ``"auto"`` detects it for each shard.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard there. `InterleaveStream.damage` lists what was lost.
         shuffle_buffer: the size of a `ShuffleBuffer` behind the interleaving; 0, the default, means none.
         seed: the seed of that buffer; `None` chooses one, which the state holds.
         worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th: the share of one of n workers.
-        prefetch: how many record batches are read ahead for each shard, with ``parallelism``.
-        memory_limit: how many bytes the record batches of all open shards may take, 64 MiB by default; each shard gets
-            an equal share, of at least 64 KiB.
+        memory_limit: how many bytes the records of all open shards may take, read ahead or not, 64 MiB by default. Each
+            shard of the cycle gets an equal share, of at least 64 KiB. Where a store has no long answer for a shard, a
+            quarter of that share is what one request asks for, at most 4 MiB.
         max_record_bytes: as for `open_reader`.
 
     Raises:
@@ -251,9 +251,7 @@ async def interleave(
             shard.
     """
     memory_limit = byte_count(memory_limit, "memory_limit")
-    plan = InterleavePlan(
-        cycle_length, block_length, parallelism, deterministic, prefetch, memory_limit, shuffle_buffer
-    )
+    plan = InterleavePlan(cycle_length, block_length, parallelism, deterministic, memory_limit, shuffle_buffer)
     share = worker_share([fspath(path) for path in check_plan(plan, paths)], worker)
     seed = check_seed(seed)
     parameters = {
@@ -271,7 +269,8 @@ async def interleave(
         storage_options=storage_options,
     )
     async with opening as inputs, AsyncExitStack() as stack:
-        scope = await stack.enter_async_context(TaskScope()) if parallelism else None
+        plan = plan.of(inputs)
+        scope = await stack.enter_async_context(TaskScope()) if plan.parallelism else None
         single_pass = SinglePass(
             inputs, range(len(share)), plan, scope=scope, seed=new_seed() if seed is None else seed
         )
@@ -292,10 +291,11 @@ def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
         raise ArgumentTypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
     if not paths:
         raise ArgumentValueError("there are no shards to read")
-    for name in ("cycle_length", "block_length", "prefetch", "memory_limit"):
+    for name in ("cycle_length", "block_length", "memory_limit"):
         whole_number(getattr(plan, name), name, least=1)
-    for name in ("parallelism", "shuffle_buffer"):
-        whole_number(getattr(plan, name), name, least=0)
+    whole_number(plan.shuffle_buffer, "shuffle_buffer", least=0)
+    if plan.parallelism is not None:
+        whole_number(plan.parallelism, "parallelism", least=0, other="None")
     return paths
 
 

@@ -24,7 +24,7 @@ from asyncrec._framing.compression import ReadingCompression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.damage import ShardDamage
-from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, PREFETCH, InterleavePlan
+from asyncrec._sampling.interleave.cycle_shards import MEMORY_LIMIT, READS_AT_ONCE, InterleavePlan
 from asyncrec._sampling.interleave.shard_inputs import parse_reading_compression
 from asyncrec._sampling.interleave.stream import check_plan
 from asyncrec._sampling.interleave_sampler.batch_builder import BatchBuilder, BatchPlan, OnExhausted
@@ -85,10 +85,10 @@ class InterleaveSampler:
             33 with ``example_per_class=8`` gives batches of 32.
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
-        parallelism: how many reads run at once (with ``async_cycle``), and how many threads or coroutines deserialise.
-            `None`: ``batch_size // example_per_class`` reads with ``async_cycle``; one deserialisation.
-        async_cycle: fetch the shards of a cycle at the same time, with a pool of tasks. Off by default, because local
-            files are read fastest by one task; turn it on for a remote store.
+        parallelism: how many threads or coroutines deserialise; `None` is one.
+        async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, is what is
+            fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
+            `interleave` for the memory that it takes.
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
         shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
             ``"train-*.tfrecord"``. Shards of several are read together, which is logged as a warning.
@@ -133,7 +133,7 @@ class InterleaveSampler:
         shards_per_cycle: int | None = None,
         compression: ReadingCompression = "auto",
         parallelism: int | None = None,
-        async_cycle: bool = False,
+        async_cycle: bool | None = None,
         prefetch_size: int = 10,
         shard_suffix: str = "*.tfrec*",
         num_repeat: int = -1,
@@ -185,9 +185,9 @@ class InterleaveSampler:
         self._deserializing = partial(Deserializer, deserialization_fn, parallelism or 1)
         self._seed = check_seed(seed)
         self._prefetch_size = prefetch_size
-        reads = (parallelism or batch_size // example_per_class) if async_cycle else 0
+        reads = None if async_cycle is None else READS_AT_ONCE if async_cycle else 0
         self._plan = InterleavePlan(
-            shards_per_cycle or 0, example_per_class, reads, deterministic, PREFETCH, MEMORY_LIMIT, shuffle_buffer
+            shards_per_cycle or 0, example_per_class, reads, deterministic, MEMORY_LIMIT, shuffle_buffer
         )
         self._batch_plan = BatchPlan(
             batch_size, example_per_class, class_fn, class_buffer, num_repeat, drop_remainder, on_exhausted
@@ -225,7 +225,7 @@ class InterleaveSampler:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
             inputs = self._inputs
             self._identity = fingerprint(names)
-            plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names))
+            plan = self._plan._replace(cycle_length=self._plan.cycle_length or len(names)).of(inputs)
             check_plan(plan, names)
             if self._prefetch_size or plan.parallelism:
                 self._scope = await stack.enter_async_context(TaskScope())

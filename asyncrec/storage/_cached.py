@@ -10,7 +10,7 @@ wants a piece brings it, so that nothing is to be ended at an exit, and nothing 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
@@ -20,7 +20,7 @@ import anyio
 
 from asyncrec._arguments import Size, byte_count
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
-from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectChangedError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
 from asyncrec.storage._cache_files import CachedVersion, Filling
 from asyncrec.storage._disk_cache import CacheFullError, DiskCache
@@ -36,35 +36,29 @@ CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # How soon, and how seldom at last, a process asks whether another has brought a piece.
 _POLL_SECONDS = (0.01, 0.1)
-# Infos of a listing that are kept; an object whose info is not is asked for once more.
+# What is known of objects; an object of which it was forgotten is asked for once more.
 _MOST_LISTED = 1 << 16
 # The etag of a version that its content stands for.
 _BY_CONTENT = "crc32c:"
 
 
-@asynccontextmanager
-async def cached(
-    storage: Storage, cache: DiskCache | str | PathLike[str] | None, cache_bytes: Size = CACHE_BYTES
-) -> AsyncIterator[Storage]:
-    """Give the storage, read through a cache where there is one: a folder, or one that is made already.
+async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> DiskCache | None:
+    """Make the cache in a folder, which is cut to its bound at once; `None` of none.
 
     Raises:
         ValueError: ``cache_bytes`` is below 1.
+        StorageError: the folder is none.
     """
-    if cache is None:
-        yield storage
-        return
-    made = cache if isinstance(cache, DiskCache) else await cache_at(cache, cache_bytes)
-    yield CachedStorage(storage, made)
-
-
-async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> DiskCache | None:
-    """Make the cache in a folder, which is cut to its bound at once; `None` of none."""
     if folder is None:
         return None
     cache = DiskCache(folder, byte_count(cache_bytes, "cache_bytes"))
     await in_thread(cache.trim)
     return cache
+
+
+def through(storage: Storage, cache: DiskCache | None) -> Storage:
+    """Give a storage, read through a cache if there is one."""
+    return storage if cache is None else CachedStorage(storage, cache)
 
 
 def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
@@ -75,6 +69,13 @@ def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> Obje
     if crc32c is None or not isinstance(folder, CachedStorage):
         return None
     return ObjectInfo(key, size, f"{_BY_CONTENT}{crc32c:08x}", crc32c, datetime.fromtimestamp(0, UTC))
+
+
+def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
+    """Tell a storage that is read through a cache what a manifest says of a small object, before it is got."""
+    info = by_content(folder, key, size, crc32c)
+    if info is not None and isinstance(folder, CachedStorage):
+        folder.note(info)
 
 
 class CachedStorage(Storage):
@@ -112,9 +113,7 @@ class CachedStorage(Storage):
         listing = self._storage.list_objects(prefix, start_after=start_after)
         try:
             async for info in listing:
-                if len(self._listed) >= _MOST_LISTED:
-                    self._listed.clear()
-                self._listed[info.key] = info
+                self.note(info)
                 yield info
         finally:
             if isinstance(listing, AsyncGenerator):  # left early, it must not wait for the garbage collector
@@ -128,14 +127,20 @@ class CachedStorage(Storage):
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key in self._listed:
-            try:
+            # Another version than was listed, or than a manifest says, is the caller's to judge.
+            with suppress(ObjectChangedError, IntegrityError):
                 return await super().get(key, max_bytes=max_bytes)
-            except ObjectChangedError:
-                self._listed.pop(key, None)
+            self._listed.pop(key, None)
         return await self._storage.get(key, max_bytes=max_bytes)
 
     async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
         return await self._storage.put(key, data, exclusive=exclusive)
+
+    def note(self, info: ObjectInfo) -> None:
+        """Remember what is known of an object."""
+        if len(self._listed) >= _MOST_LISTED:
+            self._listed.clear()
+        self._listed[info.key] = info
 
     async def known(self, key: str, info: ObjectInfo | None) -> ObjectInfo:
         """What is known of an object, or what the store says of it."""
@@ -208,7 +213,11 @@ class CachedStorage(Storage):
             with patience(BRIEF):
                 opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
                 async with opening as source:
-                    self.check(key, info, source.info)
+                    try:
+                        self.check(key, info, source.info)
+                    except StorageError:
+                        await in_thread(cache.discard, filling.version)
+                        raise
                     while block := await source.receive(_READ_BYTES):
                         await in_thread(cache.write, filling, block, start)
                         start += len(block)
@@ -260,12 +269,15 @@ class _CachedSource(ByteSource):
 
     async def _find(self, cache: DiskCache, version: CachedVersion) -> None:
         """Open the copy, or the pieces that are there, or the object in the store."""
-        if cache.takes(version.size):
+        while cache.takes(version.size):
             with suppress(ObjectNotFoundError):
                 await self._open(_Copy(cache, version, self._position, self._end))
                 return
-            with suppress(CacheFullError):
-                self._filling = await acquire_in_thread(partial(cache.open_filling, version), Filling.close)
+            try:
+                self._filling = await acquire_in_thread(partial(cache.open_filling, version), _close)
+            except CacheFullError:
+                break
+            if self._filling is not None:
                 return
         await self._open_in_store()
 
@@ -322,6 +334,11 @@ class _CachedSource(ByteSource):
             else:
                 await surely_in_thread(filling.close)
         return None if opening is None else await opening.__aexit__(exc_type, exc, traceback)
+
+
+def _close(filling: Filling | None) -> None:
+    if filling is not None:
+        filling.close()
 
 
 def _release(lock: FileLock | None) -> None:

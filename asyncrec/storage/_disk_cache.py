@@ -80,7 +80,12 @@ class DiskCache:
 
     def trim(self) -> None:
         """See to it that no more than ``max_bytes`` are here, left by whoever was allowed more."""
-        if os.path.isdir(self.folder):
+        with mapped_errors("opening", self.folder):
+            try:
+                if not stat.S_ISDIR(os.stat(self.folder).st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.folder)
+            except FileNotFoundError:
+                return
             with self._evicting():
                 self._make_room(0)
 
@@ -116,8 +121,10 @@ class DiskCache:
             raise
         return fd
 
-    def open_filling(self, version: CachedVersion) -> Filling:
+    def open_filling(self, version: CachedVersion) -> Filling | None:
         """Open the file of pieces of an object, which is made if need be; room is made for all of it.
+
+        `None` if the copy is there by now.
 
         Raises:
             CacheFullError: the disk takes no more.
@@ -132,6 +139,10 @@ class DiskCache:
                 fd = open_own(path, os.O_RDWR)
             except ObjectNotFoundError:
                 with self._evicting():
+                    # Another process may have renamed its file since the copy was looked for.
+                    with suppress(FileNotFoundError):
+                        os.close(self.open_copy(version))
+                        return None
                     self._make_room(version.size)
                     fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
             filling = Filling(version, fd)
@@ -180,6 +191,12 @@ class DiskCache:
         if filling.is_whole:
             with self._full_disk(filling.version):
                 self._publish(filling)
+
+    def discard(self, version: CachedVersion) -> None:
+        """Drop the pieces of an object that is not what was expected."""
+        path = self._filling_path(version)
+        with suppress(FileNotFoundError), mapped_errors("deleting", path):
+            os.unlink(path)
 
     def drop_damaged(self, version: CachedVersion) -> bool:
         """A record read from here is damaged: whether it may come right when it is read once more.

@@ -1,7 +1,7 @@
 """`SnapshotRecords` is any record of one snapshot of a data set, for the processes and threads of a data loader.
 
-The snapshot is taken once, by the process that makes a data set for a loader, and is pickled with it: no worker asks the
-store for the manifest, and all of them read the same records, whatever is written meanwhile.
+The snapshot is taken once, by the process that makes a data set for a loader, and is pickled with it: no worker asks
+the store for the manifest, and all of them read the same records, whatever is written meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def snapshot_at(path: str | PathLike[str] | Manifest, reading: Mapping[str, Any]
         return path
     with blocking.open_dataset(fspath(path), **reading) as dataset:
         manifest = dataset.manifest
-    return manifest
+    return manifest  # noqa: RET504  # to the type checker a context may swallow what is raised in it
 
 
 class SnapshotRecords:

@@ -9,9 +9,10 @@
         for batch in loader: ...
 
 Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So nothing that is
-open passes through a fork, and a dataset that is sent to a worker consists of a snapshot's manifest and a few functions. A worker's
-share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's workers
-(`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank along.
+open passes through a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A
+worker's share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's
+workers (`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank
+along.
 
 With torchdata's ``StatefulDataLoader`` the iterable datasets resume after the last batch that the loader gave, with the
 same number of workers.

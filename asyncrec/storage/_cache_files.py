@@ -1,4 +1,4 @@
-"""What a `DiskCache` keeps: `CachedVersion` is one version of an object, `Filling` an open file with some of its pieces."""
+"""What a `DiskCache` keeps: `CachedVersion`, a version of an object, and `Filling`, a file with some of its pieces."""
 
 from __future__ import annotations
 

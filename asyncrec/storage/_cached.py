@@ -1,4 +1,4 @@
-"""`CachedStorage` is a storage that is read through a `DiskCache`: the one rule of what ``cache=`` does, for all readers.
+"""`CachedStorage` is a storage that is read through a `DiskCache`: what ``cache=`` does, for all readers in one place.
 
 What is known of an object says whether its copy is here: what a caller found, or its manifest says (`by_content`); what
 this storage listed; and of an object of which nothing is known, what the store is asked once, by HEAD. Then its bytes

@@ -8,9 +8,9 @@ one process, under a lock, while the others wait for it, and is read by all of t
 
 Until all pieces are there they lie in one file, at their places, which only processes of this user read. Behind the
 object's bytes it has one more for each piece, set when the piece is whole: a process that is killed leaves the byte
-unset and the lock free. Whoever brings the last piece compares the checksum, cuts these bytes off, and renames the file.
-From then on it is never changed. One file is evicted at a time, the one that was not used for longest (its time of
-modification is that of its last use), under a lock that also covers the beginning of a file and its renaming: so the
+unset and the lock free. Whoever brings the last piece compares the checksum, cuts these bytes off, and renames the
+file. From then on it is never changed. One file is evicted at a time, the one that was not used for longest (its time
+of modification is that of its last use), under a lock that also covers the beginning of a file and its renaming: so the
 bound holds, and nothing that is incomplete gets a whole object's name. A file that is evicted while it is read stays
 readable until it is closed.
 

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.storage._disk_cache import DiskCache
 from asyncrec.errors import CorruptRecordError, IntegrityError, ObjectChangedError, StorageError
+from asyncrec.storage._disk_cache import DiskCache
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import Fault, FlakyStorage
 

@@ -16,7 +16,7 @@ from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._sampling.shard_versions import is_version, version_in
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.errors import DatasetError, FormatError, ObjectChangedError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._cached import CachedStorage, by_content
 from asyncrec.storage._checksums import end_crc32c

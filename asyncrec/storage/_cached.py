@@ -9,7 +9,7 @@ wants a piece brings it, so that nothing is to be ended at an exit, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -148,6 +148,12 @@ class CachedStorage(Storage):
 
     def version_of(self, key: str, info: ObjectInfo) -> CachedVersion:
         return CachedVersion.of(join(self.root, key), info)
+
+    def copy_of(self, key: str, info: ObjectInfo) -> tuple[Place, Callable[[object], bool], Callable[[], int]]:
+        """Where the copy of a version is, for `OpenFiles.open`."""
+        version = self.version_of(key, info)
+        path = self.cache.path_of(version)
+        return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)
 
     def in_store(self, key: str, info: ObjectInfo, start: int, end: int) -> AbstractAsyncContextManager[ByteSource]:
         """The same version, read from the store."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.reading.frame_scan import scan_object
@@ -123,10 +124,15 @@ class ShardFiles:
 
     def version(self, shard: int) -> ObjectInfo | None:
         """The version that all reads of a shard are pinned to, if to one yet."""
+        known = self._versions.get(shard)
+        if known is not None or not self.cached:
+            return known
         entry = self.shards[shard]
-        return self._versions.get(shard) or by_content(
-            self.folder, entry.path, entry.bytes, entry.crc32c if entry.committed else None
-        )
+        packed = version_in(entry)
+        if packed is None:
+            return by_content(self.folder, entry.path, entry.bytes, entry.crc32c)
+        size, checksum, etag, modified = packed
+        return ObjectInfo(entry.path, size, etag, checksum, datetime.fromisoformat(modified))
 
     async def check(self, shard: int, info: ObjectInfo) -> None:
         """Refuse what a reader opened by itself, with `version`, if it is not the shard.

@@ -1,8 +1,13 @@
-"""`SnapshotRecords` is any record of one snapshot of a data set, for the processes and threads of a data loader."""
+"""`SnapshotRecords` is any record of one snapshot of a data set, for the processes and threads of a data loader.
+
+The snapshot is taken once, by the process that makes a data set for a loader, and is pickled with it: no worker asks
+the store for the manifest, and all of them read the same records, whatever is written meanwhile.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from os import PathLike, fspath
 from typing import Any
@@ -12,13 +17,26 @@ from asyncrec._concurrency.forks import on_fork
 from asyncrec._shards.manifest.manifest import Manifest
 
 
+def snapshot_at(path: str | PathLike[str] | Manifest, reading: Mapping[str, Any]) -> Manifest:
+    """The manifest of a data set as it is now; one that is given is it.
+
+    Raises: as `asyncrec.open_dataset`, whose arguments ``reading`` are.
+    """
+    if isinstance(path, Manifest):
+        return path
+    with blocking.open_dataset(fspath(path), **reading) as dataset:
+        manifest = dataset.manifest
+    return manifest  # noqa: RET504  # to the type checker a context may swallow what is raised in it
+
+
 class SnapshotRecords:
     """The records of a data set as it was when this was made; it goes through pickle, and is opened where it is read.
 
     Whoever reads opens the data set: each process once, whether it was forked or spawned, for all of its threads.
 
     Args:
-        path, storage_options, cache: as for `asyncrec.open_dataset`. The snapshot is taken once, and goes along.
+        path: as for `asyncrec.open_dataset`. The snapshot is taken once, and goes along.
+        reading: its other arguments.
 
     Attributes:
         manifest: the snapshot.
@@ -27,19 +45,11 @@ class SnapshotRecords:
 
     _opened: tuple[blocking.Dataset, ExitStack] | None
 
-    def __init__(
-        self,
-        path: str | PathLike[str] | Manifest,
-        storage_options: dict[str, Any] | None,
-        cache: str | PathLike[str] | None,
-    ) -> None:
-        self._storage_options = storage_options
-        self._cache = cache
+    def __init__(self, path: str | PathLike[str] | Manifest, **reading: Any) -> None:
+        self._reading = reading
         self._begin()
-        where = path if isinstance(path, Manifest) else fspath(path)
-        with blocking.open_dataset(where, storage_options=storage_options) as dataset:
-            self.count = len(dataset)
-            self.manifest = dataset.manifest
+        self.manifest = snapshot_at(path, reading)
+        self.count = self.manifest.records
 
     def dataset(self) -> blocking.Dataset:
         """The data set, which is opened by the first call in a process."""
@@ -81,5 +91,4 @@ class SnapshotRecords:
 
     def _open(self) -> tuple[blocking.Dataset, ExitStack]:
         stack = ExitStack()
-        opening = blocking.open_dataset(self.manifest, storage_options=self._storage_options, cache=self._cache)
-        return stack.enter_context(opening), stack
+        return stack.enter_context(blocking.open_dataset(self.manifest, **self._reading)), stack

@@ -15,9 +15,11 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, SupportsIndex
 
+from asyncrec._arguments import Size
 from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.integrations._snapshot import SnapshotRecords
+from asyncrec.storage._cached import CACHE_BYTES
 
 __all__ = ["RecordDataSource"]
 
@@ -33,7 +35,8 @@ class RecordDataSource:
     Args:
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and goes to the workers.
         storage_options: for the backend.
-        cache: a local folder to keep shards in; see `asyncrec.open_dataset`.
+        cache, cache_bytes: a local folder that all processes of this machine read through, and its bound; see
+            `asyncrec.open_dataset`.
 
     Raises: as `asyncrec.open_dataset`.
     """
@@ -44,8 +47,9 @@ class RecordDataSource:
         *,
         storage_options: dict[str, Any] | None = None,
         cache: str | PathLike[str] | None = None,
+        cache_bytes: Size = CACHE_BYTES,
     ) -> None:
-        self._records = SnapshotRecords(path, storage_options, cache)
+        self._records = SnapshotRecords(path, storage_options=storage_options, cache=cache, cache_bytes=cache_bytes)
 
     def __len__(self) -> int:
         return self._records.count

@@ -19,11 +19,14 @@ with needed(__name__, "TensorFlow", "tensorflow", install="tensorflow"):
     import tensorflow as tf
 
 from asyncrec import blocking
+from asyncrec._arguments import Size
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import SchemaError
 from asyncrec.example._entries import Entry
 from asyncrec.example._kinds import FixedLen, VarLen
 from asyncrec.example._schema import Schema
+from asyncrec.integrations._snapshot import snapshot_at
+from asyncrec.storage._cached import CACHE_BYTES
 
 __all__ = ["element_spec", "shuffled"]
 
@@ -43,6 +46,8 @@ def shuffled(
     batch_size: int,
     schema: Schema | None = None,
     storage_options: dict[str, Any] | None = None,
+    cache: str | PathLike[str] | None = None,
+    cache_bytes: Size = CACHE_BYTES,
     **shuffling: Any,
 ) -> Any:
     """Return a ``tf.data.Dataset`` of batches, which are dicts of tensors by feature.
@@ -50,25 +55,28 @@ def shuffled(
     Each iteration opens the data set when it begins, and closes it when it ends or is dropped.
 
     Args:
-        path: the data set's folder and name, or a `Manifest`.
+        path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, here: all epochs read it.
         batch_size: records in a batch; the last of an epoch may have fewer.
         schema: the schema of the records; the manifest's by default.
         storage_options: options for the backend.
+        cache, cache_bytes: a local folder that all processes of this machine read through, and its bound; see
+            `asyncrec.open_dataset`.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`; with ``worker=(i, n)`` this is worker i of n.
 
     Raises:
         SchemaError: there is no schema, or it has a feature that `element_spec` does not support.
     """
-    if schema is None:
-        with blocking.open_dataset(path, storage_options=storage_options) as dataset:
-            schema = dataset.schema
+    reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
+    manifest = snapshot_at(path, reading)
+    if schema is None and manifest.schema is not None:
+        schema = Schema.from_json(manifest.schema)
     if schema is None:
         raise SchemaError(f"{path}: its manifest has no schema: give schema=, as Schema.infer(records) makes one")
     decoder: Schema = schema
 
     def batches() -> Iterator[dict[str, Any]]:
         with (
-            blocking.open_dataset(path, storage_options=storage_options) as dataset,
+            blocking.open_dataset(manifest, **reading) as dataset,
             dataset.shuffled(**shuffling) as stream,
         ):
             for records in stream.batches(batch_size):

@@ -9,9 +9,10 @@
         for batch in loader: ...
 
 Each worker process opens what it reads itself, when it begins to read, on an event loop of its own. So nothing that is
-open passes through a fork, and a dataset that is sent to a worker consists of a few strings and functions. A worker's
-share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's workers
-(`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank along.
+open passes through a fork, and a dataset that is sent to a worker consists of a manifest and a few functions. A
+worker's share follows from its rank, if ``torch.distributed`` is initialised, and from its number among the loader's
+workers (`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank
+along.
 
 With torchdata's ``StatefulDataLoader`` the iterable datasets resume after the last batch that the loader gave, with the
 same number of workers.
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing import get_start_method
-from os import PathLike, fspath, getpid
+from os import PathLike, getpid
 from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
@@ -34,11 +35,13 @@ with needed(__name__, "PyTorch", "torch"):
     from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from asyncrec import blocking
+from asyncrec._arguments import Size
 from asyncrec._sampling.parameters import whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Opened
 from asyncrec.blocking._streams import Stream
-from asyncrec.integrations._snapshot import SnapshotRecords
+from asyncrec.integrations._snapshot import SnapshotRecords, snapshot_at
+from asyncrec.storage._cached import CACHE_BYTES
 
 __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
@@ -164,12 +167,16 @@ class ShuffledDataset(StreamDataset):
     workers. All workers of all ranks get equally many. (A loader with a number there would make one batch of so many.)
 
     Args:
-        path: the data set's folder and name. With a `Manifest`, all epochs and ranks read the same snapshot, whatever
-            is written meanwhile.
+        path: the data set's folder and name. The snapshot is taken once, here, and sent to the workers: all epochs read
+            it, whatever is written meanwhile. With a `Manifest`, all ranks do.
         batch_size: records in a batch.
         transform: called with each list of records, in the worker.
         storage_options: options for the backend.
+        cache, cache_bytes: a local folder that all workers and ranks of this machine read through, and its bound; see
+            `asyncrec.open_dataset`.
         shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker`` and ``epoch``.
+
+    Raises: as `asyncrec.open_dataset`.
     """
 
     def __init__(
@@ -179,15 +186,17 @@ class ShuffledDataset(StreamDataset):
         batch_size: int,
         transform: Transform | None = None,
         storage_options: dict[str, Any] | None = None,
+        cache: str | PathLike[str] | None = None,
+        cache_bytes: Size = CACHE_BYTES,
         **shuffling: Any,
     ) -> None:
         if refused := {"worker", "epoch"} & shuffling.keys():
             raise ArgumentTypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
         batch_size = whole_number(batch_size, "batch_size", least=1)
         super().__init__(_no_stream, transform=transform)
-        self._path = path if isinstance(path, Manifest) else fspath(path)
+        self._reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
+        self._manifest = snapshot_at(path, self._reading)
         self._batch_size = batch_size
-        self._storage_options = storage_options
         self._shuffling = shuffling
         # In shared memory: persistent workers have a copy of this object, and are to see it change.
         self._epoch = torch.full((), _NO_EPOCH, dtype=torch.int64).share_memory_()
@@ -207,7 +216,7 @@ class ShuffledDataset(StreamDataset):
         return {"batch_size": self._batch_size}
 
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
-        dataset = stack.enter_context(blocking.open_dataset(self._path, storage_options=self._storage_options))
+        dataset = stack.enter_context(blocking.open_dataset(self._manifest, **self._reading))
         epoch = int(self._epoch)
         shuffled = dataset.shuffled(
             worker=_share(self._ranks), epoch=None if epoch == _NO_EPOCH else epoch, **self._shuffling
@@ -226,7 +235,7 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         path: the data set's folder and name, or a `Manifest`. The snapshot is taken once, and sent to the workers.
         transform: called with each record, in the worker.
         storage_options: options for the backend.
-        cache: a local folder to keep shards in; see `asyncrec.open_dataset`.
+        cache, cache_bytes: as for `ShuffledDataset`.
     """
 
     def __init__(
@@ -236,9 +245,10 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         transform: Transform | None = None,
         storage_options: dict[str, Any] | None = None,
         cache: str | PathLike[str] | None = None,
+        cache_bytes: Size = CACHE_BYTES,
     ) -> None:
         self._transform = transform
-        self._records = SnapshotRecords(path, storage_options, cache)
+        self._records = SnapshotRecords(path, storage_options=storage_options, cache=cache, cache_bytes=cache_bytes)
 
     def __len__(self) -> int:
         return self._records.count

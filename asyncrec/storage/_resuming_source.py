@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
+from typing import Protocol, runtime_checkable
 
 import anyio
 
@@ -25,6 +26,14 @@ from asyncrec.storage._url import join, redact
 # The first bytes asked for when reading ahead; each later request may be twice as large. A reader that only wants the
 # head of an object waits for no more.
 _FIRST_AHEAD = 1 << 20
+
+
+@runtime_checkable
+class KeepsCopies(Protocol):
+    """A `Storage` has this, too, if what it gives may be a copy that was damaged here."""
+
+    async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
+        """Drop the copy of a version of which something proved damaged; whether to read it once more may help."""
 
 
 class ResumingSource(ByteSource):
@@ -156,6 +165,11 @@ class ResumingSource(ByteSource):
             self._scope.start_soon(self._read_ahead)
         self._reader.position = position
 
+    async def drop_damaged(self) -> bool:
+        """Tell the storage that what came is damaged; whether it keeps a copy, which it brings again from now on."""
+        reader = self._reader
+        return isinstance(reader.storage, KeepsCopies) and await reader.storage.drop_damaged(reader.key, self.info)
+
     async def park(self) -> None:
         """Close what is open, keeping the place; the next `receive` opens it again, the same version. Where there is
         a task that reads ahead, nothing happens."""
@@ -230,8 +244,8 @@ class _Reader:
     """A reader of one object from ``start`` on, which opens it as often as needed, and closes it in the same task."""
 
     def __init__(self, storage: Storage, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
-        self._storage = storage
-        self._key = key
+        self.storage = storage
+        self.key = key
         self.position = start
         self._end = end
         self._pinned = info
@@ -284,7 +298,7 @@ class _Reader:
                 await opening.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _open(self) -> None:
-        opening = self._storage.open_source(self._key, start=self.position, end=self._end, info=self._pinned)
+        opening = self.storage.open_source(self.key, start=self.position, end=self._end, info=self._pinned)
         self._source = await opening.__aenter__()
         self._opening = opening
         info = self._source.info

@@ -51,7 +51,7 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
     """As `get_record`, of what is selected already."""
     if len(selection.datasets) == 1 and selection.kind == "data set":
         found = selection.datasets[0]
-        dataset = Dataset(found.folder, found.name, found.manifest, None)
+        dataset = Dataset(found.folder, found.name, found.manifest)
         if key is not None:
             try:
                 record = await dataset.find(key)

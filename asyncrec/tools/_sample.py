@@ -85,7 +85,7 @@ class SampleStream:
         self._drawn = drawn
         self._given = 0
         found = selection.datasets[0] if selection.kind == "data set" else None
-        self._dataset = None if found is None else Dataset(found.folder, found.name, found.manifest, None)
+        self._dataset = None if found is None else Dataset(found.folder, found.name, found.manifest)
         self._records = RecordStream(selection, (), stack)
 
     def __aiter__(self) -> SampleStream:

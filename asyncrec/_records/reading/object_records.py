@@ -175,7 +175,7 @@ class ObjectRecords:
 
         The second time the error says what follows: damaged in transit would have come right, so it is so at rest.
         """
-        if not self._remote:
+        if self._reading_again is None and not await self.source.drop_damaged() and not self._remote:
             return False
         if self._reading_again is not None:
             error.add_note("read twice from the store, and damaged both times: damaged at rest, not in transit")

@@ -25,6 +25,7 @@ from asyncrec._records.record_size import framed_size
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._cached import CACHE_BYTES, cache_at, through
 from asyncrec.storage._registry import located
 from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._url import join, redact
@@ -180,6 +181,8 @@ async def open_reader(
     max_record_bytes: Size = MAX_RECORD_BYTES,
     start_offset: int = 0,
     chunk_size: Size = CHUNK_SIZE,
+    cache: str | PathLike[str] | None = None,
+    cache_bytes: Size = CACHE_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[RecordReader]:
@@ -201,6 +204,8 @@ async def open_reader(
         max_record_bytes: a longer record is an error, before any memory is allocated for it; 256 MiB by default.
         start_offset: start at this byte of the object, where a record begins, or in a GZIP file a member.
         chunk_size: the number of bytes of one read.
+        cache, cache_bytes: a local folder that keeps what was read, for all processes of this machine, and how many
+            bytes; as for `open_dataset`. The store is asked which version there is, and for what the folder has not.
         storage: an open `Storage`; it is used, and not closed.
         storage_options: options for the backend, if this call opens the storage.
 
@@ -219,7 +224,9 @@ async def open_reader(
     if on_corrupt not in ("raise", "skip", "stop"):
         raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
     options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size)
-    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+    disk_cache = await cache_at(cache, cache_bytes)
+    async with located(path, storage=storage, storage_options=storage_options) as (opened, key):
+        store = through(opened, disk_cache)
         source = ResumingSource(store, key, start=start_offset)
         position = Position(start_offset, 0, 0)
         shown, remote = redact(str(path)), store.read_ahead > 0

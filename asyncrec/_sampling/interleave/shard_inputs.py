@@ -20,6 +20,8 @@ from asyncrec._sampling.interleave.provenance import RecordSource, TracedRecords
 from asyncrec._sampling.shard_versions import check_versions, is_version, packed_version
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._cached import through
+from asyncrec.storage._disk_cache import DiskCache
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact, scheme_of, split_path
 
@@ -266,17 +268,19 @@ async def inputs_at(
     compression: Compression,
     on_corrupt: OnCorrupt,
     max_record_bytes: int,
+    cache: DiskCache | None,
     storage: Storage | None,
     storage_options: Mapping[str, Any] | None,
 ) -> AsyncIterator[ShardInputs]:
     """The shards at ``paths``; each bucket or folder is opened once, and shards when they are read."""
+    given = None if storage is None else through(storage, cache)
     async with AsyncExitStack() as stack:
         opened: dict[str, Storage] = {}
         inputs: list[ShardInput] = []
         for path in paths:
             display_path = redact(fspath(path))
-            if storage is not None and storage_options is None:
-                inputs.append(ShardInput(display_path, storage, fspath(path)))
+            if given is not None and storage_options is None:
+                inputs.append(ShardInput(display_path, given, fspath(path)))
                 continue
             root, key = split_path(path)
             # Any scheme may have a factory of its own, which splits paths in its way: no root is shared unless sure.
@@ -285,7 +289,8 @@ async def inputs_at(
                 inputs.append(ShardInput(display_path, opened[root], key))
                 continue
             place = located(path, storage=storage, storage_options=storage_options)
-            store, its_key = await stack.enter_async_context(place)
+            found, its_key = await stack.enter_async_context(place)
+            store = through(found, cache)
             inputs.append(ShardInput(display_path, store, its_key))
             if shared and its_key == key:
                 opened[root] = store

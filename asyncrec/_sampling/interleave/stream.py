@@ -27,6 +27,7 @@ from asyncrec._sampling.parameters import check_same_seed, check_seed, new_seed,
 from asyncrec._sampling.stream_state import ShardVersion, checked, enveloped, fingerprint, versions_in
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._cached import CACHE_BYTES, cache_at
 from asyncrec.storage._url import redact
 
 _KIND = "asyncrec.interleave"
@@ -218,6 +219,8 @@ async def interleave(
     worker: tuple[int, int] = (0, 1),
     memory_limit: Size = MEMORY_LIMIT,
     max_record_bytes: Size = MAX_RECORD_BYTES,
+    cache: str | PathLike[str] | None = None,
+    cache_bytes: Size = CACHE_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[InterleaveStream]:
@@ -243,7 +246,7 @@ async def interleave(
         memory_limit: how many bytes the records of all open shards may take, read ahead or not, 64 MiB by default. Each
             shard of the cycle gets an equal share, of at least 64 KiB. Where a store has no long answer for a shard, a
             quarter of that share is what one request asks for, at most 4 MiB.
-        max_record_bytes: as for `open_reader`.
+        max_record_bytes, cache, cache_bytes: as for `open_reader`.
 
     Raises:
         ValueError: there are no paths, or fewer paths than workers, or a number is out of range.
@@ -260,11 +263,13 @@ async def interleave(
         "shuffle_buffer": shuffle_buffer,
         "shard": list(worker),
     }
+    disk_cache = await cache_at(cache, cache_bytes)
     opening = inputs_at(
         share,
         compression=parse_reading_compression(compression),
         on_corrupt=on_corrupt,
         max_record_bytes=record_limit(max_record_bytes),
+        cache=disk_cache,
         storage=storage,
         storage_options=storage_options,
     )

@@ -17,7 +17,7 @@ from typing import Any
 
 import anyio
 
-from asyncrec._arguments import Size, record_limit
+from asyncrec._arguments import Size, byte_count, record_limit
 from asyncrec._concurrency.forks import forked_error, on_fork
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._framing.compression import ReadingCompression
@@ -36,6 +36,7 @@ from asyncrec._sampling.parameters import check_function, check_same_seed, check
 from asyncrec._sampling.stream_state import checked, enveloped, fingerprint, versions_in
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._cached import CACHE_BYTES
 
 _KIND = "asyncrec.InterleaveSampler"
 
@@ -111,7 +112,7 @@ class InterleaveSampler:
             more batch is complete.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard there. `damage` lists what was lost.
-        max_record_bytes: as for `open_reader`.
+        max_record_bytes, cache, cache_bytes: as for `open_reader`.
         storage, storage_options: as for `open_reader`; with ``storage`` the folder is a key in it.
 
     Raises:
@@ -148,6 +149,8 @@ class InterleaveSampler:
         on_exhausted: OnExhausted = "stop",
         on_corrupt: OnCorrupt = "raise",
         max_record_bytes: Size = MAX_RECORD_BYTES,
+        cache: str | PathLike[str] | None = None,
+        cache_bytes: Size = CACHE_BYTES,
         storage: Storage | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -179,6 +182,8 @@ class InterleaveSampler:
             compression=parse_reading_compression(compression),
             on_corrupt=on_corrupt,
             max_record_bytes=record_limit(max_record_bytes),
+            cache=cache,
+            cache_bytes=byte_count(cache_bytes, "cache_bytes"),
             storage=storage,
             storage_options=storage_options,
         )

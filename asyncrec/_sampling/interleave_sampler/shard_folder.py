@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from glob import escape
+from os import PathLike
 from typing import Any
 
+from asyncrec._arguments import Size
 from asyncrec._records.dataset_names import MANIFESTS, is_dataset
 from asyncrec._records.reading.reader import OnCorrupt
 from asyncrec._sampling.interleave.shard_inputs import Compression, ShardInput, ShardInputs
@@ -17,6 +19,7 @@ from asyncrec._sampling.interleave.stream import worker_share
 from asyncrec._shards.manifest.names import is_data, maker_of
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._cached import cache_at, through
 from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._registry import located, located_folder
 from asyncrec.storage._url import join, redact, scheme_of
@@ -32,6 +35,8 @@ class ShardFolder:
     compression: Compression
     on_corrupt: OnCorrupt
     max_record_bytes: int
+    cache: str | PathLike[str] | None
+    cache_bytes: Size
     storage: Storage | None
     storage_options: Mapping[str, Any] | None
 
@@ -52,7 +57,9 @@ class ShardFolder:
             ValueError: fewer shards match than there are workers.
         """
         place = located_folder(self.path, storage=self.storage, storage_options=self.storage_options)
-        async with place as (store, prefix):
+        disk_cache = await cache_at(self.cache, self.cache_bytes)
+        async with place as (opened, prefix):
+            store = through(opened, disk_cache)
             found = await self._find(store, prefix)
             names = list(worker_share(list(found), self.worker))
             inputs = self.inputs([ShardInput(join(self.display_path, name), store, prefix + name) for name in names])

@@ -8,7 +8,6 @@ local_shards     plain shards of a local folder, whose files stay open
 range_reader     the byte ranges of wanted records, read and cut; which are worth one read of a far store
 frame_extractor  records from bytes that were read, pure
 shard_files      the shards as stored, or as cached on disk
-disk_cache       whole shards in a local folder, shared by processes
 key_index        the number of the record that has a key
 record_numbers   the numbers that were asked for, checked and each once; the blocks they are shuffled by; pure
 """

@@ -24,7 +24,6 @@ from asyncrec._sampling.damage import DamageByShard
 from asyncrec._sampling.epochs.epoch_order import Mode
 from asyncrec._sampling.epochs.shuffled_order import BUFFER_BYTES, BUFFER_SIZE, ShufflePlan
 from asyncrec._sampling.epochs.shuffled_stream import ShuffledStream
-from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
@@ -39,6 +38,7 @@ from asyncrec._shards.manifest.names import split_checkpoint_path
 from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint, load_manifest
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
+from asyncrec.storage._cached import CACHE_BYTES, CachedStorage, cache_at, through
 from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._url import redact
 
@@ -46,8 +46,6 @@ T = TypeVar("T")
 
 # Indexes read at once.
 _TASKS = 32
-# Of all cached shards: what fits beside other things on the disk of a machine that trains.
-_CACHE_BYTES = 64 << 30
 
 
 class RecordLocation(NamedTuple):
@@ -72,17 +70,17 @@ class Dataset:
 
     Attributes:
         manifest: the snapshot that is read. If the data set has no manifest, one made from the shards that were found.
-        cache: the cache of shards, if there is one; its ``downloads`` counts what was fetched.
+        cache: the local cache, if there is one; its ``downloads`` counts the pieces that were brought there.
     """
 
-    def __init__(self, folder: Storage, name: str, manifest: Manifest, cache: ShardCache | None) -> None:
+    def __init__(self, folder: Storage, name: str, manifest: Manifest) -> None:
         self.manifest = manifest
-        self.cache = cache
+        self.cache = folder.cache if isinstance(folder, CachedStorage) else None
         self.folder = folder
         self.name = name
         # The number of each shard's first record, and at last the number of records.
         self._starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(manifest.shards.counts)])
-        self.files = ShardFiles(folder, manifest.shards, cache)
+        self.files = ShardFiles(folder, manifest.shards)
         self._indexes = Indexes(folder, self.files)
         self.lookup = RecordLookup(self.files, self._indexes, self._starts)
         self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
@@ -301,7 +299,7 @@ async def open_dataset(
     path: str | PathLike[str] | Manifest,
     *,
     cache: str | PathLike[str] | None = None,
-    cache_bytes: Size = _CACHE_BYTES,
+    cache_bytes: Size = CACHE_BYTES,
     max_record_bytes: Size = MAX_RECORD_BYTES,
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -314,9 +312,10 @@ async def open_dataset(
             shards' names, or a pattern. The records are then counted on opening, from the indexes of the shards, or by
             reading a shard that has none. A folder with a slash at its end is all shards in it. Shards of several data
             sets are then read together, which is logged as a warning.
-        cache: a local folder, shared by all processes of this machine, that keeps and verifies each shard from which
-            something was read. For a remote store that is read more than once.
-        cache_bytes: how many bytes all cached shards may take; 64 GiB. The least recently used ones are removed.
+        cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
+            machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
+            is read more than once, or by several processes.
+        cache_bytes: how many bytes all cached files may take; 64 GiB. The least recently used ones are removed.
         max_record_bytes: a longer record is an error where there is no manifest and no index; see `open_reader`.
         storage: an open `Storage`; it is used, and not closed.
         storage_options: options for the backend, if this call opens the storage.
@@ -330,11 +329,10 @@ async def open_dataset(
     given = path if isinstance(path, Manifest) else None
     where: str | PathLike[str] = path.path if isinstance(path, Manifest) else path
     where, checkpoint = (None if given else split_checkpoint_path(str(where))) or (where, None)
-    shard_cache = None if cache is None else ShardCache(cache, byte_count(cache_bytes, "cache_bytes"))
-    if shard_cache is not None:
-        await shard_cache.trim()
+    disk_cache = await cache_at(cache, cache_bytes)
     opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)
-    async with opening as (folder, name):
+    async with opening as (store, name):
+        folder = through(store, disk_cache)
         display_path = redact(str(where))
         manifest = given
         if checkpoint is not None:
@@ -343,7 +341,7 @@ async def open_dataset(
             manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:
             manifest = await scan_manifest(folder, name, path=display_path, max_record_bytes=longest)
-        dataset = Dataset(folder, name, manifest, shard_cache)
+        dataset = Dataset(folder, name, manifest)
         try:
             yield dataset
         finally:

@@ -23,6 +23,7 @@ from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._cached import expect
 from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
@@ -82,6 +83,8 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
     key = index_key(entry.path) if sidecar is None else sidecar.path
     try:
         most = entry.records if count_known else entry.bytes // _LEAST_FRAME
+        if sidecar is not None:
+            expect(folder, key, sidecar.bytes, sidecar.crc32c)
         text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
         index, problem = await in_thread(_parsed, text, entry, count_known)
     except ObjectNotFoundError:

@@ -17,6 +17,7 @@ from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._cached import expect
 
 # Of a key, so much is shown.
 _LONGEST = 200
@@ -75,6 +76,8 @@ class KeyIndex:
             if shard.keys is None and shard.committed:
                 return b""  # written without keys
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
+            if shard.keys is not None:
+                expect(self._folder, path, shard.keys.bytes, shard.keys.crc32c)
             try:
                 content = await self._folder.get(path)
             except ObjectNotFoundError:

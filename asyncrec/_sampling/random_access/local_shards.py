@@ -26,6 +26,7 @@ from asyncrec._sampling.random_access.frame_extractor import cut_exactly, split_
 from asyncrec._sampling.random_access.range_reader import RangeRead
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import StorageError
+from asyncrec.storage._cached import CachedStorage
 from asyncrec.storage._local.disk import Place
 from asyncrec.storage._local.open_files import OpenFile, OpenFiles, Range
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -52,12 +53,14 @@ T = TypeVar("T")
 
 
 class LocalShards:
-    """The plain shards of a data set in a local folder. Used by the event loop and any number of threads."""
+    """The plain shards of a data set in a local folder, or their copies in a cache. Used by the event loop and any
+    number of threads."""
 
-    def __init__(self, folder: LocalStorage, files: ShardFiles) -> None:
+    def __init__(self, folder: LocalStorage | CachedStorage, files: ShardFiles) -> None:
         self._folder = folder
         self._files = files
-        self._open = OpenFiles(folder.disk)
+        self._disk = folder.cache.disk if isinstance(folder, CachedStorage) else folder.disk
+        self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self.cutting = threading.Lock()
@@ -70,16 +73,16 @@ class LocalShards:
     @classmethod
     def of(cls, files: ShardFiles) -> LocalShards | None:
         """Those of a data set; `None` where it is none of a local folder."""
-        folder = None if files.cached else local_folder(files.folder)
+        folder = files.folder if isinstance(files.folder, CachedStorage) else local_folder(files.folder)
         return None if folder is None else cls(folder, files)
 
     async def in_thread(self, func: Callable[[], T]) -> T:
         """Call it in a thread, of which the folder has so many at most."""
-        return await self._folder.disk.in_thread(func)
+        return await self._disk.in_thread(func)
 
     async def close(self) -> None:
         """Close the files, in a thread; each that is read from now on is opened for that."""
-        await self._folder.disk.surely_in_thread(self._open.close)
+        await self._disk.surely_in_thread(self._open.close)
 
     def record(self, shard: int, index: RecordIndex, within: int, *, waits: bool) -> bytes | None:
         """One record. Without ``waits``, on the event loop, only if nothing has to be opened or waited for."""
@@ -111,6 +114,10 @@ class LocalShards:
             return file
         key = self._files.shards[shard].path
         try:
+            if isinstance(self._folder, CachedStorage):
+                info = self._files.version(shard)
+                # A copy is named for the version that it is of.
+                return None if info is None else self._open.open(shard, *self._folder.copy_of(key, info))
             place = Place(key=key, path=str(self._folder.path_of(key)), shown=join(self._folder.root, key))
             return self._open.open(shard, place, partial(self._files.pin, shard))
         except (StorageError, ValueError):  # ValueError: no name that a file has

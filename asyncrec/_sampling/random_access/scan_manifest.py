@@ -55,7 +55,7 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
         entry = with_version(replace(entry, extra=noting(max_record_bytes)), info)
         index = await read_index(folder, entry, count_known=False)
         if index is None:
-            index = await make_index(ShardFiles(folder, [entry], None), 0)
+            index = await make_index(ShardFiles(folder, [entry]), 0)
         return replace(entry, records=len(index))
 
     entries = await for_each(look, keys)

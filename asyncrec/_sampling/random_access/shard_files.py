@@ -1,4 +1,4 @@
-"""`ShardFiles` opens a data set's shards, in the store or in the local cache, and always the same version of them.
+"""`ShardFiles` opens a data set's shards, and always the same version of them.
 
 The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
 size is not the manifest's. So is another one of the same size: told by the checksum that the store keeps, or by that of
@@ -9,16 +9,17 @@ Of a shard that no manifest lists any version is refused but the one that was fo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
 
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.reading.frame_scan import scan_object
-from asyncrec._sampling.random_access.disk_cache import ShardCache
 from asyncrec._sampling.shard_versions import is_version, version_in
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.errors import DatasetError, FormatError, ObjectChangedError
 from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._cached import CachedStorage, by_content
 from asyncrec.storage._checksums import end_crc32c
 from asyncrec.storage._chunk_writer import END_BYTES
 from asyncrec.storage._local.open_files import OpenFile
@@ -32,24 +33,22 @@ _REMEDY = (
 
 
 class ShardFiles:
-    """The shard files of a data set, read from the store or from a local cache.
+    """The shard files of a data set.
 
     Args:
         folder: where they are; paths in ``shards`` are keys in it.
         shards: in the order of their records.
-        cache: where whole shards are kept; `None` for reading from the store each time.
 
     Attributes:
         remote: whether a read of the store costs waiting.
-        cached: whether whole shards are kept in a local folder.
+        cached: whether they are read through a local cache.
     """
 
-    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], cache: ShardCache | None) -> None:
+    def __init__(self, folder: Storage, shards: Sequence[ShardEntry]) -> None:
         self.folder = folder
         self.shards = shards
         self.remote = folder.read_ahead > 0
-        self.cached = cache is not None
-        self._cache = cache
+        self.cached = isinstance(folder, CachedStorage)
         self._versions: dict[int, ObjectInfo] = {}
 
     def display_path(self, shard: int) -> str:
@@ -66,10 +65,10 @@ class ShardFiles:
         """
         async with AsyncExitStack() as stack:
             with naming_lost_shards():
-                source, info = await self._open(stack, shard, start, end)
-            yield source
+                source = await self._open(stack, shard, start, end)
+                yield source  # which may find it lost when it is read
             # Only now: a first answer that nothing has confirmed must not decide for all reads to come.
-            self._versions.setdefault(shard, info or source.info)
+            self._versions.setdefault(shard, source.info)
 
     def pin(self, shard: int, file: OpenFile) -> bool:
         """Whether all reads are pinned to this file; they are from now on, if to none yet. In any thread. Blocks."""
@@ -93,11 +92,10 @@ class ShardFiles:
 
         A copy that is not what came from the store any more is dropped.
         """
-        entry = self.shards[shard]
-        if self._cache is None or not self._cache.takes(entry.bytes):
+        info = self.version(shard)
+        if info is None or not isinstance(self.folder, CachedStorage):
             return False
-        info = self._versions.get(shard) or await self.folder.head(entry.path)
-        return await self._cache.drop_damaged(self.folder, entry.path, info, crc32c=entry.crc32c)
+        return await self.folder.drop_damaged(self.shards[shard].path, info)
 
     def check_count(self, shard: int, records: int) -> None:
         """Raise DatasetError unless the shard holds what the manifest says."""
@@ -107,23 +105,8 @@ class ShardFiles:
                 f"{self.shards[shard].records:,}; it was changed, or the manifest is another data set's"
             )
 
-    async def _open(
-        self, stack: AsyncExitStack, shard: int, start: int, end: int | None
-    ) -> tuple[ResumingSource, ObjectInfo | None]:
-        """The source, and what the shard is, where the source is another object: the cache's."""
-        entry = self.shards[shard]
-        version = self._versions.get(shard)
-        if self._cache is not None and self._cache.takes(entry.bytes):
-            if version is None:
-                version = await self.folder.head(entry.path)
-                self._check(shard, version)
-            # Another task or process may evict the file between our finding and our opening it: then it is fetched
-            # again. Where more is read at once than the cache holds, that is not the last time, and the store is read.
-            for _ in range(2):
-                key = await self._cache.fetch(self.folder, entry.path, version, crc32c=entry.crc32c)
-                cached = ResumingSource(self._cache.storage, key, start=start, end=end)
-                with suppress(ObjectNotFoundError):
-                    return await stack.enter_async_context(cached), version
+    async def _open(self, stack: AsyncExitStack, shard: int, start: int, end: int | None) -> ResumingSource:
+        entry, version = self.shards[shard], self.version(shard)
         source = ResumingSource(
             self.folder,
             entry.path,
@@ -135,13 +118,21 @@ class ShardFiles:
         )
         await stack.enter_async_context(source)
         self._check(shard, source.info)
-        if version is None:
+        if shard not in self._versions:
             await self._check_content(shard, source.info)
-        return source, None
+        return source
 
     def version(self, shard: int) -> ObjectInfo | None:
         """The version that all reads of a shard are pinned to, if to one yet."""
-        return self._versions.get(shard)
+        known = self._versions.get(shard)
+        if known is not None or not self.cached:
+            return known
+        entry = self.shards[shard]
+        packed = version_in(entry)
+        if packed is None:
+            return by_content(self.folder, entry.path, entry.bytes, entry.crc32c)
+        size, checksum, etag, modified = packed
+        return ObjectInfo(entry.path, size, etag, checksum, datetime.fromisoformat(modified))
 
     async def check(self, shard: int, info: ObjectInfo) -> None:
         """Refuse what a reader opened by itself, with `version`, if it is not the shard.

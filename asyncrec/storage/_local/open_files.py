@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
@@ -28,10 +29,16 @@ _WILLNEED: int = getattr(os, "POSIX_FADV_WILLNEED", 0)  # not on macOS
 # open files, too.
 _MOST_OPEN = 64
 _PART_OF_LIMIT = 16
+# How often it is said of a copy that it is in use; the one that was not used for longest makes room.
+_USED_SECONDS = 60.0
 
 
 class OpenFile:
     """A regular file that is open for reading, and closed when nobody holds it any more. Any number of threads use it.
+
+    Args:
+        opening: opens it, if its name is not the object's own: that of a copy, which nobody changes, and whose time of
+            modification is that of its last use.
 
     Attributes:
         info: what it was when it was opened.
@@ -42,13 +49,15 @@ class OpenFile:
         ObjectNotFoundError, StoragePermissionError, StorageError: it cannot be opened, or is no regular file.
     """
 
-    def __init__(self, disk: Disk, place: Place) -> None:
+    def __init__(self, disk: Disk, place: Place, opening: Callable[[], int] | None = None) -> None:
         self._fd = -1
+        self._is_copy = opening is not None
+        self._used = time.monotonic()
         self._system = disk.system
         self._path = place.path
         self.shown = place.shown
         with mapped_errors("opening", place.shown):
-            self._fd = open_object(place.path, system=self._system)
+            self._fd = open_object(place.path, system=self._system) if opening is None else opening()
             status = self._system.fstat(self._fd)
         check_regular(status, place.shown)
         self.info: ObjectInfo = object_info(place.key, status)
@@ -60,9 +69,17 @@ class OpenFile:
     def is_current(self) -> bool:
         """Tell whether its path leads to it still, and to what it was; a ``waitless`` one waits for nothing."""
         try:
-            return _identity(self._system.stat(self._path)) == self._identity
+            found = _identity(self._system.stat(self._path))
         except OSError:
             return False
+        return found == self._identity or (self._is_copy and found[:2] == self._identity[:2])
+
+    def note_use(self) -> None:
+        """Have others see that a copy is in use. Blocks."""
+        if self._is_copy and time.monotonic() - self._used > _USED_SECONDS:
+            self._used = time.monotonic()
+            with suppress(OSError):  # another user's
+                os.utime(self._fd)
 
     def cached(self, ranges: Iterable[Range], view: memoryview) -> list[tuple[int, int, int]]:
         """Put what is in memory of the ranges into the view, one behind the other.
@@ -140,6 +157,8 @@ class OpenFiles:
         finally:
             self._lock.release()
         if file.is_current():
+            if waits:
+                file.note_use()
             return file
         if waits:
             with self._lock:
@@ -147,13 +166,19 @@ class OpenFiles:
                     del self._files[key]
         return None
 
-    def open(self, key: Hashable, place: Place, accept: Callable[[OpenFile], bool]) -> OpenFile | None:
+    def open(
+        self,
+        key: Hashable,
+        place: Place,
+        accept: Callable[[OpenFile], bool],
+        opening: Callable[[], int] | None = None,
+    ) -> OpenFile | None:
         """Open a file, and keep it open under the key if it is accepted; `None` if not. Blocks.
 
         Raises:
             StorageError: as `OpenFile`.
         """
-        file = OpenFile(self._disk, place)
+        file = OpenFile(self._disk, place, opening)
         if not accept(file):
             return None
         with self._lock:

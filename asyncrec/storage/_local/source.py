@@ -146,12 +146,15 @@ class LocalSource(ByteSource):
             return bytes(view[:size]) or None
 
     def _open(self) -> os.stat_result:
-        self._fd = open_object(self._place.path, system=self._disk.system)
+        self._fd = self._opened()
         status: os.stat_result = self._disk.system.fstat(self._fd)
         self._in_memory = self._disk.lives_in_memory(status.st_dev)
         if not (_NOWAIT and tells_what_is_cached(self._fd, self._disk.system)):
             self._hops = -1
         return status
+
+    def _opened(self) -> int:
+        return open_object(self._place.path, system=self._disk.system)
 
     def _closes_at_once(self, fd: int) -> bool:
         """Whether to close it waits for nothing.

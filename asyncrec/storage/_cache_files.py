@@ -1,0 +1,93 @@
+"""What a `DiskCache` keeps: `CachedVersion`, a version of an object, and `Filling`, a file with some of its pieces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from asyncrec.storage._base import ObjectInfo
+from asyncrec.storage._local.disk import mapped_errors, read_at
+
+# So large that a request's own cost does not count (0.125 requests a MiB), and soon there.
+PIECE_BYTES = 8 << 20
+# A shard keeps its ending, so that any tool reads the copy; all else that is kept has the other.
+SUFFIXES = (_SHARD, _OTHER) = (".tfrecord", ".copy")
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CachedVersion:
+    """One version of an object.
+
+    Attributes:
+        path: of the object, for messages.
+        name: of its file.
+        crc32c: what its content is compared with; `None` where nobody says it.
+    """
+
+    path: str
+    name: str
+    size: int
+    crc32c: int | None
+
+    @classmethod
+    def of(cls, path: str, info: ObjectInfo) -> CachedVersion:
+        content = info.etag if info.crc32c is None else f"crc32c {info.crc32c:08x}"
+        identity = f"{path}\0{content}\0{info.size}".encode("utf-8", "surrogateescape")
+        suffix = _SHARD if path.endswith(_SHARD) else _OTHER
+        return cls(path, hashlib.blake2b(identity, digest_size=16).hexdigest() + suffix, info.size, info.crc32c)
+
+    @property
+    def pieces(self) -> int:
+        return -(-self.size // PIECE_BYTES)
+
+    def piece_of(self, position: int) -> int:
+        """The number of the piece in which a byte lies."""
+        return position // PIECE_BYTES
+
+    def piece(self, number: int) -> tuple[int, int]:
+        """Where a piece begins and ends."""
+        return number * PIECE_BYTES, min(self.size, (number + 1) * PIECE_BYTES)
+
+
+class Filling:
+    """An open file with some pieces of an object.
+
+    Attributes:
+        there: a byte for each piece, not 0 once it was seen to be there.
+    """
+
+    def __init__(self, version: CachedVersion, fd: int) -> None:
+        self.version = version
+        self.fd = fd
+        self.there = bytearray(version.pieces)
+
+    @property
+    def is_whole(self) -> bool:
+        return 0 not in self.there
+
+    def look(self) -> None:
+        """See which pieces are there."""
+        version = self.version
+        if os.fstat(self.fd).st_size == version.size:  # renamed meanwhile
+            self.there[:] = b"\1" * version.pieces
+        else:
+            marks = read_at(self.fd, version.pieces, version.size)
+            self.there[: len(marks)] = marks
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            os.close(fd)
+
+
+def checksum_of(fd: int, size: int, path: str) -> int:
+    checksum = position = 0
+    with mapped_errors("reading", path):
+        while position < size and (block := read_at(fd, min(_READ_BYTES, size - position), position)):
+            checksum = crc32c(block, checksum)
+            position += len(block)
+    return checksum

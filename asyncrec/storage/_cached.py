@@ -1,0 +1,352 @@
+"""`CachedStorage` is a storage that is read through a `DiskCache`: what ``cache=`` does, for all readers in one place.
+
+What is known of an object says whether its copy is here: what a caller found, or its manifest says (`by_content`); what
+this storage listed; and of an object of which nothing is known, what the store is asked once, by HEAD. Then its bytes
+come from its copy; or from the pieces that are here, while those that are wanted and not here are brought by one
+process, for all. What the cache does not take, or the disk, is read from the store. There is no task behind it: who
+wants a piece brings it, so that nothing is to be ended at an exit, and nothing is asked for that nobody wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from os import PathLike
+from types import TracebackType
+
+import anyio
+
+from asyncrec._arguments import Size, byte_count
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
+from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectChangedError, ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._cache_files import CachedVersion, Filling
+from asyncrec.storage._disk_cache import CacheFullError, DiskCache
+from asyncrec.storage._local.disk import Place, read_at
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.source import LocalSource
+from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.storage._retry import BRIEF, patience
+from asyncrec.storage._url import join
+
+# Of all cached files: what fits beside other things on the disk of a machine that trains.
+CACHE_BYTES = 64 << 30
+_READ_BYTES = 1 << 20
+# How soon, and how seldom at last, a process asks whether another has brought a piece.
+_POLL_SECONDS = (0.01, 0.1)
+# What is known of objects; an object of which it was forgotten is asked for once more.
+_MOST_LISTED = 1 << 16
+# The etag of a version that its content stands for.
+_BY_CONTENT = "crc32c:"
+
+
+async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> DiskCache | None:
+    """Make the cache in a folder, which is cut to its bound at once; `None` of none.
+
+    Raises:
+        ValueError: ``cache_bytes`` is below 1.
+        StorageError: the folder is none.
+    """
+    if folder is None:
+        return None
+    cache = DiskCache(folder, byte_count(cache_bytes, "cache_bytes"))
+    await in_thread(cache.trim)
+    return cache
+
+
+def through(storage: Storage, cache: DiskCache | None) -> Storage:
+    """Give a storage, read through a cache if there is one."""
+    return storage if cache is None else CachedStorage(storage, cache)
+
+
+def by_content(folder: Storage, key: str, size: int, crc32c: int | None) -> ObjectInfo | None:
+    """Make of what a manifest says of an object the version to read through a cache; `None` where there is none.
+
+    Its etag is none of the store's: for this storage alone, and what it gives.
+    """
+    if crc32c is None or not isinstance(folder, CachedStorage):
+        return None
+    return ObjectInfo(key, size, f"{_BY_CONTENT}{crc32c:08x}", crc32c, datetime.fromtimestamp(0, UTC))
+
+
+def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
+    """Tell a storage that is read through a cache what a manifest says of a small object, before it is got."""
+    info = by_content(folder, key, size, crc32c)
+    if info is not None and isinstance(folder, CachedStorage):
+        folder.note(info)
+
+
+class CachedStorage(Storage):
+    """A storage whose objects are read through a cache. For one event loop; it closes nothing.
+
+    Attributes:
+        cache: the folder.
+    """
+
+    def __init__(self, storage: Storage, cache: DiskCache) -> None:
+        self.cache = cache
+        self.root = storage.root
+        self.read_ahead = storage.read_ahead
+        self.flush_level = storage.flush_level
+        self.lists_by_pages = storage.lists_by_pages
+        self._storage = storage
+        self._listed: dict[str, ObjectInfo] = {}
+        self._stored: dict[str, ObjectInfo] = {}  # by the name of the copy: which version the store has
+        self._coming: dict[tuple[str, int], anyio.Event] = {}  # pieces that a task of this loop brings or waits for
+
+    def __repr__(self) -> str:
+        return f"CachedStorage({self._storage!r}, {self.cache.folder!r})"
+
+    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
+        return self._storage.open_sink(key, exclusive=exclusive)
+
+    def open_source(
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
+    ) -> AbstractAsyncContextManager[ByteSource]:
+        if start < 0 or (end is not None and end < 0):
+            raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
+        return _CachedSource(self, key, start, end, info)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        listing = self._storage.list_objects(prefix, start_after=start_after)
+        try:
+            async for info in listing:
+                self.note(info)
+                yield info
+        finally:
+            if isinstance(listing, AsyncGenerator):  # left early, it must not wait for the garbage collector
+                await listing.aclose()
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._storage.head(key)
+
+    async def delete(self, key: str) -> None:
+        await self._storage.delete(key)
+
+    async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        if key in self._listed:
+            # Another version than was listed, or than a manifest says, is the caller's to judge.
+            with suppress(ObjectChangedError, IntegrityError):
+                return await super().get(key, max_bytes=max_bytes)
+            self._listed.pop(key, None)
+        return await self._storage.get(key, max_bytes=max_bytes)
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        return await self._storage.put(key, data, exclusive=exclusive)
+
+    def note(self, info: ObjectInfo) -> None:
+        """Remember what is known of an object."""
+        if len(self._listed) >= _MOST_LISTED:
+            self._listed.clear()
+        self._listed[info.key] = info
+
+    async def known(self, key: str, info: ObjectInfo | None) -> ObjectInfo:
+        """What is known of an object, or what the store says of it."""
+        return info or self._listed.get(key) or await self._storage.head(key)
+
+    def version_of(self, key: str, info: ObjectInfo) -> CachedVersion:
+        return CachedVersion.of(join(self.root, key), info)
+
+    def copy_of(self, key: str, info: ObjectInfo) -> tuple[Place, Callable[[object], bool], Callable[[], int]]:
+        """Where the copy of a version is, for `OpenFiles.open`."""
+        version = self.version_of(key, info)
+        path = self.cache.path_of(version)
+        return Place(key=version.name, path=path, shown=path), lambda _: True, partial(self.cache.open_copy, version)
+
+    def in_store(self, key: str, info: ObjectInfo, start: int, end: int) -> AbstractAsyncContextManager[ByteSource]:
+        """The same version, read from the store."""
+        known = self._stored.get(self.version_of(key, info).name) if info.etag.startswith(_BY_CONTENT) else info
+        return self._storage.open_source(key, start=start, end=end, info=known)
+
+    def check(self, key: str, info: ObjectInfo, found: ObjectInfo) -> None:
+        """Refuse another object than the one that was expected.
+
+        Raises:
+            ObjectChangedError: it has another size.
+            IntegrityError: the store keeps another checksum of it.
+        """
+        if info.etag == found.etag:
+            return
+        path = join(self.root, key)
+        if found.size != info.size:
+            raise ObjectChangedError(
+                f"{path}: it has {found.size:,} bytes, and {info.size:,} are expected of it: if the data set was "
+                "rewritten, open it again; 'asyncrec verify' says whether all is well"
+            )
+        if None not in (info.crc32c, found.crc32c) and info.crc32c != found.crc32c:
+            raise IntegrityError(
+                f"{path}: the store keeps the crc32c {found.crc32c:08x} of it, and {info.crc32c:08x} is expected: it "
+                "was replaced or damaged; nothing of it is kept"
+            )
+
+    async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:
+        """Whether a damaged record of this version may come right when it is read once more: see `DiskCache`."""
+        return self.cache.takes(info.size) and await in_thread(self.cache.drop_damaged, self.version_of(key, info))
+
+    async def ensure(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
+        """See to it that a piece is there.
+
+        Raises:
+            CacheFullError: the disk takes no more.
+        """
+        at = filling.version.name, piece
+        while not filling.there[piece]:
+            if (coming := self._coming.get(at)) is not None:
+                await coming.wait()
+                await in_thread(filling.look)
+                continue
+            self._coming[at] = anyio.Event()
+            try:
+                await self._bring(key, info, filling, piece)
+            finally:
+                self._coming.pop(at).set()
+
+    async def _bring(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
+        """Bring a piece, or wait until another process has brought it."""
+        cache, (pause, longest) = self.cache, _POLL_SECONDS
+        # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
+        while (lock := await acquire_in_thread(partial(cache.claim, filling, piece), _release)) is None:
+            if filling.there[piece]:
+                return
+            await anyio.sleep(pause)
+            pause = min(2 * pause, longest)
+        try:
+            name, (start, end) = filling.version.name, filling.version.piece(piece)
+            known = self._stored.get(name) if info.etag.startswith(_BY_CONTENT) else info
+            # Whoever reads has a patience of its own, behind this one, in which a connection breaks and is resumed.
+            with patience(BRIEF):
+                opening = ResumingSource(self._storage, key, start=start, end=end, info=known, read_ahead=0)
+                async with opening as source:
+                    try:
+                        self.check(key, info, source.info)
+                    except StorageError:
+                        await in_thread(cache.discard, filling.version)
+                        raise
+                    while block := await source.receive(_READ_BYTES):
+                        await in_thread(cache.write, filling, block, start)
+                        start += len(block)
+                self._stored[name] = source.info
+            await in_thread(cache.finish, filling, piece)
+        finally:
+            lock.release()
+
+
+class _Copy(LocalSource):
+    """The copy of a version, which is open."""
+
+    def __init__(self, cache: DiskCache, version: CachedVersion, start: int, end: int) -> None:
+        path = cache.path_of(version)
+        super().__init__(cache.disk, Place(key=version.name, path=path, shown=path), start=start, end=end, info=None)
+        self._cache = cache
+        self._version = version
+
+    def _opened(self) -> int:
+        return self._cache.open_copy(self._version)
+
+
+class _CachedSource(ByteSource):
+    """One object, read from its copy, from the pieces that are there, or from the store."""
+
+    def __init__(self, storage: CachedStorage, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
+        self._storage = storage
+        self._key = key
+        self._position = start
+        self._wanted_end = end
+        self._end = start
+        self._known = info
+        self._entered = False
+        self._opening: AbstractAsyncContextManager[ByteSource] | None = None
+        self._source: ByteSource | None = None
+        self._filling: Filling | None = None
+
+    async def __aenter__(self) -> _CachedSource:
+        info = self.info = await self._storage.known(self._key, self._known)
+        self._end = info.size if self._wanted_end is None else min(self._wanted_end, info.size)
+        try:
+            if self._position < self._end:
+                await self._find(self._storage.cache, self._storage.version_of(self._key, info))
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._entered = True
+        return self
+
+    async def _find(self, cache: DiskCache, version: CachedVersion) -> None:
+        """Open the copy, or the pieces that are there, or the object in the store."""
+        while cache.takes(version.size):
+            with suppress(ObjectNotFoundError):
+                await self._open(_Copy(cache, version, self._position, self._end))
+                return
+            try:
+                self._filling = await acquire_in_thread(partial(cache.open_filling, version), _close)
+            except CacheFullError:
+                break
+            if self._filling is not None:
+                return
+        await self._open_in_store()
+
+    async def receive(self, max_bytes: int) -> bytes:
+        if not self._entered:
+            raise anyio.ClosedResourceError
+        if max_bytes < 1:
+            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
+        if self._source is None and self._filling is not None and self._position < self._end:
+            block = await self._from_pieces(self._filling, max_bytes)
+            if block is not None:
+                self._position += len(block)
+                return block
+        if self._source is None:
+            await anyio.lowlevel.checkpoint()
+            return b""
+        return await self._source.receive(max_bytes)
+
+    @property
+    def buffered(self) -> int:  # type: ignore[override]  # only read, and anew each time
+        return 0 if self._source is None else self._source.buffered
+
+    async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
+        """The next bytes; `None` where the disk is full, and they come from the store."""
+        piece = filling.version.piece_of(self._position)
+        try:
+            await self._storage.ensure(self._key, self.info, filling, piece)
+        except CacheFullError:
+            await self._open_in_store()
+            return None
+        most = filling.version.piece(piece)[1]
+        size = min(max_bytes, most - self._position, self._end - self._position)
+        return await in_thread(read_at, filling.fd, size, self._position)
+
+    async def _open_in_store(self) -> None:
+        await self._open(self._storage.in_store(self._key, self.info, self._position, self._end))
+        assert self._source is not None, "opened"
+        self._storage.check(self._key, self.info, self._source.info)
+
+    async def _open(self, opening: AbstractAsyncContextManager[ByteSource]) -> None:
+        self._source = await opening.__aenter__()
+        self._opening = opening
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        self._entered = False
+        opening, self._opening, self._source = self._opening, None, None
+        filling, self._filling = self._filling, None
+        if filling is not None:
+            # The last to close a file that was evicted waits until it is freed.
+            if exc_type is GeneratorExit:  # collected: nothing can be awaited any more
+                filling.close()
+            else:
+                await surely_in_thread(filling.close)
+        return None if opening is None else await opening.__aexit__(exc_type, exc, traceback)
+
+
+def _close(filling: Filling | None) -> None:
+    if filling is not None:
+        filling.close()
+
+
+def _release(lock: FileLock | None) -> None:
+    if lock is not None:
+        lock.release()

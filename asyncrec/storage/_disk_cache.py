@@ -1,0 +1,337 @@
+"""`DiskCache` is a local folder that keeps objects of stores for all processes of a machine: its files, and who may.
+
+*The problem.* Sixteen workers of one machine read the same shards, and each would ask the store for all of them. *The
+naive way* is to download a shard to a file when it is first read. Then the first batch waits for whole shards, those of
+the window at once. To read ranges from the store meanwhile asks for the same bytes twice, and as often as there are
+workers. *What we do:* an object is brought in pieces of 8 MiB, the one that is wanted first. A piece is asked for by
+one process, under a lock, while the others wait for it, and is read by all of them as soon as it is there.
+
+Until all pieces are there they lie in one file, at their places, which only processes of this user read. Behind the
+object's bytes it has one more for each piece, set when the piece is whole: a process that is killed leaves the byte
+unset and the lock free. Whoever brings the last piece compares the checksum, cuts these bytes off, and renames the
+file. From then on it is never changed. One file is evicted at a time, the one that was not used for longest (its time
+of modification is that of its last use), under a lock that also covers the beginning of a file and its renaming: so the
+bound holds, and nothing that is incomplete gets a whole object's name. A file that is evicted while it is read stays
+readable until it is closed.
+
+A file's name is made of the object's address, its size, and its checksum, or else its etag: another version is another
+file, and what a manifest lists is found without asking the store. All functions block: they are for worker threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import PathLike
+
+from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Buffer
+from asyncrec.storage._cache_files import SUFFIXES, CachedVersion, Filling, checksum_of
+from asyncrec.storage._local.disk import Disk, is_partial, mapped_errors, partial_name, write_at
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import is_not_own, open_own
+
+_log = logging.getLogger("asyncrec.storage")
+
+# Locks of pieces: so many files and no more stay in the folder; two pieces that share one wait for each other.
+_LOCKS = 256
+# An unfinished file this old was left by a process that was killed.
+_ABANDONED_SECONDS = 24 * 3600
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+# Files that this process has compared, in folders that others can write to: folder, name and inode.
+_trusted: set[tuple[str, str, int]] = set()
+_MOST_TRUSTED = 1 << 16
+
+
+class CacheFullError(Exception):
+    """The disk takes no more."""
+
+
+class DiskCache:
+    """A folder that holds copies of objects, used by any number of tasks and processes.
+
+    Args:
+        folder: made when it is not there; nothing else should be kept in it.
+        max_bytes: of all files together, those that are still being filled at their full size.
+
+    Attributes:
+        downloads: how many pieces this brought here.
+        full: whether the disk took no more; then nothing is brought.
+    """
+
+    def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
+        if max_bytes < 1:
+            raise ArgumentValueError(
+                f"cache_bytes is {max_bytes}; a cache that holds nothing is no cache: leave out cache="
+            )
+        self.folder = os.path.abspath(os.fspath(folder))
+        self.disk = Disk()
+        self.downloads = 0
+        self.full = False
+        self._max_bytes = max_bytes
+        self._looked_at: set[str] = set()  # files in which a record was damaged, and that are as they came
+        self._dropped: set[str] = set()
+
+    def trim(self) -> None:
+        """See to it that no more than ``max_bytes`` are here, left by whoever was allowed more."""
+        with mapped_errors("opening", self.folder):
+            try:
+                if not stat.S_ISDIR(os.stat(self.folder).st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.folder)
+            except FileNotFoundError:
+                return
+            with self._evicting():
+                self._make_room(0)
+
+    def takes(self, size: int) -> bool:
+        """Whether an object of so many bytes is kept at all: it must not push out everything else by itself."""
+        return 0 < size <= self._max_bytes
+
+    def path_of(self, version: CachedVersion) -> str:
+        return os.path.join(self.folder, version.name)
+
+    def open_copy(self, version: CachedVersion) -> int:
+        """Open the copy of an object, and note that it was used now; in a folder that others can write to, its checksum
+        is compared once a process.
+
+        Raises:
+            FileNotFoundError: there is none that is believed.
+        """
+        path = self.path_of(version)
+        try:
+            fd = open_own(path, os.O_RDONLY, linked=True, anyones=True)
+        except StorageError as error:
+            if is_not_own(error):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+            raise
+        try:
+            status = os.fstat(fd)
+            if status.st_size != version.size or not self._is_trusted(version, fd, status):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            with suppress(PermissionError):  # another user's, who may see it go earlier than its use deserves
+                os.utime(fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def open_filling(self, version: CachedVersion) -> Filling | None:
+        """Open the file of pieces of an object, which is made if need be; room is made for all of it.
+
+        `None` if the copy is there by now.
+
+        Raises:
+            CacheFullError: the disk takes no more.
+            IntegrityError: all pieces are there, and are not what was expected; they are dropped.
+            StorageError: what has its name is no file of this user's.
+        """
+        if self.full:
+            raise CacheFullError
+        path = self._filling_path(version)
+        with self._full_disk(version):
+            try:
+                fd = open_own(path, os.O_RDWR)
+            except ObjectNotFoundError:
+                with self._evicting():
+                    # Another process may have renamed its file since the copy was looked for.
+                    with suppress(FileNotFoundError):
+                        os.close(self.open_copy(version))
+                        return None
+                    self._make_room(version.size)
+                    fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
+            filling = Filling(version, fd)
+            try:
+                with mapped_errors("opening", path):
+                    if os.fstat(fd).st_size < version.size:  # new, perhaps made by another process in this moment
+                        os.ftruncate(fd, version.size + version.pieces)
+                    os.utime(fd)
+                    filling.look()
+                if filling.is_whole:  # whoever brought the last piece was killed
+                    self._publish(filling)
+            except BaseException:
+                filling.close()
+                raise
+        return filling
+
+    def claim(self, filling: Filling, piece: int) -> FileLock | None:
+        """Take the right to bring a piece; `None` if another has it, or the piece is there by now."""
+        with self._full_disk(filling.version):
+            lock = FileLock.attempt(*self._opened(f".lock-{(int(filling.version.name[:8], 16) + piece) % _LOCKS:03d}"))
+        filling.look()
+        if lock is not None and filling.there[piece]:
+            lock.release()
+            return None
+        return lock
+
+    def write(self, filling: Filling, data: Buffer, position: int) -> None:
+        """Put bytes of a piece into its file.
+
+        Raises:
+            CacheFullError: the disk takes no more.
+        """
+        with self._full_disk(filling.version), mapped_errors("writing", self._filling_path(filling.version)):
+            write_at(filling.fd, data, position)
+
+    def finish(self, filling: Filling, piece: int) -> None:
+        """Note that a piece is whole; the last one makes the file a copy.
+
+        Raises:
+            CacheFullError: the disk takes no more.
+            IntegrityError: what came is not what was expected; it is dropped.
+        """
+        self.write(filling, b"\1", filling.version.size + piece)
+        self.downloads += 1
+        filling.look()
+        if filling.is_whole:
+            with self._full_disk(filling.version):
+                self._publish(filling)
+
+    def discard(self, version: CachedVersion) -> None:
+        """Drop the pieces of an object that is not what was expected."""
+        path = self._filling_path(version)
+        with suppress(FileNotFoundError), mapped_errors("deleting", path):
+            os.unlink(path)
+
+    def drop_damaged(self, version: CachedVersion) -> bool:
+        """A record read from here is damaged: whether it may come right when it is read once more.
+
+        What is here is dropped, where it is not what came. Where that cannot be told (without a checksum, or while some
+        pieces are not there) it is dropped the first time.
+        """
+        name, path = version.name, self.path_of(version)
+        if name in self._looked_at:
+            return name in self._dropped  # read while another task dropped it
+        try:
+            fd = open_own(path, os.O_RDONLY, linked=True, anyones=True)
+        except StorageError as error:
+            if not is_not_own(error):
+                raise
+            found = None
+        else:
+            try:
+                found = checksum_of(fd, os.fstat(fd).st_size, path)
+            finally:
+                os.close(fd)
+        if found is None:
+            path = self._filling_path(version)
+            if not os.path.lexists(path):
+                return True  # another task dropped it, or another process evicted it
+        if found is None or found == version.crc32c or version.crc32c is None:
+            self._looked_at.add(name)
+        if found is not None and found == version.crc32c:
+            return True  # perhaps since another process brought it again
+        self._dropped.add(name)
+        _log.warning(
+            "%s: the cached copy of %s is damaged%s; it is read from the store again",
+            path,
+            version.path,
+            "" if None in (found, version.crc32c) else f" (crc32c {found:08x}, and {version.crc32c:08x} is expected)",
+            extra={"path": version.path, "copy": path},
+        )
+        with suppress(FileNotFoundError), mapped_errors("deleting", path):
+            os.unlink(path)
+        return True
+
+    def _publish(self, filling: Filling) -> None:
+        """Make a file whose pieces are all there a copy."""
+        version, fd = filling.version, filling.fd
+        path = self._filling_path(version)
+        # One that was cut has been compared.
+        cut = os.fstat(fd).st_size == version.size
+        found = version.crc32c if cut or version.crc32c is None else checksum_of(fd, version.size, path)
+        with mapped_errors("renaming", path):
+            if found == version.crc32c and version.pieces == 1:
+                # A long one need not be durable: whatever a crash takes of it, its records tell.
+                os.fsync(fd)
+            # Under the lock: nobody puts another file under this name meanwhile.
+            with self._evicting(), suppress(FileNotFoundError):
+                status, named = os.fstat(fd), os.lstat(path)
+                if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):
+                    if found == version.crc32c:
+                        os.ftruncate(fd, version.size)
+                        with suppress(PermissionError):  # another user's file has the name, and is not believed
+                            os.rename(path, self.path_of(version))
+                    else:
+                        os.unlink(path)
+        if found != version.crc32c:
+            raise IntegrityError(
+                f"{version.path}: {version.size:,} bytes with crc32c {found:08x} came, and {version.crc32c:08x} is "
+                "expected: it was damaged in the store or on its way, or is another object; nothing of it is kept"
+            )
+
+    def _is_trusted(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
+        """Whether a copy is what it should be: what others may have put there is compared."""
+        file = (self.folder, version.name, status.st_ino)
+        if file in _trusted or not self._is_shared():
+            return True
+        own = status.st_uid == os.geteuid()
+        if not (own if version.crc32c is None else checksum_of(fd, version.size, file[1]) == version.crc32c):
+            return False
+        if len(_trusted) >= _MOST_TRUSTED:
+            _trusted.clear()
+        _trusted.add(file)
+        return True
+
+    def _is_shared(self) -> bool:
+        status = os.stat(self.folder)
+        return bool(status.st_mode & 0o022) or status.st_uid not in (os.geteuid(), 0)
+
+    def _make_room(self, size: int) -> None:
+        """Evict until ``size`` more bytes have room."""
+        files: list[tuple[float, int, str]] = []
+        for entry in os.scandir(self.folder):
+            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, who removes it
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
+                    continue
+                if is_partial(entry.name) and status.st_mtime < time.time() - _ABANDONED_SECONDS:
+                    os.unlink(entry.path)
+                else:
+                    files.append((status.st_mtime, status.st_size, entry.path))
+        there = sum(size for _, size, _ in files)
+        for _, gone, path in sorted(files):
+            if there + size <= self._max_bytes:
+                break
+            with suppress(FileNotFoundError, PermissionError):
+                os.unlink(path)
+            there -= gone
+
+    @contextmanager
+    def _evicting(self) -> Iterator[None]:
+        lock = FileLock(*self._opened(".lock-evict"), wait=True)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def _full_disk(self, version: CachedVersion) -> Iterator[None]:
+        """Raise CacheFullError where the disk is full, and give back what the object's pieces take."""
+        try:
+            yield
+        except StorageError as error:
+            if error.errno not in _FULL:
+                raise
+            if not self.full:
+                self.full = True
+                _log.warning("%s; what is not in the cache is read from the store", error, extra={"path": self.folder})
+            with suppress(OSError):
+                os.unlink(self._filling_path(version))
+            raise CacheFullError from error
+
+    def _filling_path(self, version: CachedVersion) -> str:
+        return os.path.join(self.folder, partial_name(version.name, str(os.geteuid())))
+
+    def _opened(self, name: str) -> tuple[int, str]:
+        """A file to lock, open, and its path."""
+        # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
+        with mapped_errors("making", self.folder):
+            self.disk.make_folder(self.folder, 0o700)
+        path = os.path.join(self.folder, name)
+        return open_own(path, os.O_RDWR | os.O_CREAT, 0o666, anyones=True), path

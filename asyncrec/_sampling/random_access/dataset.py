@@ -276,8 +276,8 @@ class Dataset:
 
             async def look(shard: int) -> None:
                 index = await self._indexes.get(shard)
-                assert index.members is not None, "a GZIP shard"
-                members[shard] = np.flatnonzero(np.diff(index.members, prepend=-1))
+                if index.members is not None:  # it is not empty
+                    members[shard] = np.flatnonzero(np.diff(index.members, prepend=-1))
 
             await concurrently(look, zipped, tasks=_TASKS)
             found = await in_thread(record_blocks, self._starts, members, block_records, most)

@@ -85,7 +85,7 @@ class Dataset:
         self.files = ShardFiles(folder, manifest.shards, cache)
         self._indexes = Indexes(folder, self.files)
         self.lookup = RecordLookup(self.files, self._indexes, self._starts)
-        self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
+        self.keys = KeyIndex(folder, name, manifest.shards, self._starts, manifest.path)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
         self.versions = FileVersions(manifest.shards, self.files.display_path)
 

@@ -80,12 +80,12 @@ class Storage(Handle[base.Storage]):
         )
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> Opened[ByteSource]:
         """See `asyncrec.storage.Storage.open_source`."""
         return Opened(
             ByteSource,
-            lambda: Owner(self._value.open_source(key, start=start, end=end, etag=etag), key, keeps=self._owner),
+            lambda: Owner(self._value.open_source(key, start=start, end=end, info=info), key, keeps=self._owner),
             "open_source",
         )
 

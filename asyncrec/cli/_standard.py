@@ -53,7 +53,7 @@ class StandardStreams(Storage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
         info = await self.head(key)
         assert self._file is not None, "taken in"

@@ -158,18 +158,23 @@ class Storage(ABC):
 
     @abstractmethod
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         """Read the bytes ``[start, end)`` of an object; to its end when ``end`` is `None` or lies beyond it.
 
-        ``start`` at or past the end gives an empty source. With ``etag`` another version is an `ObjectChangedError`;
-        without, the version found on opening is pinned.
+        ``start`` at or past the end gives an empty source. Without ``info`` the version found on opening is pinned.
+
+        ``info`` is of the version to read, as this storage has described it before: by `head`, a listing, `put` or
+        another source. The source is pinned to its etag, and need not ask what is known: a backend over a network
+        asks for the bytes at once, under the condition that they are of this version.
 
         Raises:
             ObjectNotFoundError: nothing is there. The message names the key.
             StoragePermissionError: the credentials do not allow it.
-            ObjectChangedError: it is not the version of ``etag``.
+            ObjectChangedError: it is not the version of ``info``.
             TransientStorageError: the same call may succeed.
+
+            With ``info``, each of them comes now or by the first `ByteSource.receive` that asks for bytes.
         """
 
     @abstractmethod

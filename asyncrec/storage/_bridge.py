@@ -71,9 +71,9 @@ class BridgedStorage(Storage):
         return _BridgedSink(OtherContext(self._loop, partial(self._inner.open_sink, key, exclusive=exclusive)))
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        opener = partial(self._inner.open_source, key, start=start, end=end, etag=etag)
+        opener = partial(self._inner.open_source, key, start=start, end=end, info=info)
         return _BridgedSource(OtherContext(self._loop, opener))
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

@@ -27,15 +27,15 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
         raise IntegrityError(f"{path}: sent {size:,} bytes{sent}, the store has {published.size:,}{stored}; {then}")
 
 
-async def stored_crc32c(storage: Storage, key: str, *, etag: str | None = None) -> int:
-    """The CRC32C of an object's bytes, which are read; of the version ``etag`` where it is given.
+async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None = None) -> int:
+    """The CRC32C of an object's bytes, which are read; of the version ``info`` where it is given.
 
     Raises:
         ObjectNotFoundError: there is no such object, or no longer this version of it.
         StorageError: it cannot be read.
     """
     checksum = 0
-    async with ResumingSource(storage, key, etag=etag) as source:
+    async with ResumingSource(storage, key, info=info) as source:
         while block := await source.receive(_BLOCK):
             checksum = crc32c(block, checksum)
     return checksum
@@ -48,5 +48,5 @@ async def end_crc32c(storage: Storage, info: ObjectInfo) -> int:
         ObjectNotFoundError, ObjectChangedError: there is no longer this version of it.
     """
     start = max(0, info.size - END_BYTES)
-    async with ResumingSource(storage, info.key, start=start, end=info.size, etag=info.etag, read_ahead=0) as source:
+    async with ResumingSource(storage, info.key, start=start, end=info.size, info=info, read_ahead=0) as source:
         return crc32c(await receive_exactly(source, info.size - start))

@@ -72,7 +72,7 @@ class ForeignStorage(Storage):
         return _ForeignSink(self._factory, join(self._root, key), key)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         self._refuse("cannot read", key)
 

@@ -92,11 +92,11 @@ class MemoryStorage(Storage):
         return _MemorySink(self._objects, check_key(key), exclusive=exclusive, chunk_size=self.chunk_size)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        return _MemorySource(self._objects, check_key(key), start=start, end=end, etag=etag)
+        return _MemorySource(self._objects, check_key(key), start=start, end=end, info=info)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         await anyio.lowlevel.checkpoint()
@@ -161,18 +161,18 @@ class _MemorySink(ByteSink):
 
 
 class _MemorySource(ByteSource):
-    def __init__(self, objects: _Objects, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(self, objects: _Objects, key: str, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._objects = objects
         self._key = key
         self._position = start
         self._end = end
-        self._etag = etag
+        self._known = info
         self._data: bytes | None = None
 
     async def __aenter__(self) -> _MemorySource:
         await anyio.lowlevel.checkpoint()
         found = self._objects.find(self._key)
-        if self._etag not in (None, found.info.etag):
+        if self._known is not None and self._known.etag != found.info.etag:
             raise ObjectChangedError(
                 f"{self._objects.path(self._key)}: it is not the version that was opened before; open it again from "
                 "the start"

@@ -57,9 +57,11 @@ class PrefixedStorage(Storage):
         return _Sink(self._storage.open_sink(self._inner(key), exclusive=exclusive), len(self._prefix))
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        opening = self._storage.open_source(self._inner(key), start=start, end=end, etag=etag)
+        inner = self._inner(key)
+        known = None if info is None else replace(info, key=inner)
+        opening = self._storage.open_source(inner, start=start, end=end, info=known)
         return _Source(opening, len(self._prefix))
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

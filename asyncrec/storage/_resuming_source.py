@@ -31,7 +31,7 @@ class ResumingSource(ByteSource):
     """A source that reads on where a connection broke, and its own context.
 
     Args:
-        start, end, etag: as for `Storage.open_source`.
+        start, end, info: as for `Storage.open_source`.
         read_ahead: bytes held and on their way at most, kept coming by a task; `None` for what the storage says.
             With 0 there is no task, and the storage is read when asked.
 
@@ -40,7 +40,7 @@ class ResumingSource(ByteSource):
         retries: how often reading was taken up again.
 
     Raises (on entering and by `receive`):
-        ObjectChangedError: the version is no longer there, or not the one of ``etag``.
+        ObjectChangedError: the version is no longer there, or not the one of ``info``.
         TransientStorageError: patience ran out.
         StorageError: anything else the storage says, at once.
     """
@@ -52,10 +52,10 @@ class ResumingSource(ByteSource):
         *,
         start: int = 0,
         end: int | None = None,
-        etag: str | None = None,
+        info: ObjectInfo | None = None,
         read_ahead: int | None = None,
     ) -> None:
-        self._reader = _Reader(storage, key, start, end, etag)
+        self._reader = _Reader(storage, key, start, end, info)
         self._limit = storage.read_ahead if read_ahead is None else read_ahead
         self._scope: TaskScope | None = None
         self._stop = anyio.CancelScope()  # of the task
@@ -225,12 +225,12 @@ async def read_head(storage: Storage, key: str, size: int) -> tuple[bytes, Objec
 class _Reader:
     """A reader of one object from ``start`` on, which opens it as often as needed, and closes it in the same task."""
 
-    def __init__(self, storage: Storage, key: str, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(self, storage: Storage, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._storage = storage
         self._key = key
         self.position = start
         self._end = end
-        self._etag = etag
+        self._pinned = info
         self._opening: AbstractAsyncContextManager[ByteSource] | None = None
         self._source: ByteSource | None = None
         self._shown = redact(join(storage.root, key))
@@ -263,8 +263,7 @@ class _Reader:
                     self.position += len(block)
                     self._backoff.reset()
                     # Pinned from here on. On opening there was but one answer to go by, and answers may be wrong.
-                    self.info = self._source.info
-                    self._etag = self.info.etag
+                    self._pinned = self.info = self._source.info
                     return block
                 raise TransientStorageError(f"{self._shown}: the body ended at byte {self.position:,} of {self._end:,}")
             except TransientStorageError as error:
@@ -281,7 +280,7 @@ class _Reader:
                 await opening.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def _open(self) -> None:
-        opening = self._storage.open_source(self._key, start=self.position, end=self._end, etag=self._etag)
+        opening = self._storage.open_source(self._key, start=self.position, end=self._end, info=self._pinned)
         self._source = await opening.__aenter__()
         self._opening = opening
         info = self._source.info

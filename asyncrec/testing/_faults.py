@@ -87,9 +87,9 @@ class _Around(Storage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
-        context = self._storage.open_source(key, start=start, end=end, etag=etag)
+        context = self._storage.open_source(key, start=start, end=end, info=info)
         async with AsyncExitStack() as stack:
             inner = await self.perform("open_source", key, partial(stack.enter_async_context, context))
             yield _SourceAround(self, key, inner)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import anyio
 
-from asyncrec.storage._base import ByteSource
+from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.testing._cancellation import cancel_at_checkpoint
 from asyncrec.testing._checks import check_equal, receive_all
 
@@ -20,7 +20,7 @@ class OpenSource(Protocol):
     """`Storage.open_source` with its key filled in."""
 
     def __call__(
-        self, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]: ...
 
 
@@ -52,7 +52,7 @@ async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
     async with open_source() as source:
         first = await source.receive(10)
         assert 1 <= len(first) <= 10, f"receive(10) gave {len(first)} bytes"
-    async with open_source(etag=source.info.etag) as pinned:
+    async with open_source(info=source.info) as pinned:
         check_equal(await receive_all(pinned), expected, "the object opened by its own etag")
 
 

@@ -68,9 +68,9 @@ class LaxStorage(Storage):
         return _LaxSink(self, check_key(key), exclusive=exclusive)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        opening = self.memory.open_source(key, start=start, end=end, etag=etag)
+        opening = self.memory.open_source(key, start=start, end=end, info=info)
         return _short(opening) if self._short else opening
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

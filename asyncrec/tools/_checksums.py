@@ -39,9 +39,9 @@ class ChecksummedStorage(ReadOnlyStorage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
-        async with self._storage.open_source(key, start=start, end=end, etag=etag) as source:
+        async with self._storage.open_source(key, start=start, end=end, info=info) as source:
             self.info = source.info
             yield _Source(self, source, start)
 

@@ -296,6 +296,6 @@ async def _reading(
 ) -> AsyncIterator[AsyncIterator[Converted]]:
     """The records of the version of a file that ``info`` is about."""
     assert kind.open is not None, "looked at"
-    opening = open_file_of(store, info.key, path=path, etag=info.etag, max_record_bytes=max_record_bytes)
+    opening = open_file_of(store, info.key, path=path, info=info, max_record_bytes=max_record_bytes)
     async with opening as file, kind.open(file) as reading:
         yield reading

@@ -192,8 +192,8 @@ class _Doctor:
     async def _change(self) -> str:
         key = self._keys[0]
         old, new = [await in_thread(secrets.token_bytes, _CHANGED) for _ in range(2)]
-        before = (await self._folder.put(key, old)).etag
-        async with self._folder.open_source(key, etag=before) as source:
+        before = await self._folder.put(key, old)
+        async with self._folder.open_source(key, info=before) as source:
             got = await source.receive(_SMALL)
             self._info = await self._folder.put(key, new)
             with suppress(ObjectChangedError):
@@ -201,7 +201,7 @@ class _Doctor:
                     got += block
                 assert got == old, "an object that was replaced while it was read is not the one that was opened"
         try:
-            async with self._folder.open_source(key, etag=before) as source:
+            async with self._folder.open_source(key, info=before) as source:
                 await source.receive(1)
         except ObjectChangedError:
             return "an object that is replaced is not read as the one that was opened, nor while it is read"
@@ -297,7 +297,7 @@ async def _reading(store: Storage, key: str) -> Check:
     try:
         info = await store.head(key)
         head, _ = await read_head(store, key, _SMALL)
-        async with ResumingSource(store, key, start=max(0, info.size - _SMALL), etag=info.etag, read_ahead=0) as source:
+        async with ResumingSource(store, key, start=max(0, info.size - _SMALL), info=info, read_ahead=0) as source:
             tail = await receive_exactly(source, _SMALL)
         assert len(head) == len(tail) == min(_SMALL, info.size), "fewer bytes came than there are"
     except ArgumentError:

@@ -19,6 +19,7 @@ from asyncrec._records.reading.frame_scan import compression_of
 from asyncrec._records.reading.reader import RecordReader, open_reader_at
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.writing.ordered_writer import Batch, FramedBatch, KeyedBatch
+from asyncrec.storage._base import ObjectInfo
 from asyncrec.storage._local.disk import mapped_errors
 from asyncrec.storage._local.open_files import OpenFile
 from asyncrec.storage._local.storage import local_folder, open_file
@@ -63,7 +64,7 @@ class _FrameReader:
         self._shard = shard
         self._stack = stack
         self._file = file
-        self._etag: str | None = None  # of the file, once it is no longer read in frames
+        self._known: ObjectInfo | None = None  # of the file, once it is no longer read in frames
         self._offset = 0
         self._record = 0
         self._reader: RecordReader | None = None
@@ -79,7 +80,7 @@ class _FrameReader:
             batch = await in_thread(self._next_frames, self._file)
             if batch is not None or self._offset == self._file.info.size:
                 return batch
-            self._etag, self._file = self._file.info.etag, None
+            self._known, self._file = self._file.info, None
         if self._reader is None:
             begun = self._offset > 0
             with nullcontext() if self._shard.entry is None else naming_lost_shards():
@@ -88,7 +89,7 @@ class _FrameReader:
                     self._shard.key,
                     Position(self._offset, 0, self._record) if begun else BEGINNING,
                     path=self._shard.display_path,
-                    etag=self._etag,
+                    info=self._known,
                     compression="" if begun else "auto",
                     max_record_bytes=self._shard.max_record_bytes,
                 )

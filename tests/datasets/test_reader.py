@@ -17,7 +17,7 @@ from asyncrec._datasets.reading.reader import find_split, open_split
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec.errors import CorruptRecordError, DatasetError, ManifestError, ObjectNotFoundError, SchemaError
 from asyncrec.example._codec import encode_example
-from asyncrec.storage._base import Storage
+from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
@@ -77,10 +77,12 @@ async def test_what_lies_before_a_part_is_not_read() -> None:
     class Counting(MemoryStorage):
         starts: list[int]
 
-        def open_source(self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None) -> Any:
+        def open_source(
+            self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
+        ) -> Any:
             if key.endswith(".tfrecord"):
                 self.starts.append(start)
-            return super().open_source(key, start=start, end=end, etag=etag)
+            return super().open_source(key, start=start, end=end, info=info)
 
     storage = Counting()
     storage.starts = []

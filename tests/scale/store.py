@@ -49,7 +49,7 @@ class CountingBucket(Storage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
         await self.ask("HeadObject")
         yield _Source(self, *self.find(key), start, end)

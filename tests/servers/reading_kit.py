@@ -51,9 +51,9 @@ class _Filled(Storage):
         raise NotImplementedError
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return self._storage.open_source(key, start=start, end=end, etag=etag)
+        return self._storage.open_source(key, start=start, end=end, info=info)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         return self._storage.list_objects(prefix, start_after=start_after)

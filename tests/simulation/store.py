@@ -37,9 +37,9 @@ class BucketStorage(Storage):
         return _Sink(self.bucket, check_key(key), exclusive=exclusive)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return _Source(self.bucket, check_key(key), start, end, etag)
+        return _Source(self.bucket, check_key(key), start, end, info)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         last = start_after
@@ -145,12 +145,12 @@ class _Sink(ByteSink):
 
 
 class _Source(ByteSource):
-    def __init__(self, bucket: Bucket, key: str, start: int, end: int | None, etag: str | None) -> None:
-        self._bucket, self._key, self._position, self._end, self._etag = bucket, key, start, end, etag
+    def __init__(self, bucket: Bucket, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
+        self._bucket, self._key, self._position, self._end, self._known = bucket, key, start, end, info
 
     async def __aenter__(self) -> _Source:
         found = await self._bucket.request(f"get {self._key}", lambda: _found(self._bucket, self._key))
-        if self._etag not in (None, found.info.etag):
+        if self._known is not None and self._known.etag != found.info.etag:
             raise ObjectChangedError(f"{self._key}: it is not the version that was opened before")
         self.info = found.info
         self._data = found.data

@@ -109,9 +109,9 @@ class Probe(MemoryStorage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
-        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+        async with super().open_source(key, start=start, end=end, info=info) as source:
             yield _Hanging(self, source)
 
     async def head(self, key: str) -> ObjectInfo:

@@ -619,7 +619,7 @@ async def test_one_changed_in_place_is_refused_under_its_old_etag(tmp_path: Path
     info = await storage.put("x", b"data")
     os.utime(tmp_path / "x", ns=(1, 1))
     with pytest.raises(ObjectChangedError, match="open it again"):
-        async with storage.open_source("x", etag=info.etag):
+        async with storage.open_source("x", info=info):
             raise AssertionError("not reached")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from asyncrec.errors import StorageError
 from asyncrec.storage import BridgedStorage
-from asyncrec.storage._base import ByteSource, Storage, UnfinishedUploads
+from asyncrec.storage._base import ByteSource, ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.storage._prefixed import PrefixedStorage
@@ -55,9 +55,9 @@ class _Holding(MemoryStorage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
-        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+        async with super().open_source(key, start=start, end=end, info=info) as source:
             yield _Ahead(source)
 
 

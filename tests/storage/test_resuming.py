@@ -17,7 +17,7 @@ from asyncrec.errors import (
     StoragePermissionError,
     TransientStorageError,
 )
-from asyncrec.storage._base import ByteSource
+from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._chunk_writer import ResumingSource
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._cancellation import cancel_at_every_checkpoint
@@ -42,17 +42,17 @@ class FaultyStorage(MemoryStorage):
         self.short_after: int | None = None  # a body ends there, as if it were whole
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return self._open(key, start, end, etag)
+        return self._open(key, start, end, info)
 
     @asynccontextmanager
-    async def _open(self, key: str, start: int, end: int | None, etag: str | None) -> AsyncIterator[ByteSource]:
+    async def _open(self, key: str, start: int, end: int | None, info: ObjectInfo | None) -> AsyncIterator[ByteSource]:
         self.ranges.append((start, end))
         await anyio.lowlevel.checkpoint()
         if (error := self.open_fault(len(self.ranges))) is not None:
             raise error
-        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+        async with super().open_source(key, start=start, end=end, info=info) as source:
             self.open_now += 1
             try:
                 # A scope of its own: leaving it in another task than it was entered in would fail.
@@ -154,7 +154,7 @@ async def test_a_pinned_version_that_is_gone_is_an_error_on_entering(read_ahead:
     old = await storage.put("x", DATA)
     await storage.put("x", DATA)
     with pytest.raises(ObjectChangedError):
-        async with ResumingSource(storage, "x", etag=old.etag, read_ahead=read_ahead):
+        async with ResumingSource(storage, "x", info=old, read_ahead=read_ahead):
             raise AssertionError("not reached")
     with pytest.raises(ObjectNotFoundError):
         async with ResumingSource(storage, "y", read_ahead=read_ahead):
@@ -294,9 +294,9 @@ async def test_what_a_source_has_buffered_is_taken_at_once_and_counts_as_held(re
                 yield sources[-1]
 
         def open_source(
-            self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+            self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
         ) -> AbstractAsyncContextManager[ByteSource]:
-            return self._opened(super().open_source(key, start=start, end=end, etag=etag))
+            return self._opened(super().open_source(key, start=start, end=end, info=info))
 
     storage = Piecemeal()
     await storage.put("x", DATA)
@@ -323,8 +323,10 @@ async def test_the_storage_says_how_far_to_read_ahead(read_ahead: int) -> None:
 async def test_an_error_of_closing_hides_nothing(read_ahead: int) -> None:
     class FailsToClose(FaultyStorage):
         @asynccontextmanager
-        async def _open(self, key: str, start: int, end: int | None, etag: str | None) -> AsyncIterator[ByteSource]:
-            async with super()._open(key, start, end, etag) as source:
+        async def _open(
+            self, key: str, start: int, end: int | None, info: ObjectInfo | None
+        ) -> AsyncIterator[ByteSource]:
+            async with super()._open(key, start, end, info) as source:
                 yield source
             raise StorageError("closing failed")
 
@@ -346,11 +348,11 @@ async def test_a_version_is_believed_once_it_gave_bytes(
 
     @asynccontextmanager
     async def open_with_a_wrong_answer(
-        self: FaultyStorage, key: str, start: int, end: int | None, etag: str | None
+        self: FaultyStorage, key: str, start: int, end: int | None, info: ObjectInfo | None
     ) -> AsyncIterator[ByteSource]:
-        opened.append(etag)
-        async with real_open(self, key, start, end, etag) as source:
-            if etag is None:
+        opened.append(info and info.etag)
+        async with real_open(self, key, start, end, info) as source:
+            if info is None:
                 source.info = replace(source.info, etag="wrong")
             yield source
 

@@ -12,6 +12,7 @@ from places import Place
 from s3_proxy import Proxy
 
 from asyncrec.errors import ObjectChangedError
+from asyncrec.storage import ObjectInfo
 from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.testing import check_source
 from asyncrec.testing._checks import receive_all
@@ -66,8 +67,8 @@ async def test_a_stream_is_a_source_as_the_kit_wants_it(place: Place, monkeypatc
     async with place.open() as storage:
         await storage.put("key", data)
 
-        def opened(*, start: int = 0, end: int | None = None, etag: str | None = None):  # type: ignore[no-untyped-def]
-            return storage.open_source("key", start=start, end=end, etag=etag)
+        def opened(*, start: int = 0, end: int | None = None, info: ObjectInfo | None = None):  # type: ignore[no-untyped-def]
+            return storage.open_source("key", start=start, end=end, info=info)
 
         await check_source(opened, data)
 

@@ -79,11 +79,11 @@ class Toy(Storage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
         await self.wait()
-        data, info = self.found(key, etag)
-        source = self.make_source(data[start:end], info)
+        data, found = self.found(key, None if info is None else info.etag)
+        source = self.make_source(data[start:end], found)
         yield source
         source.closed = True
 
@@ -634,19 +634,19 @@ class CountsWhatItListed(Toy):
 
 @caught_by("test_ranges")
 class IgnoresTheRangesEnd(Toy):
-    def open_source(self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None) -> Any:
-        return super().open_source(key, start=start, etag=etag)
+    def open_source(self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None) -> Any:
+        return super().open_source(key, start=start, info=info)
 
 
 @caught_by("test_ranges")
 class RefusesRangesPastTheEnd(Toy):
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
         if start > len(self.found(key)[0]):
             raise OSError("416")
-        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+        async with super().open_source(key, start=start, end=end, info=info) as source:
             yield source
 
 
@@ -654,11 +654,11 @@ class RefusesRangesPastTheEnd(Toy):
 class RefusesEmptyRanges(Toy):
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
         if not self.found(key)[0]:
             raise OSError("416, even for 0-")
-        async with super().open_source(key, start=start, end=end, etag=etag) as source:
+        async with super().open_source(key, start=start, end=end, info=info) as source:
             yield source
 
 
@@ -748,13 +748,13 @@ class OpensOneSourceAtATime(Toy):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
         if self.busy:
             raise anyio.BusyResourceError("opening")
         self.busy = True
         try:
-            async with super().open_source(key, start=start, end=end, etag=etag) as source:
+            async with super().open_source(key, start=start, end=end, info=info) as source:
                 yield source
         finally:
             self.busy = False

@@ -49,7 +49,7 @@ class Careless(FlakyStorage):
         return super().open_sink(key)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         return super().open_source(key, start=start, end=end)
 
@@ -82,7 +82,7 @@ class Unpinned(MemoryStorage):
     """Finds out when a source is opened that the version is another, and not while it is read."""
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         storage = self
 
@@ -94,7 +94,7 @@ class Unpinned(MemoryStorage):
                 async with MemoryStorage.open_source(storage, key, start=start, end=end) as source:
                     return [await source.receive(end - start)]
 
-        return Source(f"{self.root}/{key}", start=start, end=end, etag=etag)
+        return Source(f"{self.root}/{key}", start=start, end=end, info=info)
 
 
 async def test_a_store_that_mixes_versions_while_it_reads_is_found_out() -> None:

@@ -27,9 +27,9 @@ class FolderStore(Storage):
         return self._files.open_sink(key, exclusive=exclusive)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return self._files.open_source(key, start=start, end=end, etag=etag)
+        return self._files.open_source(key, start=start, end=end, info=info)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         return self._files.list_objects(prefix, start_after=start_after)

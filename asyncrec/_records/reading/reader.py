@@ -239,18 +239,18 @@ async def open_reader_in(
     folder: Storage,
     key: str,
     *,
-    etag: str | None = None,
+    info: ObjectInfo | None = None,
     compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
     start_offset: int = 0,
     max_record_bytes: int = MAX_RECORD_BYTES,
 ) -> AsyncIterator[RecordReader]:
-    """As `open_reader`, of an object in a folder; messages say which folder that is. ``etag``: see `open_reader_at`."""
+    """As `open_reader`, of an object in a folder; messages say which folder that is. ``info``: see `open_reader_at`."""
     reader = await open_reader_at(
         folder,
         key,
         Position(start_offset, 0, 0),
         path=join(folder.root, key),
-        etag=etag,
+        info=info,
         compression=compression,
         max_record_bytes=max_record_bytes,
     )
@@ -266,7 +266,7 @@ async def open_reader_at(
     position: Position,
     *,
     path: str,
-    etag: str | None = None,
+    info: ObjectInfo | None = None,
     compression: Literal["auto", "", "GZIP", "ZLIB"] = "auto",
     verify: bool = True,
     on_corrupt: OnCorrupt = "raise",
@@ -281,7 +281,7 @@ async def open_reader_at(
 
     Args:
         path: for messages.
-        etag: of the version to read, if one was read before; another one is an ObjectChangedError.
+        info: of the version to read, if one was read before; another one is an ObjectChangedError.
         boundaries: where frames begin, ascending, for finding the next one behind damage in an uncompressed object.
         warns: log, once, that something is skipped; not for a caller that reports it.
         inflate_bytes: of one record batch of a compressed object, about.
@@ -289,7 +289,7 @@ async def open_reader_at(
             the last one opened by a task is the first to be closed.
     """
     options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size, inflate_bytes, boundaries, warns)
-    source = ResumingSource(storage, key, start=position.offset, etag=etag, read_ahead=read_ahead)
+    source = ResumingSource(storage, key, start=position.offset, info=info, read_ahead=read_ahead)
     stack = AsyncExitStack()
     try:
         return await _begin(stack, source, compression, options, position, path=path, remote=storage.read_ahead > 0)

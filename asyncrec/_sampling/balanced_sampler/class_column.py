@@ -163,7 +163,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
         async with open_reader_in(
             dataset.folder,
             entry.path,
-            etag=dataset.files.etag(shard),
+            info=dataset.files.version(shard),
             compression=parse_reading_compression(entry.compression),
             max_record_bytes=entry.max_record_bytes,
         ) as reader:

@@ -140,7 +140,7 @@ class ShardInputs:
             key,
             position,
             path=path,
-            etag=None if known is None else known.etag,
+            info=known,
             compression=self._compression,
             on_corrupt=self._on_corrupt,
             max_record_bytes=self._max_record_bytes,

@@ -131,7 +131,7 @@ class ShardCache:
         return True
 
     async def _download(self, storage: Storage, key: str, info: ObjectInfo, name: str, crc32c: int | None) -> None:
-        async with ResumingSource(storage, key, etag=info.etag) as source, self.storage.open_sink(name) as sink:
+        async with ResumingSource(storage, key, info=info) as source, self.storage.open_sink(name) as sink:
             writer = ChunkWriter(sink)
             while block := await source.receive(_READ_BYTES):
                 await writer.write([block])

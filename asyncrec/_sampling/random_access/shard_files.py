@@ -129,7 +129,7 @@ class ShardFiles:
             entry.path,
             start=start,
             end=end,
-            etag=version.etag if version else None,
+            info=version,
             # A range is asked for at once and whole; a shard is read through, and read ahead as the store likes it.
             read_ahead=None if end is None else 0,
         )
@@ -139,13 +139,12 @@ class ShardFiles:
             await self._check_content(shard, source.info)
         return source, None
 
-    def etag(self, shard: int) -> str | None:
+    def version(self, shard: int) -> ObjectInfo | None:
         """The version that all reads of a shard are pinned to, if to one yet."""
-        pinned = self._versions.get(shard)
-        return None if pinned is None else pinned.etag
+        return self._versions.get(shard)
 
     async def check(self, shard: int, info: ObjectInfo) -> None:
-        """Refuse what a reader opened by itself, with `etag`, if it is not the shard.
+        """Refuse what a reader opened by itself, with `version`, if it is not the shard.
 
         Raises:
             ObjectChangedError: as `opened`.

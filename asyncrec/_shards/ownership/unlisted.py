@@ -37,7 +37,7 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
             largest = max(largest, *map(len, batch))
     checksum = info.crc32c
     if checksum is None:
-        checksum = await stored_crc32c(target, shard, etag=info.etag)
+        checksum = await stored_crc32c(target, shard, info=info)
     sidecar_name = with_maker(header.name, shard, header.writer)
     return ShardEntry(
         path=shard,

@@ -245,7 +245,7 @@ class Uploader:
             return False
         checksum = info.crc32c
         if checksum is None:
-            checksum = await stored_crc32c(self._store, entry.path, etag=info.etag)
+            checksum = await stored_crc32c(self._store, entry.path, info=info)
         return checksum == entry.crc32c
 
     def _open(self, key: str) -> int:

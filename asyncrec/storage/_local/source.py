@@ -14,7 +14,7 @@ from types import TracebackType
 import anyio
 
 from asyncrec.errors import ArgumentValueError, ObjectChangedError, ObjectNotFoundError, StorageError
-from asyncrec.storage._base import ByteSource
+from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._local.disk import NOWAIT, Disk, Place, mapped_errors, object_info, read_at, tells_what_is_cached
 from asyncrec.storage._local.opening import open_object
 
@@ -41,13 +41,13 @@ class LocalSource(ByteSource):
     once, which share the hop (half the time); more than 1 MiB by itself and exactly, without a copy.
     """
 
-    def __init__(self, disk: Disk, place: Place, *, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(self, disk: Disk, place: Place, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._disk = disk
         self._place = place
         self._position = start
         self._wanted_end = end
         self._end = start
-        self._etag = etag
+        self._known = info
         self._fd = -1
         self._ahead: deque[bytes] = deque()  # what follows the position, at most _MOST_AHEAD bytes and a header
         self._taken = 0  # of the first of them
@@ -62,7 +62,7 @@ class LocalSource(ByteSource):
                 status = await self._disk.in_thread(self._open)
             check_regular(status, self._place.shown)
             self.info = object_info(self._place.key, status)
-            if self._etag is not None and self._etag != self.info.etag:
+            if self._known is not None and self._known.etag != self.info.etag:
                 raise ObjectChangedError(
                     f"{self._place.shown}: it is not the file that was opened before; open it again from the start"
                 )

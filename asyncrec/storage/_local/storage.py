@@ -135,11 +135,11 @@ class LocalStorage(Storage):
         return LocalSink(self.disk, target, chunk_size=chunk_size, keep=self.flush_level == "spooled")
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        return LocalSource(self.disk, _place_of(self, key), start=start, end=end, etag=etag)
+        return LocalSource(self.disk, _place_of(self, key), start=start, end=end, info=info)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """List the objects, holding the names of one folder per level of the tree at a time."""

@@ -1,15 +1,21 @@
 """`RangedSource`: a source that gets its bytes by requests for ranges of one version of an object.
 
-A request asks for as much as `receive` was asked for, up to a window; its answer is handed out as it came, in blocks,
-and only then the next one is sent. `Storage.read_ahead`, of two windows, is what makes the core ask for much.
+Looking first and asking for bytes afterwards is two round trips where one will do: the answer to a request for bytes
+also says which version they are of, and how long it is. So an object is looked at only where that answer says too
+little, or is refused because there are no bytes to give. Who hands on what is known of the object asks nothing before
+the first bytes are wanted.
+
+A range is asked for whole, up to a window; its answer is handed out as it came, in blocks, and only then the next one
+is sent. `Storage.read_ahead`, of two windows, is what makes the core ask for much.
 
 Between two requests nothing is held: a thousand sources that wait hold no connection. The price is a round trip for
-each window. So a backend may give a reader that keeps up one long answer instead, to read on in, as long as it has a
-slot for it. Where the answer breaks, or its reader rested, the source goes on with ranges.
+each window. So a backend may give a reader that keeps up one long answer instead, from its first bytes on, as long as
+it has a slot for it. Where the answer breaks, or its reader rested, the source goes on with ranges.
 """
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
@@ -19,7 +25,7 @@ from typing import Protocol
 import anyio
 import anyio.lowlevel
 
-from asyncrec.errors import ArgumentValueError, ObjectChangedError, TransientStorageError
+from asyncrec.errors import ArgumentValueError, TransientStorageError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 
 # Bytes that are taken of a long answer at a time: what is set up and waited for once is shared by so many, and the
@@ -31,6 +37,9 @@ _REST = 2.0
 # would cost more than what it saves.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
+# An answer of no more is taken whole when it begins. Of an object of unknown length, so much is asked for at first
+# where there is no slot for all of it. Who asks for less at a time is not after speed.
+_AT_ONCE = 256 << 10
 
 
 class LongAnswer(Protocol):
@@ -85,8 +94,8 @@ class RangedSource(ByteSource):
     """A source for a backend to derive from, and its own context: the backend says how to `look`, and how to `fetch`::
 
         class ShopSource(RangedSource):
-            def __init__(self, storage, key, *, start, end, etag):
-                super().__init__(f"{storage.root}/{key}", start=start, end=end, etag=etag)
+            def __init__(self, storage, key, *, start, end, info):
+                super().__init__(f"{storage.root}/{key}", start=start, end=end, info=info)
                 self._storage, self._key = storage, key
 
             async def look(self):
@@ -97,12 +106,14 @@ class RangedSource(ByteSource):
 
     `Storage.open_source`, a plain function then, returns one::
 
-        def open_source(self, key, *, start=0, end=None, etag=None):
-            return ShopSource(self, check_key(key), start=start, end=end, etag=etag)
+        def open_source(self, key, *, start=0, end=None, info=None):
+            return ShopSource(self, check_key(key), start=start, end=end, info=info)
+
+    A backend whose answers say what they are of overrides `first`, too, and is spared the look.
 
     Args:
         what: the object, as errors name it: its URL, without credentials.
-        start, end, etag: as for `Storage.open_source`.
+        start, end, info: as for `Storage.open_source`.
         slots: for backends that can `stream`; without, every byte comes by `fetch`.
 
     Attributes:
@@ -113,24 +124,39 @@ class RangedSource(ByteSource):
     window: int = 8 << 20
 
     def __init__(
-        self, what: str, *, start: int, end: int | None, etag: str | None, slots: StreamSlots | None = None
+        self, what: str, *, start: int, end: int | None, info: ObjectInfo | None, slots: StreamSlots | None = None
     ) -> None:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {what}: offsets count from the beginning")
         self._what = what
         self._position = start  # of the next byte to ask for; what came and was not received is before it
         self._given_end = end
-        self._pinned = etag
+        self._known = info
         self._blocks: deque[bytes] = deque()
         self._open = False
         self._slots = slots or StreamSlots(0)
         self._answer: LongAnswer | None = None
-        self._fetched = 0  # bytes, since the reader last rested or an answer broke
-        self._returned_at = 0.0  # the clock's time, when the reader was last given something
+        # Bytes, since the reader last rested or an answer broke. A quarter of a window makes it one that keeps up, and
+        # at first it is taken for one.
+        self._fetched = self.window
+        self._returned_at = math.inf  # the clock's time, when the reader was last given something
 
     @abstractmethod
     async def look(self) -> ObjectInfo:
         """Ask for the version that is there. It may raise whatever `Storage.head` does."""
+
+    async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
+        """Ask for the bytes ``[start, end)`` of whatever version is there, to its end when ``end`` is `None`.
+
+        Given are what the answer says of the object, and the answer, begun: of no more than was asked for, or fewer
+        where it ends before. A backend without slots, which is always told an ``end``, gives the blocks that came.
+        `None` where the answer does not say which version it is of, and how long, or that no bytes are there: then the
+        source looks. Unless a backend overrides it, it is `None`.
+
+        Raises:
+            ObjectNotFoundError, StoragePermissionError, TransientStorageError: as `Storage.open_source`.
+        """
+        return None
 
     @abstractmethod
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
@@ -152,11 +178,11 @@ class RangedSource(ByteSource):
         raise NotImplementedError(f"{type(self).__name__} was given slots, and does not stream")
 
     async def __aenter__(self) -> RangedSource:
-        self.info = await self.look()
-        if self._pinned not in (None, self.info.etag):
-            raise ObjectChangedError(
-                f"{self._what}: its etag is {self.info.etag}, opened was {self._pinned}: open it again from the start"
-            )
+        if self._known is not None:
+            await anyio.lowlevel.checkpoint()
+            self.info = self._known
+        elif not await self._begin():
+            self.info = await self.look()
         self._open = True
         return self
 
@@ -176,7 +202,7 @@ class RangedSource(ByteSource):
         # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
         # reading costs, and after at most a window there is one.
         if not self._blocks:
-            end = self.info.size if self._given_end is None else min(self._given_end, self.info.size)
+            end = self._end
             if self._position >= end:
                 await anyio.lowlevel.checkpoint()
                 return b""
@@ -201,14 +227,22 @@ class RangedSource(ByteSource):
     async def _refill(self, max_bytes: int, end: int) -> None:
         if anyio.current_time() - self._returned_at > _REST:
             await self._let_go()
-        # Who asks for little is not after speed, and who has just begun may want the head of an object only.
-        keeps_up = max_bytes >= self.window // 2 and self._fetched >= self.window // 4
+        rest = end - self._position
+        keeps_up = max_bytes >= _AT_ONCE and self._fetched >= self.window // 4
         blocks: Sequence[bytes] = ()
-        if self._answer is not None or (keeps_up and self._slots.left and end - self._position > self.window):
+        if self._answer is not None or (keeps_up and self._slots.left and rest > min(max_bytes, self.window)):
             blocks = await self._read_on(end)
         if not blocks:
             end = min(end, self._position + min(max_bytes, self.window))
             blocks = await self.fetch(self._position, end)
+        self._take(blocks, end)
+        self._returned_at = anyio.current_time()
+
+    @property
+    def _end(self) -> int:
+        return self.info.size if self._given_end is None else min(self._given_end, self.info.size)
+
+    def _take(self, blocks: Sequence[bytes], end: int) -> None:
         size = sum(map(len, blocks))
         if not 0 < size <= end - self._position:
             raise TransientStorageError(
@@ -218,14 +252,46 @@ class RangedSource(ByteSource):
         self.buffered = size
         self._position += size
         self._fetched += size
-        self._returned_at = anyio.current_time()
+
+    async def _begin(self) -> bool:
+        """Ask for the first bytes; whether the answer says what they are of."""
+        start, end = self._position, self._given_end
+        if end is not None and end <= start:
+            return False
+        # It is held until the reader asks for more, where there is more of it than is taken at once.
+        holds = self._slots.left > 0
+        if not holds and (end is None or end - start > self.window):
+            end = start + _AT_ONCE
+        self._slots.left -= holds
+        try:
+            found = await self.first(start, end)
+            if found is None:
+                return False
+            self.info, answer = found
+            end = min(self._end, self.info.size if end is None else end)
+            if isinstance(answer, Sequence):
+                blocks = answer
+            elif holds and end - start > _AT_ONCE:
+                holds, self._answer = False, answer
+                self._returned_at = anyio.current_time()
+                return True
+            else:
+                try:
+                    blocks = await answer.receive(end - start)
+                finally:
+                    await answer.aclose()
+        finally:
+            self._slots.left += holds
+        if blocks or start < end:
+            self._take(blocks, end)
+        return True
 
     async def _read_on(self, end: int) -> Sequence[bytes]:
         """Take the next of a long answer; nothing where it broke: a range will say why."""
         blocks: Sequence[bytes] = ()
         try:
             if self._answer is None:
-                self._answer = await self._begin(end)
+                self._answer = await self._begin_stream(end)
             blocks = await self._answer.receive(min(_OF_AN_ANSWER, end - self._position))
         except TransientStorageError:
             pass
@@ -236,7 +302,7 @@ class RangedSource(ByteSource):
             await self._let_go()
         return blocks
 
-    async def _begin(self, end: int) -> LongAnswer:
+    async def _begin_stream(self, end: int) -> LongAnswer:
         self._slots.left -= 1  # before it is asked for, so that nobody else takes it meanwhile
         try:
             return await self.stream(self._position, end)

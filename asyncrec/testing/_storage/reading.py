@@ -62,7 +62,7 @@ class ReadingCases(StorageHooks):
         old, new = content(3 << 20, seed=1), content(3 << 20, seed=2)
         async with self.open_storage() as storage:
             before = await storage.put("v", old)
-            async with storage.open_source("v") as source, storage.open_source("v", etag=before.etag) as pinned:
+            async with storage.open_source("v") as source, storage.open_source("v", info=before) as pinned:
                 heads = [await each.receive(1_000) for each in (source, pinned)]
                 after = await storage.put("v", new)
                 assert await self.raw_get(storage, "v") == new
@@ -72,13 +72,13 @@ class ReadingCases(StorageHooks):
                         assert head + await receive_all(each) == old, "a source mixed two versions"
             for start in (0, 1_000, 3 << 20):
                 with pytest.raises(ObjectChangedError):
-                    async with storage.open_source("v", start=start, etag=before.etag) as source:
+                    async with storage.open_source("v", start=start, info=before) as source:
                         await receive_all(source)
-            async with storage.open_source("v", start=5, etag=after.etag) as source:
+            async with storage.open_source("v", start=5, info=after) as source:
                 assert await receive_all(source) == new[5:]
             await storage.delete("v")
             with pytest.raises((ObjectChangedError, ObjectNotFoundError)):
-                async with storage.open_source("v", etag=after.etag) as source:
+                async with storage.open_source("v", info=after) as source:
                     await receive_all(source)
 
     async def test_many_sources(self) -> None:

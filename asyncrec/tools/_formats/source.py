@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import IO
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
-from asyncrec.storage._base import Storage
+from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._resuming_source import ResumingSource
 
@@ -46,13 +46,13 @@ class StoredFile:
 
 @asynccontextmanager
 async def open_file_of(
-    storage: Storage, key: str, *, path: str, etag: str | None = None, max_record_bytes: int
+    storage: Storage, key: str, *, path: str, info: ObjectInfo | None = None, max_record_bytes: int
 ) -> AsyncIterator[StoredFile]:
-    """The file at a key, as a format reads it. ``path``: for messages; ``etag``: of the version that is meant.
+    """The file at a key, as a format reads it. ``path``: for messages; ``info``: of the version that is meant.
 
     Raises: as `ResumingSource`, here and by ``receive``.
     """
-    async with ResumingSource(storage, key, etag=etag) as source:
+    async with ResumingSource(storage, key, info=info) as source:
         yield StoredFile(storage, key, path, source, max_record_bytes)
 
 

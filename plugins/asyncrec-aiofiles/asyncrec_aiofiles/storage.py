@@ -44,7 +44,7 @@ class FileStorage(Storage):
 
     @asynccontextmanager
     async def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AsyncIterator[ByteSource]:
         path = self._files.path_of(key)
         await anyio.lowlevel.checkpoint()
@@ -55,7 +55,7 @@ class FileStorage(Storage):
             with self._files.mapped("open", key):
                 # The file that is open stays the one it is, whatever is renamed onto its name.
                 source.info = info_of(key, await self._files.call(os.fstat, file.fileno()))
-            if etag not in (None, source.info.etag):
+            if info is not None and info.etag != source.info.etag:
                 raise ObjectChangedError(f"{self.root}: {key} is not the file it was: open it again from the start")
             source.end = source.info.size if end is None else min(end, source.info.size)
             yield source

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import anyio
 from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage import ObjectInfo
 from asyncrec.storage.http import RangedSource
 
-from .container import Container
+from .container import Container, info_of
 
 __all__ = ["WINDOW", "AzureSource"]
 
@@ -19,6 +21,8 @@ __all__ = ["WINDOW", "AzureSource"]
 # Smaller ones cost a server more than they save: from Azurite, in pieces of 2 MiB, it took three times as long as of 8.
 WINDOW = 8 << 20
 _PIECE = 4 << 20
+# Of a range that begins at the end of a blob, or behind it.
+_NO_SUCH_RANGE = 416
 
 
 class AzureSource(RangedSource):
@@ -26,15 +30,26 @@ class AzureSource(RangedSource):
 
     window = WINDOW
 
-    def __init__(self, container: Container, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(self, container: Container, key: str, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._container = container
         self._key = key
         self._shown = container.shown(key)
         self._blob = container.blob(key)
-        super().__init__(self._shown, start=start, end=end, etag=etag)
+        super().__init__(self._shown, start=start, end=end, info=info)
 
     async def look(self) -> ObjectInfo:
         return (await self._container.look(self._key, self._blob, f"{self._shown}: opening")).info
+
+    async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, list[bytes]] | None:
+        assert end is not None, "there are no slots"
+        what = f"{self._shown}: opening"
+        found = await self._container.once(partial(self._ask, start, min(end, start + _PIECE)), what)
+        if found is None:
+            return None
+        info, block = found
+        if len(block) != min(end, start + _PIECE, info.size) - start:
+            raise TransientStorageError(f"{what}: {len(block):,} bytes came")
+        return info, [block]
 
     async def fetch(self, start: int, end: int) -> list[bytes]:
         starts = range(start, end, _PIECE)
@@ -68,6 +83,17 @@ class AzureSource(RangedSource):
         if len(block) != end - start:
             raise TransientStorageError(f"{what}: {len(block):,} bytes came")
         return block
+
+    async def _ask(self, start: int, end: int) -> tuple[ObjectInfo, bytes] | None:
+        try:
+            stream: Any = await self._blob.download_blob(offset=start, length=end - start)
+        except HttpResponseError as error:
+            if error.status_code == _NO_SUCH_RANGE:
+                return None
+            raise
+        found = stream.properties
+        info = info_of(self._key, found.size, found.etag, found.last_modified, found.metadata or {})
+        return info, await stream.readall()
 
     async def _download(self, start: int, end: int) -> bytes:
         stream = await self._blob.download_blob(

@@ -43,9 +43,9 @@ class AzureStorage(Storage):
         return AzureSink(self._container, _checked(key), exclusive=exclusive)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return AzureSource(self._container, _checked(key), start=start, end=end, etag=etag)
+        return AzureSource(self._container, _checked(key), start=start, end=end, info=info)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         async for page in pages(self._container, prefix, start_after):

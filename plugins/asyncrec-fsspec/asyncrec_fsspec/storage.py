@@ -105,9 +105,9 @@ class FsspecStorage(ReadOnlyStorage):
         raise ArgumentTypeError(f"{self!r} belongs to this process: open another with the same options")
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return _FsspecSource(self, check_key(key), start=start, end=end, etag=etag)
+        return _FsspecSource(self, check_key(key), start=start, end=end, info=info)
 
     async def head(self, key: str) -> ObjectInfo:
         path, what = self.path_of(check_key(key)), f"{self.shown(key)}: looking"
@@ -179,10 +179,12 @@ class FsspecStorage(ReadOnlyStorage):
 
 
 class _FsspecSource(RangedSource):
-    def __init__(self, storage: FsspecStorage, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(
+        self, storage: FsspecStorage, key: str, *, start: int, end: int | None, info: ObjectInfo | None
+    ) -> None:
         self._storage = storage
         self._key = key
-        super().__init__(storage.shown(key), start=start, end=end, etag=etag)
+        super().__init__(storage.shown(key), start=start, end=end, info=info)
 
     async def look(self) -> ObjectInfo:
         return await self._storage.head(self._key)

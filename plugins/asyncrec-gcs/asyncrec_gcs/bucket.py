@@ -136,24 +136,33 @@ class Bucket:
             endpoint=self.endpoint,
         )
 
-    async def download(self, url: str, *, what: str, headers: Mapping[str, str]) -> Incoming:
+    async def download(
+        self,
+        url: str,
+        *,
+        what: str,
+        headers: Mapping[str, str],
+        expect: Collection[int] = (200, 206),
+        pinned: bool = False,
+    ) -> Incoming:
         """Ask for an object's content, as it is stored; the answer that begins is the caller's to close.
 
         Raises:
-            ObjectChangedError: it is not there, or not in this range, any more.
+            ObjectChangedError: ``pinned``, and it is not there, or not in this range, any more.
             StorageError: of the kind that the status means.
         """
         incoming = await self._client.download(url, what=what, headers=headers)
-        if incoming.status in (200, 206):
+        if incoming.status in expect:
             return incoming
         try:
             body = await incoming.read()
         finally:
             await incoming.aclose()
-        if incoming.status in (404, 416):
+        if pinned and incoming.status in (404, 416):
             raise ObjectChangedError(f"{what}: HTTP {incoming.status}: it was deleted or replaced since it was opened")
         secret = self._client.secret
-        raise of_answer(incoming.status, incoming.headers, body, what, write=False, condition="same", secret=secret)
+        condition: Condition = "same" if pinned else ""
+        raise of_answer(incoming.status, incoming.headers, body, what, write=False, condition=condition, secret=secret)
 
     async def resource(self, key: str, what: str, policy: RetryPolicy | None = None) -> Resource:
         """Ask for the metadata of an object.

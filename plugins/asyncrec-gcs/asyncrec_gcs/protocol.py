@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from asyncrec.storage import ObjectInfo
+from asyncrec.storage.http import parse_content_range, parse_http_date
 
 __all__ = [
     "STATUS_QUERY",
@@ -29,6 +30,7 @@ __all__ = [
     "list_params",
     "object_url",
     "parse_listing",
+    "parse_media",
     "parse_object",
     "parse_stored",
     "range_header",
@@ -123,9 +125,9 @@ def parse_stored(header: str | None) -> int:
     return int(match[1]) + 1
 
 
-def range_header(start: int, end: int) -> str:
-    """Make the header that asks for the bytes ``[start, end)``."""
-    return f"bytes={start}-{end - 1}"
+def range_header(start: int, end: int | None) -> str:
+    """Make the header that asks for the bytes ``[start, end)``, or all from ``start`` on."""
+    return f"bytes={start}-{'' if end is None else end - 1}"
 
 
 def crc32c_header(value: int) -> str:
@@ -140,6 +142,34 @@ def parse_object(answer: object) -> Resource:
         ValueError: it is not what it should be.
     """
     return _resource(_json(answer))
+
+
+def parse_media(key: str, status: int, headers: Mapping[str, str]) -> ObjectInfo | None:
+    """Read what the headers of an object's content say of it; `None` where they do not say the generation or the size.
+
+    https://cloud.google.com/storage/docs/xml-api/reference-headers#xgooghash
+    """
+    generation = headers.get("X-Goog-Generation", "")
+    try:
+        size = int(headers["Content-Length"]) if status == 200 else parse_content_range(headers.get("Content-Range"))[2]
+    except (KeyError, ValueError):
+        return None
+    if not generation.isdigit() or size is None:
+        return None
+    match = re.search(r"\bcrc32c=([A-Za-z0-9+/]{6}==)", _joined(headers, "X-Goog-Hash"))
+    return ObjectInfo(
+        key=key,
+        size=size,
+        etag=generation,
+        crc32c=int.from_bytes(base64.b64decode(match[1]), "big") if match else None,
+        modified=parse_http_date(headers.get("Last-Modified")) or datetime.fromtimestamp(0, UTC),
+    )
+
+
+def _joined(headers: Mapping[str, str], name: str) -> str:
+    """Give the values of a header that may come several times."""
+    every: list[str] = headers.getall(name, []) if hasattr(headers, "getall") else [headers.get(name, "")]
+    return ",".join(every)
 
 
 def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:

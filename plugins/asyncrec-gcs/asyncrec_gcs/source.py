@@ -7,7 +7,7 @@ from asyncrec.storage import ObjectInfo
 from asyncrec.storage.http import RangedSource, parse_content_range
 
 from .bucket import Bucket
-from .protocol import object_url, range_header
+from .protocol import object_url, parse_media, range_header
 from .session import Incoming
 
 __all__ = ["WINDOW", "GcsSource"]
@@ -21,17 +21,31 @@ class GcsSource(RangedSource):
 
     window = WINDOW
 
-    def __init__(self, bucket: Bucket, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(self, bucket: Bucket, key: str, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._bucket = bucket
         self._key = key
         self._shown = bucket.shown(key)
-        super().__init__(self._shown, start=start, end=end, etag=etag, slots=bucket.streams)
+        super().__init__(self._shown, start=start, end=end, info=info, slots=bucket.streams)
 
     async def look(self) -> ObjectInfo:
-        resource = await self._bucket.resource(self._key, f"{self._shown}: opening")
-        params = {"alt": "media", "ifGenerationMatch": resource.generation}
-        self._url = object_url(self._bucket.endpoint, self._bucket.name, self._key, **params)
-        return resource.info
+        return (await self._bucket.resource(self._key, f"{self._shown}: opening")).info
+
+    async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, Incoming] | None:
+        what = f"{self._shown}: opening"
+        # Of a whole object, not a range: one that is empty has none.
+        headers = {"Range": range_header(start, end)} if start or end is not None else {}
+        incoming = await self._bucket.download(self._url(), what=what, headers=headers, expect=(200, 206, 416))
+        try:
+            info = parse_media(self._key, incoming.status, incoming.headers) if incoming.status != 416 else None
+            if info is not None:
+                self._check_span(incoming, start, info.size if end is None else min(end, info.size), what, info.size)
+        except BaseException:
+            await incoming.aclose()
+            raise
+        if info is None:
+            await incoming.aclose()
+            return None
+        return info, incoming
 
     async def fetch(self, start: int, end: int) -> list[bytes]:
         incoming = await self.stream(start, end)
@@ -45,19 +59,23 @@ class GcsSource(RangedSource):
 
     async def stream(self, start: int, end: int) -> Incoming:
         what = f"{self._shown}: reading bytes {start:,} to {end:,}"
-        incoming = await self._bucket.download(self._url, what=what, headers={"Range": range_header(start, end)})
+        url = self._url(ifGenerationMatch=self.info.etag)
+        incoming = await self._bucket.download(url, what=what, headers={"Range": range_header(start, end)}, pinned=True)
         try:
-            self._check_span(incoming, start, end, what)
+            self._check_span(incoming, start, end, what, self.info.size)
         except StorageError:
             await incoming.aclose()
             raise
         return incoming
 
-    def _check_span(self, incoming: Incoming, start: int, end: int, what: str) -> None:
+    def _url(self, **params: str) -> str:
+        return object_url(self._bucket.endpoint, self._bucket.name, self._key, alt="media", **params)
+
+    def _check_span(self, incoming: Incoming, start: int, end: int, what: str, size: int) -> None:
         """Check which bytes an answer has: by 200 the whole object, where it was asked for."""
         try:
             whole = incoming.status == 200
-            span = (0, self.info.size) if whole else parse_content_range(incoming.headers.get("Content-Range"))[:2]
+            span = (0, size) if whole else parse_content_range(incoming.headers.get("Content-Range"))[:2]
         except ValueError as error:
             raise StorageError(f"{what}: {error}") from None
         if span != (start, end):

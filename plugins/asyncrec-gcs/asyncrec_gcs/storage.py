@@ -45,9 +45,9 @@ class GcsStorage(Storage):
         return GcsSink(self._bucket, check_key(key), exclusive=exclusive)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return GcsSource(self._bucket, check_key(key), start=start, end=end, etag=etag)
+        return GcsSource(self._bucket, check_key(key), start=start, end=end, info=info)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         what = f"{self._bucket.shown(prefix)}*: listing"

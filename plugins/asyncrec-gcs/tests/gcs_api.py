@@ -15,6 +15,7 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -136,16 +137,21 @@ class Api(Server):
     def _read(self, request: web.BaseRequest, found: Object) -> web.Response:
         if request.headers.get("Accept-Encoding") != "gzip":
             raise Refusal(400, "would be decompressed on the way")
+        headers = {
+            "X-Goog-Generation": str(found.generation),
+            "X-Goog-Hash": f"crc32c={_base64(crc32c(found.data))}",
+            "Last-Modified": format_datetime(found.updated, usegmt=True),
+        }
         span = request.headers.get("Range")
         if span is None:
-            return web.Response(body=found.data)
-        match = re.fullmatch(r"bytes=(\d+)-(\d+)", span)
+            return web.Response(body=found.data, headers=headers)
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", span)
         if match is None:
             raise Refusal(400, f"bad range {span}")
-        start, end = int(match[1]), min(int(match[2]) + 1, len(found.data))
+        start, end = int(match[1]), min(int(match[2]) + 1 if match[2] else len(found.data), len(found.data))
         if start >= len(found.data):
             raise Refusal(416, "The requested range cannot be satisfied.")
-        headers = {"Content-Range": f"bytes {start}-{end - 1}/{len(found.data)}"}
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(found.data)}"
         return web.Response(status=206, body=found.data[start:end], headers=headers)
 
     def _list(self, bucket: str, query: dict[str, str]) -> web.Response:

@@ -69,6 +69,14 @@ class Version:
         tagged = bool(self.etag and other.etag)
         return not tagged and bool(self.modified and other.modified) and self.modified != other.modified
 
+    @classmethod
+    def known(cls, info: ObjectInfo) -> Version:
+        """Give the version that `info` told of."""
+        made_up = f"/{info.size}"
+        if info.etag.endswith(made_up):
+            return cls("", info.etag.removesuffix(made_up), info.size)
+        return cls(info.etag, "", info.size)
+
     def info(self, key: str) -> ObjectInfo:
         """Make what asyncrec knows of an object. Where there is no tag, the date and the size have to do."""
         assert self.size is not None, "asked for before"
@@ -123,6 +131,20 @@ def _size_of_get(response: httpx2.Response, what: str) -> int:
     return size
 
 
+def _size_of_first(response: httpx2.Response, start: int, end: int) -> int | None:
+    """Give the size of the whole, where the answer to a first range has what was asked for, and says it."""
+    if response.status_code == 200:
+        size = _length(response)
+        return None if size is None or size <= start else size
+    if response.status_code != 206:
+        return None
+    try:
+        begin, until, size = parse_content_range(response.headers.get("Content-Range"))
+    except ValueError:
+        return None
+    return size if size is not None and (begin, until) == (start, min(end, size)) else None
+
+
 def _length(response: httpx2.Response) -> int | None:
     text = response.headers.get("Content-Length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
@@ -131,7 +153,7 @@ def _length(response: httpx2.Response) -> int | None:
 class HttpSource(RangedSource):
     """A source of one address."""
 
-    def __init__(self, server: Server, key: str, *, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(self, server: Server, key: str, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._server = server
         self._key = key
         self._shown = redact(f"{server.options.root}/{key}")
@@ -139,11 +161,33 @@ class HttpSource(RangedSource):
         self._body: AsyncGenerator[bytes] | None = None
         self._at = 0  # in the body
         self._rest = b""  # of its last block
-        super().__init__(self._shown, start=start, end=end, etag=etag)
+        self._address = server.options.address(key)
+        if info is not None:
+            self._version = Version.known(info)
+        super().__init__(self._shown, start=start, end=end, info=info)
 
     async def look(self) -> ObjectInfo:
         self._version, self._address = await look(self._server, self._key)
         return self._version.info(self._key)
+
+    async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, list[bytes]] | None:
+        assert end is not None, "there are no slots"
+        what = f"{self._shown}: opening"
+        headers = {"Range": f"bytes={start}-{end - 1}"}
+        async with AsyncExitStack() as stack:
+            asking = self._server.request("GET", self._address, what=what, headers=headers)
+            response, where = await stack.enter_async_context(asking)
+            size = _size_of_first(response, start, end)
+            if size is None:
+                return None
+            version = Version.of(response.headers, size)
+            end = min(end, size)
+            if response.status_code == 206:
+                blocks = [block async for block in _limited(response, end - start, what)]
+            else:
+                blocks = await self._read_through(stack.pop_all(), response, size, start, end)
+            self._version, self._address = version, where
+        return version.info(self._key), blocks
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
@@ -180,11 +224,17 @@ class HttpSource(RangedSource):
             if response.status_code != 200:
                 raise of_answer(response.status_code, response.headers, what)
             self._check(Version.of(response.headers, _length(response)), what)
-            # Not another version: so it is the server that knows no ranges.
-            if start or end < self.info.size:
-                self._tell(start)
-            self._body, self._at, self._rest = _limited(response, self.info.size, what), 0, b""
-            self._through = stack.pop_all()
+            return await self._read_through(stack.pop_all(), response, self.info.size, start, end)
+
+    async def _read_through(
+        self, answer: AsyncExitStack, response: httpx2.Response, size: int, start: int, end: int
+    ) -> list[bytes]:
+        """Read the range in an answer of the whole: of the version that was asked for, by a server without ranges."""
+        if start or end < size:
+            self._tell(start)
+        self._body = _limited(response, size, f"{self._shown}: reading bytes {start:,} to {end:,}")
+        self._at, self._rest = 0, b""
+        self._through = answer
         kept = self._server.through > 0
         if kept:
             self._server.through -= 1

@@ -38,9 +38,9 @@ class HttpStorage(ReadOnlyStorage):
         )
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        return HttpSource(self._server, check_key(key), start=start, end=end, etag=etag)
+        return HttpSource(self._server, check_key(key), start=start, end=end, info=info)
 
     async def head(self, key: str) -> ObjectInfo:
         version, _ = await look(self._server, check_key(key))

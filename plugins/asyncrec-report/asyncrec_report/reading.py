@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 from asyncrec import Damage, ObjectNotFoundError, RecordIndex
 from asyncrec.errors import FormatError
 from asyncrec.example import decode_columns
-from asyncrec.storage import in_thread
+from asyncrec.storage import ObjectInfo, in_thread
 from asyncrec.tools import SelectedShard, Selection, open_shard, shard_index
 
 from .findings import Fault
@@ -89,17 +89,17 @@ class InTurn:
 
     Attributes:
         options: to read it with.
-        etag: of the version that is read, once some of it was: whatever is opened later is that one.
+        info: of the version that is read, once some of it was: whatever is opened later is that one.
     """
 
     options: dict[str, Any]
-    etag: str | None
+    info: ObjectInfo | None
     _SALVAGE: ClassVar[dict[str, Any]] = {"on_corrupt": "skip"}
 
     def __init__(self, part: Part, take: Take) -> None:
         self.part = part
         self.options = self._SALVAGE
-        self.etag = None
+        self.info = None
         self._take = take
 
     async def pull(self, batches: AsyncIterator[list[bytes]]) -> list[bytes]:
@@ -159,7 +159,7 @@ async def _read(
     path = part.shard.display_path
     collected = _Collected(first)
     try:
-        opening = open_shard(selection, part.shard, first=first, index=index, etag=way.etag, **way.options)
+        opening = open_shard(selection, part.shard, first=first, index=index, info=way.info, **way.options)
         async with opening as reader:
             try:
                 read.compression = reader.compression
@@ -176,7 +176,7 @@ async def _read(
                     del batch, records  # before the next ones come
                 await _give(way, collected.rest())
             finally:
-                way.etag = reader.info.etag
+                way.info = reader.info
                 read.read += collected.taken
                 read.payload += collected.size
                 _note(read, path, reader.damage)

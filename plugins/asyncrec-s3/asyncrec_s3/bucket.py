@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage import DEFAULT, ObjectInfo, RetryPolicy, retrying
-from asyncrec.storage.http import parse_http_date
+from asyncrec.storage.http import parse_content_range, parse_http_date
 
 from .client import Connection
 from .download import Download
@@ -44,6 +44,8 @@ _ALWAYS_SAID = {
 }
 # And the status of those that say nothing.
 _NO_CONTENT = 204
+# Of a range that begins at the end of an object, or behind it.
+_NO_SUCH_RANGE = 416
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +149,53 @@ class Bucket:
         try:
             if bare(answer.get("ETag", "")) != etag:
                 raise ObjectChangedError(f"{what}: its etag is not {etag} any more: open it again")
-            if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
-                raise TransientStorageError(f"{what}: asked from byte {start:,}, sent another range")
-            if "ContentRange" not in answer and start:
-                raise StorageError(f"{what}: the store does not know ranges, which reading needs")
+            _check_start(answer, start, what)
         except StorageError:
             await download.aclose()
             raise
         return download
+
+    async def begin(self, key: str, start: int, end: int | None, *, shown: str) -> tuple[ObjectInfo, Download] | None:
+        """Begin to read whatever version is there, to its end where ``end`` is `None`; the caller closes what is given.
+
+        `None` where there is nothing from ``start`` on, or the answer does not say of which version it is. One attempt;
+        ``shown`` as for `head`.
+
+        Raises:
+            ObjectNotFoundError, StorageError: as `call`.
+        """
+        what = self.what("get", key)
+        # Of a whole object, which is asked for without a range, stores say the checksum, too.
+        whole = start == 0 and end is None
+        params = {} if whole else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        with Limited(what, "", self._patience, 0):
+            try:
+                answer = await self._connection.client.get_object(Bucket=self.name, Key=key, **params)
+            except ClientError as error:
+                if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == _NO_SUCH_RANGE:
+                    return None
+                self.known.check_origin(error.response, what)
+                raise
+        self.known.learn_origin(answer)
+        size, etag, modified = (answer.get(name) for name in _ALWAYS_SAID["head_object"])
+        download = Download(answer["Body"], int(size or 0), what, self._patience)
+        try:
+            if size is None or not etag or modified is None:
+                found = None
+            elif "ContentRange" not in answer:
+                _check_start(answer, start, what)
+                if end is not None and end < size:
+                    raise StorageError(f"{what}: the store does not know ranges, which reading needs")
+                found = ObjectInfo(shown, size, bare(etag), crc_of(answer), modified)
+            else:
+                found = _part_of(answer, start, end, ObjectInfo(shown, size, bare(etag), None, modified))
+        except BaseException:
+            await download.aclose()
+            raise
+        if found is None:
+            await download.aclose()
+            return None
+        return found, download
 
     async def delete(self, key: str) -> None:
         what = self.what("delete", key)
@@ -217,6 +258,25 @@ class Bucket:
             await self.repeat(once, what)
         except (UploadGoneError, ObjectNotFoundError):
             return
+
+
+def _check_start(answer: dict[str, Any], start: int, what: str) -> None:
+    """Raise unless what was answered begins where it was asked to."""
+    if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
+        raise TransientStorageError(f"{what}: asked from byte {start:,}, sent another range")
+    if "ContentRange" not in answer and start:
+        raise StorageError(f"{what}: the store does not know ranges, which reading needs")
+
+
+def _part_of(answer: dict[str, Any], start: int, end: int | None, part: ObjectInfo) -> ObjectInfo | None:
+    """Give the info of the object of which ``part`` is the part that was asked for; `None` where it does not add up."""
+    try:
+        first, last, size = parse_content_range(answer["ContentRange"])
+    except ValueError:
+        return None
+    if size is None or (first, last) != (start, size if end is None else min(end, size)) or last - first != part.size:
+        return None
+    return replace(part, size=size)
 
 
 def writer_metadata(writer: str) -> dict[str, str]:

@@ -117,6 +117,14 @@ class Connection:
         # A waiting "100 Continue" would never end with a store that does not know it: aiohttp has no limit for it.
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)
+        client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
+
+
+def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
+    """Let the store say the checksum of a whole object. By its own parameter the SDK would also compare it, on the
+    loop, where it is a CRC-32 or a SHA-256."""
+    if "Range" not in params["headers"]:
+        params["headers"]["x-amz-checksum-mode"] = "ENABLED"
 
 
 def _remember(request: Any, **_: Any) -> None:

@@ -26,35 +26,37 @@ class S3Source(RangedSource):
 
     window = WINDOW
 
-    def __init__(self, shared: Shared, key: str, start: int, end: int | None, etag: str | None) -> None:
+    def __init__(self, shared: Shared, key: str, *, start: int, end: int | None, info: ObjectInfo | None) -> None:
         self._shared = shared
         self._shown = key
         self._key = shared.options.prefix + key
-        self._asked_for = etag
-        self._certain = etag is not None  # of the version: by the caller, or by the first bytes read
+        self._certain = info is not None  # of the version: by the caller, or by bytes that the caller has
         super().__init__(
-            f"read s3://{shared.options.bucket}/{self._key}", start=start, end=end, etag=etag, slots=shared.streams
+            f"read s3://{shared.options.bucket}/{self._key}", start=start, end=end, info=info, slots=shared.streams
         )
 
-    async def look(self) -> ObjectInfo:
-        """Find the version to read; one that contradicts the etag asked for is looked at twice: answers get damaged."""
+    async def __aenter__(self) -> RangedSource:
         self._shared.check()
-        found = await self._look()
-        return found if self._asked_for in (None, found.etag) else await self._look()
+        return await super().__aenter__()
+
+    async def look(self) -> ObjectInfo:
+        return (await self._shared.bucket.head(self._key, shown=self._shown)).info
 
     async def receive(self, max_bytes: int) -> bytes:
         self._shared.check()
-        return await super().receive(max_bytes)
+        block = await super().receive(max_bytes)
+        self._certain = self._certain or bool(block)
+        return block
+
+    async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer] | None:
+        return await self._shared.bucket.begin(self._key, start, end, shown=self._shown)
 
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
         while True:
             try:
-                blocks = await self._shared.bucket.read(self._key, start, end, self.info.etag)
+                return await self._shared.bucket.read(self._key, start, end, self.info.etag)
             except ObjectChangedError as error:
                 await self._changed(error)
-                continue
-            self._certain = True
-            return blocks
 
     async def stream(self, start: int, end: int) -> LongAnswer:
         try:
@@ -63,13 +65,10 @@ class S3Source(RangedSource):
             await self._changed(error)
             raise
 
-    async def _look(self) -> ObjectInfo:
-        return (await self._shared.bucket.head(self._key, shown=self._shown)).info
-
     async def _changed(self, error: ObjectChangedError) -> None:
         """An answer says it is another version: believed if HEAD agrees. Forgiven while nothing was read or pinned, and
         the size is what it was: the caller counts on it."""
-        found = await self._look()
+        found = await self.look()
         if found.etag == self.info.etag:
             raise TransientStorageError(f"{self._what}: an answer had another etag than the object has") from error
         if self._certain or found.size != self.info.size:

@@ -59,11 +59,11 @@ class S3Storage(Storage):
         return S3Sink(self.shared, check_key(key), exclusive=exclusive)
 
     def open_source(
-        self, key: str, *, start: int = 0, end: int | None = None, etag: str | None = None
+        self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"start and end count from the beginning: [{start}, {end})")
-        return S3Source(self.shared, check_key(key), start, end, etag)
+        return S3Source(self.shared, check_key(key), start=start, end=end, info=info)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         self.shared.check()

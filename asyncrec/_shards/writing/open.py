@@ -254,9 +254,8 @@ async def open_sharded_writer(
             await in_thread(refuse_incompatible, display_path, described, theirs)
         elif described is None and theirs is not None:  # else it would store what does not decode
             encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
-        keys = (
-            await load_keys(folder, name, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
-        )
+        before = None if mode == "replace" else job.before
+        keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         async with (
             telling(shards, status_seconds) as teller,

@@ -229,10 +229,9 @@ async def delete_covered(folder: Storage, name: str, merged: History, grace: tim
         await for_each(folder.delete, keys)
         checkpoints = await _delete_checkpoints(folder, name, listed, last)
         keys += checkpoints
-        runs = [
-            manifest_prefix(name) + each
-            for each in await unnamed_runs(folder, name, listed, merged.runs, gone=checkpoints)
-        ]
+        unnamed = await unnamed_runs(folder, name, listed, merged.runs, gone=checkpoints)
+        # Who makes the next checkpoint may name what it has made; those who lost a number name nothing.
+        runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
         await for_each(folder.delete, runs)
         keys += runs
     return keys
@@ -241,12 +240,10 @@ async def delete_covered(folder: Storage, name: str, merged: History, grace: tim
 async def unnamed_runs(
     folder: Storage, name: str, listed: ListedManifest, known: Iterable[KeyRun] = (), *, gone: Collection[str] = ()
 ) -> list[str]:
-    """The listed runs of keys that no checkpoint names, nor will: without those that are ``known`` to be named.
-
-    A run is made for the checkpoint of its number. Once that number is taken, those who lost it name nothing, and a
-    checkpoint names what it made itself, or what the one before it did.
+    """The listed runs of keys that no checkpoint names.
 
     Args:
+        known: those that are known to be named.
         gone: checkpoints that are not there any more, though they are listed.
 
     Raises:
@@ -264,7 +261,7 @@ async def unnamed_runs(
                     path = join(folder.root, name)
                     _path_log.warning(path, "%s; any run of keys may be its own, so none is deleted", error)
                     return []
-    return [each for each in listed.runs if each not in named and (run_number(each) or 0) <= listed.newest]
+    return [each for each in listed.runs if each not in named]
 
 
 def _may_go(prefix: str, listed: ListedManifest, long: CoveredNames, now: CoveredNames) -> list[str]:

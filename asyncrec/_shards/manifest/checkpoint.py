@@ -40,7 +40,6 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
 _JOINED_AT_ONCE = 64
 
 
@@ -95,8 +94,8 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
     Raises:
         ManifestError: a row of it is larger than is read.
     """
-    head: dict[str, Any] = {"version": VERSION, "checkpoint": _FORMAT, "name": name, "number": number, "time": time}
-    head["runs"] = [run.to_json() for run in history.runs]
+    runs = [run.to_json() for run in history.runs]
+    head = {"version": VERSION, "checkpoint": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
     yield json.dumps(head).encode() + b"\n"
     yield from _lines("covered", _covered(history.covered))
     yield from _lines("writers", history.writers)
@@ -243,7 +242,9 @@ class CheckpointDecoder:
         return identity
 
     def _read_head(self, line: bytes) -> None:
-        head = self._object(line)
+        head = self._parsed(line)
+        if not isinstance(head, dict):
+            raise ManifestError(f"{self._name}: it is no checkpoint")
         if head.get("version") != VERSION or head.get("checkpoint") != _FORMAT:
             raise ManifestError(
                 f"{self._name}: a checkpoint of format {str(head.get('checkpoint'))[:20]}, version "
@@ -305,12 +306,6 @@ class CheckpointDecoder:
     def _joined(self, kind: str, kinds: Any) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
         """All rows of one kind."""
         return self._columns.pop(kind, ColumnParts(kinds)).whole()
-
-    def _object(self, text: bytes) -> dict[str, Any]:
-        parsed = self._parsed(text)
-        if not isinstance(parsed, dict):
-            raise ManifestError(f"{self._name}: it is no checkpoint")
-        return parsed
 
     def _parsed(self, text: bytes) -> Any:
         try:

@@ -37,9 +37,11 @@ _REST = 2.0
 # would cost more than what it saves.
 _SMALL = 64 << 10
 _JOINED = 256 << 10
-# An answer of no more is taken whole when it begins. Of an object of unknown length, so much is asked for at first
-# where there is no slot for all of it. Who asks for less at a time is not after speed.
-_AT_ONCE = 256 << 10
+# Of a window (256 KiB of 8 MiB). An answer of no more is taken whole when it begins. Of an object of unknown length, so
+# much is asked for at first where there is no slot for all of it. A reader that asks for less is not after speed.
+_AT_ONCE = 1 / 32
+# Of a window, which a reader that rested takes before it is one that keeps up again.
+_KEEPS_UP = 1 / 4
 
 
 class LongAnswer(Protocol):
@@ -136,8 +138,7 @@ class RangedSource(ByteSource):
         self._open = False
         self._slots = slots or StreamSlots(0)
         self._answer: LongAnswer | None = None
-        # Bytes, since the reader last rested or an answer broke. A quarter of a window makes it one that keeps up, and
-        # at first it is taken for one.
+        # Bytes since the reader last rested or an answer broke; at first it is taken for one that keeps up.
         self._fetched = self.window
         self._returned_at = math.inf  # the clock's time, when the reader was last given something
 
@@ -228,7 +229,7 @@ class RangedSource(ByteSource):
         if anyio.current_time() - self._returned_at > _REST:
             await self._let_go()
         rest = end - self._position
-        keeps_up = max_bytes >= _AT_ONCE and self._fetched >= self.window // 4
+        keeps_up = max_bytes >= self._at_once and self._fetched >= self.window * _KEEPS_UP
         blocks: Sequence[bytes] = ()
         if self._answer is not None or (keeps_up and self._slots.left and rest > min(max_bytes, self.window)):
             blocks = await self._read_on(end)
@@ -237,6 +238,10 @@ class RangedSource(ByteSource):
             blocks = await self.fetch(self._position, end)
         self._take(blocks, end)
         self._returned_at = anyio.current_time()
+
+    @property
+    def _at_once(self) -> int:
+        return int(self.window * _AT_ONCE)
 
     @property
     def _end(self) -> int:
@@ -261,7 +266,7 @@ class RangedSource(ByteSource):
         # It is held until the reader asks for more, where there is more of it than is taken at once.
         holds = self._slots.left > 0
         if not holds and (end is None or end - start > self.window):
-            end = start + _AT_ONCE
+            end = start + self._at_once
         self._slots.left -= holds
         try:
             found = await self.first(start, end)
@@ -271,13 +276,13 @@ class RangedSource(ByteSource):
             end = min(self._end, self.info.size if end is None else end)
             if isinstance(answer, Sequence):
                 blocks = answer
-            elif holds and end - start > _AT_ONCE:
+            elif holds and end - start > self._at_once:
                 holds, self._answer = False, answer
                 self._returned_at = anyio.current_time()
                 return True
             else:
                 try:
-                    blocks = await answer.receive(end - start)
+                    blocks = await answer.receive(end - start) if start < end else ()
                 finally:
                     await answer.aclose()
         finally:

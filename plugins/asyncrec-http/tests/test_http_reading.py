@@ -90,30 +90,60 @@ async def test_records_are_read_by_their_address(web: WebServer) -> None:
     assert await asyncrec.read_records(f"{web.url}/data/a.tfrecord") == [b"one", b"two"]
 
 
-async def test_one_request_looks_and_each_window_is_one_more(web: WebServer) -> None:
+async def test_of_a_known_file_each_window_is_one_request(web: WebServer) -> None:
     web.store("x", DATA)
-    async with open_http(web.url) as storage, storage.open_source("x") as source:
+    async with open_http(web.url) as storage, storage.open_source("x", info=await storage.head("x")) as source:
+        assert web.log == ["HEAD"]
         assert await receive_all(source, max_bytes=40_000) == DATA
     assert web.log == ["HEAD", "GET", "GET", "GET"]
     assert web.seen[1]["Range"] == "bytes=0-39999"
     assert web.seen[1]["If-Range"] == web.files["x"].etag
 
 
+@pytest.mark.parametrize("data", [DATA, b"x"])
+async def test_a_small_file_is_one_request_and_no_look(web: WebServer, data: bytes) -> None:
+    web.store("x", data)
+    async with open_http(web.url) as storage:
+        assert await storage.get("x") == data
+        async with storage.open_source("x", start=len(data) // 2) as source:
+            assert source.info == await storage.head("x")
+            assert await receive_all(source) == data[len(data) // 2 :]
+    assert web.log == ["GET", "GET", "HEAD"]
+
+
+async def test_an_empty_file_is_at_most_two_requests(web: WebServer) -> None:
+    web.store("x", b"")
+    async with open_http(web.url) as storage:
+        assert await storage.get("x") == b""
+    assert len(web.log) <= 2
+
+
+async def test_a_file_that_no_answer_tells_the_version_of_is_known_by_its_date(web: WebServer) -> None:
+    web.etags = False
+    web.store("x", DATA)
+    async with open_http(web.url) as storage:
+        known = await storage.head("x")
+        async with storage.open_source("x", info=known) as source:
+            assert await receive_all(source) == DATA
+
+
 @pytest.mark.parametrize("shift", [1, -1, 1000])
 async def test_a_range_that_was_not_asked_for_is_refused(web: WebServer, shift: int) -> None:
     web.store("a.tfrecord", DATA)
+    web.shift = shift
     async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
-        web.shift = shift
         with pytest.raises(StorageError, match="instead"):
             await source.receive(1000)
+    assert web.log == ["GET", "HEAD", "GET"], "what does not fit is asked for again"
 
 
 async def test_a_range_that_is_too_long_is_refused(web: WebServer) -> None:
     web.store("a.tfrecord", DATA)
     web.more = b"and more"
-    async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
+    async with open_http(web.url) as storage:
         with pytest.raises(StorageError, match="more than it had said"):
-            await source.receive(1000)
+            async with storage.open_source("a.tfrecord", start=2000, end=3000) as source:
+                await source.receive(1000)
 
 
 async def test_weak_tags_do_not_make_servers_send_whole_files(web: WebServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -136,10 +166,10 @@ async def test_a_server_without_ranges_is_read_through_once_and_told(
         async with open_http(web.url) as storage:
             async with storage.open_source("x") as source:
                 assert await receive_all(source, max_bytes=7_000) == DATA
-            assert web.log == ["HEAD", "GET"]
+            assert web.log == ["GET"]
             async with storage.open_source("x", start=90_000, end=95_000) as source:
                 assert await receive_all(source, max_bytes=3_000) == DATA[90_000:95_000]
-    assert web.log == ["HEAD", "GET"] * 2
+    assert web.log == ["GET"] * 2
     assert [record.message.count("knows no ranges") for record in caplog.records] == [1]
 
 
@@ -151,14 +181,16 @@ async def test_of_answers_that_are_read_through_so_many_are_open_at_once(
     web.ranges = False
     web.store("x", DATA)
     async with open_http(web.url) as storage:
-        async with storage.open_source("x") as kept, storage.open_source("x", end=4) as other:
+        known = await storage.head("x")
+        kept, other = (storage.open_source("x", end=end, info=known) for end in (None, 4))
+        async with kept, other:
             first = await kept.receive(2)
             assert [await other.receive(2), await other.receive(2)] == [DATA[:2], DATA[2:4]]
             assert first + await receive_all(kept) == DATA
-        assert web.log == ["HEAD"] * 2 + ["GET"] * 3
-        async with storage.open_source("x", end=4) as other:
+        assert web.log == ["HEAD"] + ["GET"] * 3
+        async with storage.open_source("x", end=4, info=known) as other:
             assert [await other.receive(2), await other.receive(2)] == [DATA[:2], DATA[2:4]]
-    assert web.log == ["HEAD"] * 2 + ["GET"] * 3 + ["HEAD", "GET"]
+    assert web.log == ["HEAD"] + ["GET"] * 4
 
 
 @pytest.mark.parametrize("ranges", [True, False])

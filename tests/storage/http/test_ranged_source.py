@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -10,7 +11,7 @@ import pytest
 
 from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
 from asyncrec.storage import ObjectInfo
-from asyncrec.storage.http import RangedSource, StreamSlots
+from asyncrec.storage.http import LongAnswer, RangedSource, StreamSlots
 from asyncrec.storage.http import _ranged_source as ranged_source
 from asyncrec.testing import check_source
 from asyncrec.testing._checks import content, receive_all
@@ -18,6 +19,7 @@ from asyncrec.testing._checks import content, receive_all
 pytestmark = pytest.mark.anyio
 
 DATA = content(100_000)
+INFO = ObjectInfo("key", len(DATA), "v1", None, datetime.now(UTC))
 
 
 class Source(RangedSource):
@@ -43,7 +45,7 @@ class Source(RangedSource):
 
     async def look(self) -> ObjectInfo:
         await anyio.lowlevel.checkpoint()
-        return ObjectInfo("key", len(DATA), "v1", None, datetime.now(UTC))
+        return INFO
 
     async def fetch(self, start: int, end: int) -> list[bytes]:
         await anyio.lowlevel.checkpoint()
@@ -90,49 +92,133 @@ async def test_it_is_one_too_where_it_streams() -> None:
     assert slots.left == 1
 
 
-async def test_who_keeps_up_reads_on_in_one_answer_after_a_first_one() -> None:
+async def test_a_reader_that_keeps_up_gets_one_answer_from_the_start() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots, end=90_000) as source:
         assert await receive_all(source, max_bytes=10_000) == DATA[:90_000]
-        assert source.asked == [(0, 10_000)]
-        assert [(each.start, each.end, each.closed) for each in source.answers] == [(10_000, 90_000, 1)]
+        assert not source.asked
+        assert [(each.start, each.end, each.closed) for each in source.answers] == [(0, 90_000, 1)]
         assert slots.left == 1
 
 
-async def test_who_asks_for_less_than_half_a_window_at_a_time_gets_ranges() -> None:
+async def test_a_reader_that_asks_for_little_gets_ranges() -> None:
     async with Source(slots=StreamSlots(1)) as source:
-        assert await receive_all(source, max_bytes=4_999) == DATA
+        assert await receive_all(source, max_bytes=300) == DATA
         assert not source.answers
 
 
-async def test_who_has_got_less_than_a_quarter_of_a_window_or_needs_no_more_than_one_gets_ranges() -> None:
-    async with Source(slots=StreamSlots(1)) as source:
-        await source.receive(2_499)
-        await source.receive(10_000)
-        assert not source.answers
-    async with Source(slots=StreamSlots(1), end=20_000) as source:
-        assert await receive_all(source, max_bytes=10_000) == DATA[:20_000]
+async def test_what_is_asked_for_at_once_is_one_range() -> None:
+    slots = StreamSlots(1)
+    async with Source(slots=slots, end=9_000) as source:
+        assert await receive_all(source, max_bytes=10_000) == DATA[:9_000]
+        assert source.asked == [(0, 9_000)]
         assert not source.answers
 
 
-async def test_a_quarter_of_a_window_and_half_a_one_asked_for_begin_an_answer() -> None:
+async def test_a_reader_that_rested_gets_an_answer_after_a_quarter_of_a_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with Source(slots=StreamSlots(1)) as source:
-        await source.receive(2_500)
-        await source.receive(5_000)
-        assert [each.start for each in source.answers] == [2_500]
+        await source.receive(500)
+        while source.buffered:
+            await source.receive(10_000)
+        monkeypatch.setattr(ranged_source, "_REST", -1.0)
+        await source.receive(2_400)
+        monkeypatch.undo()
+        await source.receive(100)
+        assert len(source.answers) == 1
+        await source.receive(500)
+        assert len(source.answers) == 2
+
+
+class Known(Source):
+    """Its first answer says what it is of."""
+
+    said = True
+    looks = 0
+
+    async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer | Sequence[bytes]] | None:
+        await anyio.lowlevel.checkpoint()
+        if not self.said or start >= len(DATA):
+            return None
+        self.answers.append(Answer(start, len(DATA) if end is None else min(end, len(DATA)), self.breaks_at))
+        return INFO, self.answers[-1]
+
+    async def look(self) -> ObjectInfo:
+        self.looks += 1
+        return await super().look()
+
+
+async def test_a_source_whose_first_answer_says_what_it_is_fits_the_kit() -> None:
+    for slots in (StreamSlots(1), StreamSlots(0)):
+        await check_source(partial(Known, slots=slots), DATA)
+
+
+async def test_an_object_of_unknown_length_is_one_answer() -> None:
+    slots = StreamSlots(1)
+    async with Known(slots=slots) as source:
+        assert slots.left == 0, "it is under way"
+        assert await receive_all(source, max_bytes=500) == DATA
+        assert [(each.start, each.end, each.closed) for each in source.answers] == [(0, len(DATA), 1)]
+        assert not source.asked
+        assert not source.looks
+    assert slots.left == 1
+
+
+async def test_a_small_range_of_an_unknown_object_holds_nothing() -> None:
+    slots = StreamSlots(1)
+    async with Known(slots=slots, start=50, end=300) as source:
+        assert (slots.left, source.answers[0].closed, source.buffered) == (1, 1, 250)
+        assert await receive_all(source) == DATA[50:300]
+
+
+async def test_without_a_slot_an_unknown_object_begins_with_a_small_range() -> None:
+    async with Known() as source:
+        assert [(each.start, each.end, each.closed) for each in source.answers] == [(0, 312, 1)]
+        assert await receive_all(source, max_bytes=50_000) == DATA
+        assert source.asked[0] == (312, 10_312)
+
+
+async def test_a_first_answer_that_fails_keeps_no_slot() -> None:
+    slots = StreamSlots(1)
+    source = Known(slots=slots)
+    source.breaks_at = 0
+    async with source:
+        assert await receive_all(source, max_bytes=10_000) == DATA
+    assert slots.left == 1
+    source = Known(slots=slots, end=300)
+    source.breaks_at = 0
+    with pytest.raises(TransientStorageError, match="broke"):
+        async with source:
+            raise AssertionError("it was opened")
+    assert (slots.left, source.answers[0].closed) == (1, 1)
+
+
+async def test_a_source_looks_where_its_answer_says_too_little() -> None:
+    slots = StreamSlots(1)
+    source = Known(slots=slots)
+    source.said = False
+    async with source:
+        assert (slots.left, source.looks) == (1, 1)
+        assert await receive_all(source, max_bytes=10_000) == DATA
+
+
+async def test_a_known_version_is_not_asked_for_on_entering() -> None:
+    async with Known(info=INFO, slots=StreamSlots(1)) as source:
+        assert source.info == INFO
+        assert not source.answers
+        assert await receive_all(source, max_bytes=10_000) == DATA
+        assert len(source.answers) == 1, "by one answer"
 
 
 async def test_where_no_slot_is_left_it_goes_on_with_ranges() -> None:
     slots = StreamSlots(1)
     async with Source(slots=slots) as first, Source(slots=slots) as second:
-        for source in (first, second):
-            while len(source.asked) < 1 or source.buffered:
-                await source.receive(10_000)
         await first.receive(10_000)
         assert slots.left == 0
         await second.receive(10_000)
         assert (len(first.answers), len(second.answers)) == (1, 0)
-        assert second.asked == [(0, 10_000), (10_000, 20_000)]
+        assert second.asked == [(0, 10_000)]
     assert first.answers[0].closed == 1
     assert slots.left == 1
 
@@ -144,8 +230,8 @@ async def test_an_answer_that_breaks_is_gone_on_with_by_a_range_and_then_by_anot
         read = await receive_all(source, max_bytes=10_000)
         assert read == DATA
         assert source.answers[0].closed == 1
-        assert source.answers[0].position == 40_000
-        assert source.asked[:2] == [(0, 10_000), (40_000, 50_000)]
+        assert source.answers[0].position == 42_000
+        assert source.asked[0] == (42_000, 52_000)
         assert slots.left == 1
 
 
@@ -157,7 +243,7 @@ async def test_a_stream_that_is_refused_is_told_and_keeps_no_slot() -> None:
             await receive_all(source, max_bytes=10_000)
         assert slots.left == 1
         source.refusal = TransientStorageError("not now")
-        assert await receive_all(source, max_bytes=10_000) == DATA[10_000:]
+        assert await receive_all(source, max_bytes=10_000) == DATA
         assert slots.left == 1
 
 

@@ -45,7 +45,16 @@ ROOMS = {
     "asyncrec._framing": (
         "crc", "encoding", "borders", "damage", "compression", "search", "frames", "measuring", "salvage",
     ),
-    "asyncrec._records": ("dataset_names", "record_size", "position", "index", "torn_end", "reading", "writing"),
+    "asyncrec._records": (
+        "dataset_names",
+        "record_size",
+        "position",
+        "index_columns",
+        "index",
+        "torn_end",
+        "reading",
+        "writing",
+    ),
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "shuffling", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (

@@ -36,6 +36,12 @@ static PyMethodDef methods[] = {
     {"measure_frames", FAST(py_measure_frames),
      "measure_frames(data, position, max_record_bytes, verify) -> where the first frame begins that is not whole and\n"
      "good in data, and the lengths of the records before it, 8 bytes each in the machine's order"},
+    {"parse_index", py_parse_index, METH_O,
+     "parse_index(text) -> the bytes that a size takes, the sizes, and the runs: see asyncrec._records.index; or None\n"
+     "for what is not as encode_index writes it, which Python reads or refuses"},
+    {"sums_before", FAST(py_sums_before),
+     "sums_before(sizes, width, coarse, block, within) -> of each of these numbers the sum of the sizes before it, in\n"
+     "8 bytes; coarse has those before each block"},
     {NULL, NULL, 0, NULL},
 };
 

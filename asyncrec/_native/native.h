@@ -96,5 +96,7 @@ PyObject *py_encode_index(PyObject *module, PyObject *const *args, Py_ssize_t na
 PyObject *py_join_digests(PyObject *module, PyObject *keys);
 PyObject *py_key_digest(PyObject *module, PyObject *key);
 PyObject *py_key_digests(PyObject *module, PyObject *keys);
+PyObject *py_parse_index(PyObject *module, PyObject *text);
+PyObject *py_sums_before(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 #endif

@@ -8,69 +8,101 @@ within that member's decompressed output: a reader seeks to the member, and skip
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._native import native
 from asyncrec._numpy import np
+from asyncrec._records.index_columns import Column, FrameSizes, Members, Offsets, Sums
 from asyncrec.errors import FormatError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from asyncrec._records.index_columns import Numbers, Sizes
+
+_WIDTHS = {2: "<i2", 4: "<i4", 8: "<i8"}
 
 
-@dataclass(frozen=True, slots=True)
 class RecordIndex:
     """The index of one file of n records: where each of them begins.
 
     Attributes:
-        offsets: int64 (n,): the offset of each frame, in the file or within the output of its member.
-        sizes: int64 (n,): the size of each frame, the data plus 16 bytes.
-        members: int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed file.
+        offsets: like int64 (n,), worked out when asked: the offset of each frame, in the file or in what its member
+            decompresses to.
+        sizes: like int64 (n,), kept in as few bytes as the largest needs: the size of each frame, payload plus 16.
+        members: like int64 (n,): the compressed byte at which each record's member begins; `None` for an uncompressed
+            file, and for an empty one.
+        runs: int64 (3, m), where records do not simply follow the one before them: the number of the first record of
+            each run, its offset, and the byte at which its member begins (-1 in an uncompressed file).
     """
 
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    members: NDArray[np.int64] | None
+    __slots__ = ("_sums", "members", "offsets", "runs", "sizes")
+
+    def __init__(self, sizes: Sizes, runs: Numbers) -> None:
+        self.runs = runs
+        self._sums = sums = Sums(sizes)
+        self.offsets: Column = Offsets(runs, sums)
+        self.sizes: Column = FrameSizes(runs, sums)
+        self.members: Column | None = Members(runs, sums) if len(sizes) and runs.item(2, 0) >= 0 else None
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return len(self._sums.sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes in memory."""
+        return self._sums.nbytes + self.runs.nbytes
+
+    def beginning(self, record: int) -> tuple[int, int]:
+        """The stored byte from which on a record is read, and how many records to pass over from there."""
+        if self.members is None:
+            return self.offsets.item(record), 0
+        member = self.members.item(record)
+        return member, record - self.runs.item(0, int(self.runs[2].searchsorted(member)))
 
     @classmethod
-    def of_sizes(cls, sizes: NDArray[np.int64], members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
+    def of_sizes(cls, sizes: Numbers, members: Sequence[tuple[int, int]] | None = None) -> RecordIndex:
         """The index of records that follow each other, by the sizes of their frames.
 
         Args:
             members: for a compressed file, of each member the byte at which it begins, as stored and as decompressed,
                 ascending.
         """
-        offsets = np.cumsum(sizes) - sizes
+        kept = _narrow(sizes)
         if members is None or not len(sizes):
-            return cls(offsets, sizes, None if members is None else np.empty(0, np.int64))
+            return cls(kept, np.array([[0], [0], [-1]], np.int64)[:, : len(sizes)])
         stored, begins = (np.array(column, np.int64) for column in zip(*members, strict=True))
-        member = np.searchsorted(begins, offsets, side="right") - 1
-        return cls(offsets - begins[member], sizes, stored[member])
+        offsets = np.cumsum(sizes) - sizes
+        # The first record that begins in each member; of members in which none does, none.
+        firsts = np.searchsorted(offsets, begins)
+        holds = np.diff(firsts, append=len(sizes)) > 0
+        firsts, stored, begins = firsts[holds], stored[holds], begins[holds]
+        return cls(kept, np.stack([firsts, offsets[firsts] - begins, stored]))
+
+    def as_one_member(self) -> RecordIndex:
+        """The same, in a member that begins at 0: what ZLIB is."""
+        runs = self.runs.copy()
+        runs[2] = 0
+        return RecordIndex(self._sums.sizes, runs)
 
     def encode(self) -> bytes:
         """The text of the index."""
-        if not len(self):
-            return b""
-        # Runs of records that follow each other in one member; of a plain file there is but one.
-        breaks = self.offsets[1:] != self.offsets[:-1] + self.sizes[:-1]
-        if self.members is not None:
-            breaks |= self.members[1:] != self.members[:-1]
-        lengths = (self.sizes - FRAME_OVERHEAD).tobytes()
-        borders = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(self)]
+        firsts, offsets, members = self.runs.tolist()
         return b"".join(
             encode_index(
-                int(self.offsets[begin]),
-                lengths[8 * begin : 8 * end],
-                member=None if self.members is None else int(self.members[begin]),
+                offset,
+                (self._sums.sizes[begin:end].astype(np.int64) - FRAME_OVERHEAD).tobytes(),
+                member=None if member < 0 else member,
             )
-            for begin, end in pairwise(borders)
+            for (begin, end), offset, member in zip(pairwise([*firsts, len(self)]), offsets, members, strict=True)
         )
+
+
+def _narrow(sizes: Numbers) -> Sizes:
+    """The same in as few bytes as the largest needs."""
+    largest = int(sizes.max()) if len(sizes) else 0
+    kind = next(kind for kind in (np.int16, np.int32, np.int64) if largest <= np.iinfo(kind).max)
+    return sizes.astype(kind)
 
 
 def encode_index(start: int, lengths: bytes, *, member: int | None = None) -> bytes:
@@ -103,10 +135,19 @@ def parse_index(text: bytes) -> RecordIndex:
     Raises:
         FormatError: it has lines of other than two or three numbers, or numbers that cannot be.
     """
+    found = None if native is None else native.parse_index(text)
+    if found is None:  # damaged, or written by others
+        return parse_index_in_python(text)
+    width, sizes, runs = found
+    return RecordIndex(np.frombuffer(sizes, _WIDTHS[width]), np.frombuffer(runs, np.int64).reshape(3, -1))
+
+
+def parse_index_in_python(text: bytes) -> RecordIndex:
+    """Do what `parse_index` does, of any text."""
     newline = text.find(b"\n")
     columns = len(text[:newline].split(maxsplit=3)) if newline >= 0 else 0
     if not text:
-        return RecordIndex(np.empty(0, np.int64), np.empty(0, np.int64), None)
+        return RecordIndex.of_sizes(np.empty(0, np.int64))
     if columns not in (2, 3) or not text.endswith(b"\n"):
         raise FormatError("not an index: each line has two numbers, or three, and ends")
     try:
@@ -118,11 +159,16 @@ def parse_index(text: bytes) -> RecordIndex:
     table = numbers.reshape(-1, columns)
     if (table < 0).any() or (table[:, 1] < FRAME_OVERHEAD).any():
         raise FormatError(f"not an index: a negative number, or a frame of fewer than {FRAME_OVERHEAD} bytes")
-    members = np.ascontiguousarray(table[:, 2]) if columns == 3 else None
-    return RecordIndex(np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1]), members)
+    begins = np.ones(len(table), np.bool_)  # a run
+    begins[1:] = table[1:, 0] != table[:-1, 0] + table[:-1, 1]
+    if columns == 3:
+        begins[1:] |= table[1:, 2] != table[:-1, 2]
+    firsts = np.flatnonzero(begins)
+    members = table[firsts, 2] if columns == 3 else np.full(len(firsts), -1)
+    return RecordIndex(_narrow(table[:, 1]), np.stack([firsts, table[firsts, 0], members]))
 
 
-def _numbers(text: bytes) -> NDArray[np.int64]:
+def _numbers(text: bytes) -> Numbers:
     """Read the numbers in a text. Raises ValueError or OverflowError for what is not a number of 64 bits."""
     characters = np.frombuffer(text, np.uint8)
     # Digits, and what stands between numbers: spaces, tabs, and the ends of lines.
@@ -135,7 +181,7 @@ def _numbers(text: bytes) -> NDArray[np.int64]:
     return numbers
 
 
-def _lines(columns: Sequence[NDArray[np.int64]]) -> bytes:
+def _lines(columns: Sequence[Numbers]) -> bytes:
     # One %-format over everything: a fifth of the time of formatting line by line.
     count = len(columns[0])
     template = " ".join(["%d"] * len(columns)) + "\n"

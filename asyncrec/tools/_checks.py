@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
+from asyncrec._numpy import np
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.manifest import PUT_BACK
@@ -185,9 +186,10 @@ def _difference(text: bytes, right: RecordIndex) -> str:
         return ""
     if (index.members is None) != (right.members is None):
         return "its columns are those of another compression"
-    wrong = (index.offsets != right.offsets) | (index.sizes != right.sizes)
-    if index.members is not None and right.members is not None:
-        wrong |= index.members != right.members
+    wrong = np.zeros(len(right), np.bool_)
+    for found, expected in ((index.offsets, right.offsets), (index.sizes, right.sizes), (index.members, right.members)):
+        if found is not None and expected is not None:
+            wrong |= np.asarray(found) != np.asarray(expected)
     return f"it is wrong about record {int(wrong.argmax()):,}" if wrong.any() else ""
 
 

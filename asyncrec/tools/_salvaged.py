@@ -59,6 +59,9 @@ class SalvagedShard:
         self.without_key = 0
         self._shard = shard
         self._index = index
+        # Where each record begins, or its member does.
+        column = None if index is None else index.offsets if index.members is None else index.members
+        self._starts = np.empty(0, np.int64) if column is None else np.asarray(column)
 
     def numbers(self, batch: RecordBatch) -> list[int | None]:
         """The numbers that a batch's records have in the undamaged shard, ascending; `None` where that is not certain.
@@ -82,8 +85,8 @@ class SalvagedShard:
         """Which lines of the index the records are; -1 where that is not known."""
         if index.members is None:
             offsets = np.array(list(accumulate(sizes[:-1], initial=batch.offset)), np.int64)
-            rows = np.minimum(np.searchsorted(index.offsets, offsets), max(len(index) - 1, 0))
-            return np.where(index.offsets[rows] == offsets, rows, -1).tolist() if len(index) else [-1] * len(sizes)
+            rows = np.minimum(np.searchsorted(self._starts, offsets), max(len(index) - 1, 0))
+            return np.where(self._starts[rows] == offsets, rows, -1).tolist() if len(index) else [-1] * len(sizes)
         damage = self.reader.damage
         stats = self.reader.stats()
         if len(damage) < stats.lost_ranges + stats.ambiguous_ranges:
@@ -94,8 +97,8 @@ class SalvagedShard:
         found = []
         for byte, skip, number in batch.positions(0, len(sizes)):
             if byte not in rows_of:
-                first = int(np.searchsorted(index.members, byte))
-                begins = first < len(index) and int(index.members[first]) == byte and not int(index.offsets[first])
+                first = int(np.searchsorted(self._starts, byte))
+                begins = first < len(index) and self._starts[first] == byte and not index.offsets.item(first)
                 rows_of[byte] = first if begins else -1
             sound = rows_of[byte] >= 0 and number < ends.get(byte, number + 1)
             found.append(rows_of[byte] + skip if sound else -1)

@@ -60,10 +60,7 @@ def _position(first: int, index: RecordIndex | None) -> Position:
         return BEGINNING
     if index is None:
         raise ArgumentValueError(f"record {first:,} is found by the shard's index: give it, from shard_index")
-    if index.members is None:
-        return Position(int(index.offsets[first]), 0, first)
-    member = index.members[first]
-    return Position(int(member), first - int(index.members.searchsorted(member)), first)
+    return Position(*index.beginning(first), first)
 
 
 # Keys that are passed over at a time.

@@ -9,13 +9,15 @@ from typing import Any
 from unittest import mock
 
 import crc32c as package
+import numpy as np
 
 from asyncrec._framing import frames, measuring
 from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 from asyncrec._framing.frames import FrameDecoder
 from asyncrec._framing.measuring import FrameMeter
 from asyncrec._native import native
-from asyncrec._records.index import encode_index_in_python
+from asyncrec._records import index_columns
+from asyncrec._records.index import RecordIndex, encode_index_in_python, parse_index, parse_index_in_python
 from asyncrec._records.record_size import fitting_in_python, lengths_of_in_python, pack_lengths
 from asyncrec._shards.writing.keys import join_digests_in_python, key_digest_in_python, key_digests_in_python
 from asyncrec.errors import DecodeError, FormatError, SchemaError
@@ -247,6 +249,49 @@ def index_encoded(random: Random) -> None:
     for member in (None, random.choice((0, 7, 10, 1234, random.randrange(1 << 50)))):
         expected = encode_index_in_python(start, lengths, member=member)
         assert native.encode_index(start, lengths, -1 if member is None else member) == expected
+
+
+def some_index(random: Random) -> RecordIndex:
+    """Sizes of every width, in one run or many."""
+    most = random.choice((200, 1 << 15, 1 << 17, 1 << 31, 1 << 40))
+    sizes = np.array([16 + random.randrange(most) for _ in range(random.choice((1, 2, 31, 32, 33, 90)))], np.int64)
+    if random.random() < 0.5:
+        return RecordIndex.of_sizes(sizes)
+    ends = np.cumsum(sizes).tolist()
+    begins = sorted({0, *(random.choice(ends) - random.choice((0, 0, 3)) for _ in range(random.randrange(6)))})
+    return RecordIndex.of_sizes(sizes, [(7 * at, begin) for at, begin in enumerate(begins)])
+
+
+def index_parsed(random: Random) -> None:
+    text = some_index(random).encode()
+    if random.random() < 0.7:
+        text = damaged(random, text)
+    if random.random() < 0.2:
+        text = text.replace(b" ", random.choice((b"\t", b"  ", b" 9", b" 999999999999999999")), random.randrange(1, 9))
+
+    def parsed(parse: Callable[[bytes], RecordIndex]) -> Any:
+        index = outcome(lambda: parse(text), FormatError)
+        return index if isinstance(index, tuple) else (index.nbytes, index.sizes.tolist(), index.runs.tolist())
+
+    assert parsed(parse_index) == parsed(parse_index_in_python), text
+
+
+def index_asked(random: Random) -> None:
+    index = some_index(random)
+    within = np.sort(np.array([random.randrange(len(index)) for _ in range(random.randrange(9))], np.int64))
+    if random.random() < 0.1:
+        within = np.append(within, random.choice((-1, len(index), 1 << 62)))
+
+    def asked() -> Any:
+        offsets = outcome(lambda: index.offsets[within].tolist(), IndexError)
+        return offsets if isinstance(offsets, tuple) else (offsets, list(map(index.offsets.item, within.tolist())))
+
+    in_c = asked()
+    with mock.patch.object(index_columns, "native", None):
+        assert asked() == in_c
+    if in_c[0] is not IndexError:
+        whole = np.asarray(index.offsets)[within].tolist()
+        assert in_c == (whole, whole)
 
 
 def _key(random: Random) -> Any:

@@ -29,6 +29,8 @@ SUBJECTS: dict[str, str] = {
     "encode_example": "example_encoded",
     "example_columns": "example_columns",
     "encode_index": "index_encoded",
+    "parse_index": "index_parsed",
+    "sums_before": "index_asked",
     "fitting": "batches_measured",
     "lengths_of": "batches_measured",
     "join_digests": "digests_joined",

@@ -61,4 +61,30 @@ def test_an_index_with_tabs_and_other_ends_of_lines_is_read() -> None:
 
 def test_an_empty_index_is_an_empty_file() -> None:
     assert len(parse_index(b"")) == 0
-    assert RecordIndex(np.empty(0, np.int64), np.empty(0, np.int64), None).encode() == b""
+    assert RecordIndex.of_sizes(np.empty(0, np.int64)).encode() == b""
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=100), st.lists(st.integers(1, 400), max_size=5))
+def test_a_column_gives_what_an_array_would(lengths: list[int], steps: list[int]) -> None:
+    sizes = np.array(lengths, np.int64) * 1000 + 16
+    starts = np.cumsum(sizes) - sizes
+    begins = [0, *np.cumsum(steps, dtype=np.int64).tolist()]
+    index = RecordIndex.of_sizes(sizes, [(2 * begin, begin) for begin in begins])
+    member = np.searchsorted(begins, starts, side="right") - 1
+    offsets = starts - np.array(begins)[member]
+    assert index.members is not None
+    for column, whole in (
+        (index.offsets, offsets),
+        (index.members, 2 * np.array(begins)[member]),
+        (index.sizes, sizes),
+    ):
+        assert column.tolist() == list(column) == whole.tolist()
+        assert list(map(column.item, range(len(whole)))) == whole.tolist()
+        assert column[:-3:2].tolist() == whole[:-3:2].tolist()
+        assert column[np.flatnonzero(sizes > 16)].tolist() == whole[sizes > 16].tolist()
+        assert column[sizes > 16].tolist() == whole[sizes > 16].tolist()
+        assert (column[-1], len(column)) == (whole[-1], len(whole))
+    for record in range(len(index)):
+        byte, skip = index.beginning(record)
+        assert (index.members[record - skip], index.offsets[record - skip] - offsets[record - skip]) == (byte, 0)
+        assert record == skip or index.members[record - skip - 1] != byte

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Literal
 
 import pytest
 
 import asyncrec
+from asyncrec._sampling.random_access import indexes
 from asyncrec._sampling.random_access.indexes import read_index
 from asyncrec.errors import CorruptRecordError
 from asyncrec.storage._memory import MemoryStorage
@@ -41,3 +43,44 @@ async def test_damage_that_is_found_where_there_is_no_index_names_the_shard() ->
     async with asyncrec.open_dataset("x", storage=storage) as dataset:
         with pytest.raises(CorruptRecordError, match=entry.path):
             await dataset.get(1)
+
+
+async def test_an_index_takes_the_bytes_of_its_sizes_alone() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=1) as writer:
+        await writer.write_many([b"a record"] * 50_000)
+    (entry,) = (await asyncrec.read_manifest("x", storage=storage)).shards
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        index = await read_index(storage, entry)
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert index is not None
+    assert held < 2.5 * entry.records + 10_000
+
+
+async def test_indexes_that_do_not_fit_are_told_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "_HELD_BYTES", 1 << 16)
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=3) as writer:
+        await writer.write_many([b""] * 60_000)
+    async with asyncrec.open_dataset("x", storage=storage) as dataset:
+        await dataset.get_many([0, 1])
+        assert not caplog.records
+        for _ in range(3):
+            await dataset.get_many([0, 20_000, 40_000])
+    [line] = caplog.records
+    assert vars(line)["kept_bytes"] == 1 << 16
+    assert vars(line)["shards"] == 3
+
+
+async def test_a_shuffle_of_gzip_shards_passes_over_an_empty_one() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("x", storage=storage, num_shards=4, compression="GZIP") as writer:
+        await writer.write_many([b"a", b"b"])
+    async with asyncrec.open_dataset("x", storage=storage) as dataset, dataset.shuffled(seed=1) as stream:
+        assert sorted([record async for record in stream]) == [b"a", b"b"]

@@ -15,7 +15,7 @@ from asyncrec._datasets.description import FeatureTable, schema_of_table
 from asyncrec._datasets.sidecars import merged_tables, read_shard_info, read_table
 from asyncrec._framing.compression import parse_reading_compression
 from asyncrec._framing.frames import MAX_RECORD_BYTES
-from asyncrec._records.index import RecordIndex, parse_index
+from asyncrec._records.index import parse_index
 from asyncrec._records.reading.reader import open_reader_in
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_names, load_manifest
@@ -258,7 +258,7 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
         with suppress(ObjectNotFoundError):  # without it the records before are read, and passed over
             index = await in_thread(parse_index, await folder.get(each.index))
             if len(index) > skip:
-                offset, skip = _start(index, skip)
+                offset, skip = index.beginning(skip)
     missing = each.take
     async with open_reader_in(
         folder,
@@ -279,11 +279,3 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
         f"{folder.root}/{each.key}: ends {missing} records before the number the data set says; "
         "it was replaced, or not copied whole"
     )
-
-
-def _start(index: RecordIndex, skip: int) -> tuple[int, int]:
-    """The byte to begin at, and how many records to pass over from there."""
-    if index.members is None:
-        return int(index.offsets[skip]), 0
-    member = index.members[skip]
-    return int(member), skip - int(index.members.searchsorted(member))

@@ -83,7 +83,7 @@ class Dataset:
         self.files = ShardFiles(folder, manifest.shards)
         self._indexes = Indexes(folder, self.files)
         self.lookup = RecordLookup(self.files, self._indexes, self._starts)
-        self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
+        self.keys = KeyIndex(folder, name, manifest.shards, self._starts, manifest.path)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
         self.versions = FileVersions(manifest.shards, self.files.display_path)
 
@@ -274,9 +274,9 @@ class Dataset:
 
             async def look(shard: int) -> None:
                 index = await self._indexes.get(shard)
-                assert index.members is not None, "a GZIP shard"
-                firsts = np.flatnonzero(np.diff(index.members, prepend=-1))
-                members[shard] = firsts, index.members[firsts]
+                if index.members is not None:  # it is not empty
+                    firsts = np.flatnonzero(np.diff(index.members, prepend=-1))
+                    members[shard] = firsts, index.members[firsts]
 
             await concurrently(look, shards.compressed_with("GZIP"), tasks=_TASKS)
             found = await in_thread(record_blocks, self._starts, shards.sizes, members, block_bytes, most)

@@ -16,6 +16,7 @@ from crc32c import crc32c
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._path_log import PathLog
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.frame_scan import FrameScan, scan_object, scan_source
 from asyncrec._sampling.random_access.shard_files import ShardFiles, check_version
@@ -27,9 +28,10 @@ from asyncrec.storage._cached import expect
 from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
+_path_log = PathLog("asyncrec.sampling")
 
-# All indexes held: 16 bytes a record, or 24 where they are compressed, so those of some four million.
-_HELD_BYTES = 64 << 20
+# All indexes held: those of 60 million records, or of 110 million whose shards have none larger than 32 KiB.
+_HELD_BYTES = 256 << 20
 # A line has three numbers of at most 20 digits. Where the count is not known, a frame has 16 bytes at least; of
 # compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
 _MOST_LINE = 64
@@ -43,6 +45,8 @@ class Indexes:
         self._folder = folder
         self._files = files
         self._cache: AsyncLRUCache[int, RecordIndex] = AsyncLRUCache(_HELD_BYTES, _weight)
+        self._read = set[int]()
+        self._told = False
 
     def held(self, shard: int) -> RecordIndex | None:
         """The index of one shard if it is in memory. From any thread."""
@@ -67,14 +71,30 @@ class Indexes:
                         raise
                     found = await make_index(self._files, shard)
                 self._files.check_count(shard, len(found))
+            self._note(shard)
             return found
 
         return await self._cache.get(shard, make)
 
+    def _note(self, shard: int) -> None:
+        """Say once that the indexes do not fit, when one was read that had been read before."""
+        if shard in self._read and not self._told:
+            self._told = True
+            path = self._files.display_path(shard)
+            _path_log.warning(
+                path,
+                "this index is read again: those of all %s shards do not fit the %d MiB that are kept of them, and "
+                "reading records at random reads indexes anew; read them in order, in blocks, or from fewer shards",
+                f"{len(self._files.shards):,}",
+                _HELD_BYTES >> 20,
+                shards=len(self._files.shards),
+                kept_bytes=_HELD_BYTES,
+            )
+        self._read.add(shard)
+
 
 def _weight(index: RecordIndex) -> int:
-    members = 0 if index.members is None else index.members.nbytes
-    return index.offsets.nbytes + index.sizes.nbytes + members + 1000
+    return index.nbytes + 1000
 
 
 async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = True) -> RecordIndex | None:
@@ -108,7 +128,7 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
         )
         return None
     if entry.compression == "ZLIB":
-        return _as_one_member(index)
+        return index.as_one_member()
     return index
 
 
@@ -130,22 +150,17 @@ def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
         return f"{len(index):,} records, and the shard has {entry.records:,}"
     if (index.members is None) == (entry.compression == "GZIP") and len(index):
         return "its columns are those of another compression"
-    ends = index.offsets + index.sizes
+    _, offsets, members = index.runs
     if entry.compression:
-        members = index.members
-        if members is not None and len(members) and (members[-1] >= entry.bytes or (np.diff(members) < 0).any()):
+        if len(members) and (members[-1] >= entry.bytes or (np.diff(members) < 0).any()):
             return "its members do not lie in the shard one after another"
         return ""
-    if (int(ends[-1]) if len(index) else 0) != entry.bytes:
-        return f"it ends at byte {int(ends[-1]) if len(index) else 0:,}, and the shard has {entry.bytes:,}"
-    if len(index) and (index.offsets[0] != 0 or (index.offsets[1:] != ends[:-1]).any()):
+    end = index.offsets[-1] + index.sizes[-1] if len(index) else 0
+    if end != entry.bytes:
+        return f"it ends at byte {end:,}, and the shard has {entry.bytes:,}"
+    if len(offsets) > 1 or offsets.any():
         return "its records do not follow each other"
     return ""
-
-
-def _as_one_member(index: RecordIndex) -> RecordIndex:
-    """ZLIB is one stream: a member that begins at 0."""
-    return RecordIndex(index.offsets, index.sizes, np.zeros(len(index), np.int64))
 
 
 async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
@@ -164,7 +179,7 @@ async def make_index(files: ShardFiles, shard: int) -> RecordIndex:
             error.path = files.display_path(shard)
             raise
     index = await in_thread(scan.index)
-    return _as_one_member(index) if scan.compression == "ZLIB" else index
+    return index.as_one_member() if scan.compression == "ZLIB" else index
 
 
 async def scan_shard(

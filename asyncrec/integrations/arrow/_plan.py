@@ -200,7 +200,7 @@ async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) ->
 def _pieces(part: Part, index: RecordIndex, part_bytes: int | None) -> list[Part]:
     assert part.records is not None, "only what is counted is cut"
     first, stop = part.skip, part.skip + part.records
-    starts = index.offsets if index.members is None else index.members
+    starts = np.asarray(index.offsets if index.members is None else index.members)
     begins = np.flatnonzero(np.diff(starts, prepend=-1))  # records, or those that begin a member
     places = starts[begins]
     high = int(starts[stop]) if stop < len(starts) else max(part.bytes, int(starts[-1] + index.sizes[-1]))

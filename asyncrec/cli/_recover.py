@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set; a folder, for each data set in it; or a spool's folder.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A data set; a folder, for each data set in it; or a spool's folder.")
+    ],
     to: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="For a spool: the data set that its records were written for, and go to."),

@@ -13,7 +13,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.names import keys_key
-from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.segment import ShardEntry, in_order_of_commits
 from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage
@@ -37,7 +37,7 @@ class KeyIndex:
         self._columns: tuple[NDArray[np.bytes_], NDArray[np.int64]] | None = None
 
     async def find(self, key: str | bytes) -> int:
-        """The number of the first record with this key.
+        """The number of the record with this key, of several the one that was committed first.
 
         Raises:
             KeyError: there is none.
@@ -93,15 +93,13 @@ class KeyIndex:
         return await in_thread(self._sorted, await for_each(read, self._shards))
 
     def _sorted(self, contents: list[bytes]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        digests = np.frombuffer(b"".join(contents), dtype="S16")
-        lengths = [len(content) // KEY_BYTES for content in contents]
-        numbers = np.concatenate(
-            [np.arange(start, start + size) for start, size in zip(self._starts.tolist(), lengths, strict=False)]
-            or [np.empty(0, np.int64)]
-        )
+        turns = in_order_of_commits(self._shards)
+        digests = np.frombuffer(b"".join([contents[shard] for shard in turns]), dtype="S16")
+        starts = [(int(self._starts[shard]), len(contents[shard]) // KEY_BYTES) for shard in turns]
+        numbers = np.concatenate([np.arange(start, start + size) for start, size in starts] or [np.empty(0, np.int64)])
         keyed = digests != b""
         digests, numbers = digests[keyed], numbers[keyed]
-        order = np.argsort(digests, kind="stable")  # stable: of equal ones the first stays the first
+        order = np.argsort(digests, kind="stable")  # stable: of equal ones the first committed stays the first
         return digests[order], numbers[order]
 
 

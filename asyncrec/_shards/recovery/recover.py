@@ -119,8 +119,8 @@ async def recover(
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         datasets = await _datasets_at(store, key, redact(os.fspath(path)))
         if abandon or dead:
-            headers = [header for folder, name in datasets for header in await find_jobs(folder, name)]
-            run.refuse_unknown(join(store.root, key), headers)
+            jobs = [header for folder, name in datasets for header in await find_jobs(folder, name)]
+            run.refuse_unknown(join(store.root, key), jobs)
         for folder, name in datasets:
             await _recover_dataset(run, folder, name)
         return run.outcome()

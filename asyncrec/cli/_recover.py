@@ -79,7 +79,8 @@ def command(
             say(_explained(unfinished))
         for target in found.targets:
             say(f"published in {redact(target)}")
-        say(f"recovered {found.records:,} records; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
+        done = f"recovered {found.records:,} records" if found.records else "nothing was recovered: no record was left"
+        say(f"{done}; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
     return DAMAGE if found.damaged else FINE
 
 

@@ -1,8 +1,8 @@
 """`dedupe` writes one of the records that are the same as a new data set: by content, key or a feature.
 
 Which of several is the first? The order of the records is that of the shards' names, which hold when their writers were
-opened: a writer that was opened early and lives long commits the newest record of all under a name that sorts before. So
-the first is the one that was committed first; within a shard, the one that was written first.
+opened: a writer that was opened early and lives long commits the newest record of all under a name that sorts before.
+So the first is the one that was committed first; within a shard, the one that was written first.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -18,10 +19,12 @@ class WatchedWriter:
 
     Attributes:
         state: ``"at work"``, or ``"ending"``: publishing what is left. ``"dead"``: a lock proves it, and
-            `asyncrec.recover` sees to what it left. ``"silent"``: it is on another machine, and has said nothing for
-            too long, or never.
+            `asyncrec.recover` sees to what it left. ``"silent"``: it has said nothing for three times as long as it
+            promised; on this machine it lives, and is stopped or held up; on another one it may be dead.
         status: what it said of itself last, and ``told`` seconds ago; `None` where it has not.
         records: of it in the manifest.
+        recover: for a dead writer, the command that sees to what it left, in quotation marks; ``SPOOL`` in it stands
+            for a folder that is not known here.
     """
 
     id: str
@@ -34,6 +37,7 @@ class WatchedWriter:
     status: JobStatus | None
     told: float
     records: int
+    recover: str = ""
 
     @property
     def uncommitted_records(self) -> int:
@@ -65,15 +69,16 @@ class WatchedWriter:
             "spool": self.spool,
             "committed_records": self.records,
             "told_seconds_ago": None if status is None else round(self.told, 3),
+            "recover": self.recover or None,
         }
         if status is not None:
             content |= {
                 "taken_records": status.taken_records,
                 "taken_bytes": status.taken_bytes,
                 "committed_bytes": status.committed_bytes,
-                "records_per_second": round(status.records_per_second, 3),
-                "bytes_per_second": round(status.bytes_per_second, 3),
-                "waiting_for": status.waiting_for,
+                "records_per_second": None if self.tells is None else round(status.records_per_second, 3),
+                "bytes_per_second": None if self.tells is None else round(status.bytes_per_second, 3),
+                "waiting_for": None if self.tells is None else status.waiting_for,
                 "open_shards": status.open_shards,
                 "buffered_bytes": status.buffered_bytes,
                 "memory_limit": status.memory_limit,
@@ -113,21 +118,39 @@ class WatchReport:
 
     @property
     def uncommitted_records(self) -> int:
-        """Taken by writers that live, and not in the manifest."""
-        return sum(writer.uncommitted_records for writer in self.writers if writer.tells is not None)
+        """Taken by writers that are not dead, and not in the manifest."""
+        return sum(writer.uncommitted_records for writer in self.writers if writer.state != "dead")
 
     @property
-    def records_per_second(self) -> float:
-        return sum(status.records_per_second for status in self._told)
+    def records_per_second(self) -> float | None:
+        """Of the writers that tell; `None`, which is unknown, where only silent ones are left."""
+        return self._speed([status.records_per_second for status in self._told])
 
     @property
-    def bytes_per_second(self) -> float:
-        return sum(status.bytes_per_second for status in self._told)
+    def bytes_per_second(self) -> float | None:
+        """As `records_per_second`."""
+        return self._speed([status.bytes_per_second for status in self._told])
 
     @property
     def at_risk(self) -> float:
         """How many seconds ago the oldest record of all was taken that a kill would lose."""
-        return max((writer.at_risk for writer in self.writers if writer.tells is not None), default=0.0)
+        return max((writer.at_risk for writer in self.writers if writer.state != "dead"), default=0.0)
+
+    def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
+        """The writers whose last word, or whose oldest record that a kill would lose, is older; dead ones, too.
+
+        A writer that has told nothing yet counts from its beginning.
+        """
+        return tuple(writer for writer in self.writers if max(writer.at_risk, self._silence(writer)) > seconds)
+
+    def _silence(self, writer: WatchedWriter) -> float:
+        if writer.status is not None:
+            return writer.told
+        return (self.time - datetime.fromisoformat(writer.since)).total_seconds() if writer.since else math.inf
+
+    def _speed(self, speeds: Sequence[float]) -> float | None:
+        silent = any(writer.state == "silent" for writer in self.writers)
+        return None if silent and not speeds else sum(speeds)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -138,8 +161,8 @@ class WatchReport:
             "bytes": self.bytes,
             "shards": self.shards,
             "uncommitted_records": self.uncommitted_records,
-            "records_per_second": round(self.records_per_second, 3),
-            "bytes_per_second": round(self.bytes_per_second, 3),
+            "records_per_second": None if self.records_per_second is None else round(self.records_per_second, 3),
+            "bytes_per_second": None if self.bytes_per_second is None else round(self.bytes_per_second, 3),
             "oldest_buffered_seconds": round(self.at_risk, 3),
             "last_commit": self.last_commit,
             "writers": [writer.to_json() for writer in self.writers],

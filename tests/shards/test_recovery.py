@@ -257,7 +257,7 @@ class TestAFolder:
     async def test_a_store_s_marks_are_found_below_it(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, writer_id="w") as writer:
-            with pytest.raises(asyncrec.errors.ConflictError, match="the writer w .* lives"):
+            with pytest.raises(asyncrec.errors.ConflictError, match=r"the writer w .* lives"):
                 await asyncrec.recover("crawl", storage=storage, abandon=["w"])
             assert (await asyncrec.recover("crawl", storage=storage)).in_use == ("w",)
             await writer.write(b"")

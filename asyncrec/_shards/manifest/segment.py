@@ -128,8 +128,8 @@ class ShardEntry:
 def in_order_of_commits(entries: Sequence[ShardEntry]) -> list[int]:
     """The places of shards, in the order in which they were committed: of several records of a key, which is the first.
 
-    Their names say when their writers were opened. Of shards that were committed together, or that no manifest lists, the
-    order stays.
+    Their names say when their writers were opened. Of shards that were committed together, or that no manifest lists,
+    the order stays.
     """
     committed = [entry.committed for entry in entries]
     return sorted(range(len(committed)), key=committed.__getitem__)

@@ -29,7 +29,7 @@ from os import PathLike
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.header import JobHeader, recover_command
 from asyncrec._shards.journal.journal import (
     dead_jobs,
     find_job_headers,
@@ -41,7 +41,7 @@ from asyncrec._shards.ownership.marks import find_jobs, find_marks, remove_stray
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
-from asyncrec._shards.spool.folder import is_spool, lock_spool, recover_command, refuse_spool
+from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -87,8 +87,8 @@ async def recover(
 
     Raises:
         ValueError: a spool, at the path or below it, holds something, and ``to`` does not say where that goes; the
-            message says for which data sets it was written. Or ``to`` was given, and ``path`` is not a local folder. Or an id is in both ``dead``
-            and ``abandon``. Nothing was done.
+            message says for which data sets it was written. Or ``to`` was given, and ``path`` is not a local folder. Or
+            an id is in both ``dead`` and ``abandon``. Nothing was done.
         StorageError: a writer uses the spool, and the message names its process; or it holds records for another data
             set than ``to``, and then none is sent; or ``path`` is that of a data set in a spool, where none is.
         ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` or ``dead`` is alive.

@@ -456,7 +456,7 @@ def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: P
     shown = run("info", "data/killed").ok()
     assert "'asyncrec recover SPOOL --to data/killed' commits it" in shown
     assert "the next writer that opens there" not in shown
-    assert "'asyncrec recover SPOOL'" in run("watch", "--once", "data/killed").ok()
+    assert "'asyncrec recover SPOOL --to data/killed'" in run("watch", "--once", "data/killed").ok()
     verified = run("verify", "spool").ok()
     assert "ok:" not in verified
     assert "nothing was checked: this is a spool" in verified

@@ -231,3 +231,15 @@ async def test_an_age_that_cannot_be_is_refused(storage: Storage) -> None:
         with pytest.raises(ValueError, match=said):
             await tools.dedupe("x.tfrecord", "y.tfrecord", keep=keep, **into(storage))
     assert await names(storage) == ["x.tfrecord"]
+
+
+@pytest.mark.parametrize("command", [tools.filter, tools.sample, tools.merge, tools.dedupe])
+@pytest.mark.parametrize("target", ["out/re.warc.gz", "out.jsonl", "out.parquet"])
+async def test_a_name_of_another_format_is_refused(storage: Storage, command: Any, target: str) -> None:
+    await write_pages(storage)
+    before = await names(storage)
+    options = {"where": where("label=1")} if command is tools.filter else {}
+    source = ["pages"] if command is tools.merge else "pages"
+    with pytest.raises(ValueError, match=r"this is the name of a \w+ file.*convert"):
+        await command(source, target, **options, **into(storage))
+    assert await names(storage) == before

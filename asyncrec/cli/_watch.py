@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from asyncrec.cli._completion import complete_feature
 from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
@@ -38,7 +39,11 @@ def command(
     once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
     by: Annotated[
         str | None,
-        typer.Option(metavar="FEATURE", help="Count the first records of each new shard by this feature's values."),
+        typer.Option(
+            metavar="FEATURE",
+            help="Count the first records of each new shard by this feature's values.",
+            autocompletion=complete_feature,
+        ),
     ] = None,
     max_age: Annotated[
         float | None,

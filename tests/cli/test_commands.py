@@ -697,3 +697,18 @@ def test_warnings_of_the_library_are_lines_without_a_traceback(
     result = run("count", "data")
     assert result.code == 3
     assert result.err == "asyncrec: reading x\\x1b[1m: attempt 2 of 10 failed\nasyncrec: given up\n"
+
+
+def test_recover_of_a_folder_takes_each_data_set(run: Run, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        header = JobHeader(kind="rolling", name=name, writer="w", url=str(tmp_path / name), metadata={})
+        Journal.begin(LocalStorage(tmp_path), header).end(keep=True)
+    assert "nothing was recovered" in run("recover", tmp_path).ok()
+    assert [path.name for path in tmp_path.glob(".*.partial")] == []
+
+
+def test_diff_and_dedupe_name_features(run: Run, data: Path) -> None:
+    run("dedupe", data / "pages", "new/pages", "--by", "label", "--keep", "newest-by=text").ok()
+    said = run("diff", data / "pages", "new/pages", "--by", "label", "--ignore", "text")
+    assert said.code == 1
+    assert "changed: 3 records: 0 -> 0 0; " in said.out.replace("0 -> ", "0 -> ")

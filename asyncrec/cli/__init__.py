@@ -19,8 +19,8 @@
     _output          text and JSON for the terminal; nothing of a record reaches it raw
     _progress        a bar on stderr, on a terminal only
 
-Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec or of a plugin, 130
-interrupted.
+Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec or of a plugin, 5 no record
+has the key, 130 interrupted.
 
 What a plugin's command is written with is exported here, and imported when it is first used: ``asyncrec --help``
 answers in a fraction of the time that typer, NumPy and anyio take to load.

@@ -25,7 +25,8 @@ def command(
 ) -> int:
     """Records: decoded, as JSON lines (--json), hex, text or raw; all, or by number, key or value.
 
-    Raw records follow each other without a separator, so --record with it gives one payload as it is. A terminal never
+    Raw records follow each other without a separator, so --record with it gives one payload as it is; with --feature,
+    raw is the bytes of that feature, such as a page. A terminal never
     gets them, nor any control character of what is in a record.
 
     \b

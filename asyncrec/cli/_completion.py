@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
-from typing import Any
 
 import typer
 
 # Of a store that does not answer.
 _SECONDS = 3.0
-# The parameters that name what is read.
-_SOURCES = ("path", "source", "sources", "first")
 
 
 def complete_path(incomplete: str) -> list[str]:
@@ -72,20 +68,16 @@ def _stores() -> Iterable[str]:
 
 
 def _features(ctx: typer.Context) -> list[str]:
-    path = next((found for name in _SOURCES if (found := _first(ctx.params.get(name)))), None)
-    if path is None:
+    # A shell's line is not complete: its arguments are in no parameter yet, and the first is what is read.
+    if not ctx.args:
         return []
+    path = os.path.expanduser(ctx.args[0])
     try:
         import anyio
 
-        return anyio.run(_read_features, path, ctx.params.get("storage_option"))
+        return anyio.run(_read_features, path, list(ctx.params.get("storage_option") or ()))
     except BaseException:  # of a completion nobody sees it
         return []
-
-
-def _first(value: Any) -> str | None:
-    given = value[0] if isinstance(value, list | tuple) and value else value
-    return str(given) if isinstance(given, str | PurePath) else None
 
 
 async def _read_features(path: str, storage_option: list[str] | None) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from asyncrec.cli._completion import complete_feature
 from asyncrec.cli._options import Debug, Input, Jobs, Json, MaxRecordBytes, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say, table
 from asyncrec.cli._progress import Bar
@@ -17,7 +18,12 @@ def command(
     path: Input,
     shards: Annotated[bool, typer.Option("--shards", help="Of each shard, too.")] = False,
     by: Annotated[
-        str | None, typer.Option(metavar="FEATURE", help="By this feature's values, too: at most 10,000.")
+        str | None,
+        typer.Option(
+            metavar="FEATURE",
+            help="By this feature's values, too: at most 10,000.",
+            autocompletion=complete_feature,
+        ),
     ] = None,
     where: Wheres = None,
     jobs: Jobs = None,

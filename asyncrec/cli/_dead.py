@@ -35,10 +35,9 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
     return said
 
 
-def of_the_dead_shortly(path: str, dead: Iterable[bool]) -> str:
-    """The same in a few words, given of each whether it had a spool."""
-    spools = set(dead)
-    said = ["'asyncrec recover SPOOL'"] if True in spools else []
-    said += ["'asyncrec recover'"] if False in spools else []
-    lost = "; without a spool, what was not uploaded is lost" if False in spools and not is_local(path) else ""
-    return " and ".join(said) + lost
+def of_the_dead_shortly(path: str, dead: Iterable[tuple[str, bool]]) -> str:
+    """The same in a few words, given of each the command that sees to what it left, and whether it had a spool."""
+    jobs = list(dict.fromkeys(dead))
+    bare = any(not spool for _, spool in jobs)
+    lost = "; without a spool, what was not uploaded is lost" if bare and not is_local(path) else ""
+    return " and ".join(dict.fromkeys(command for command, _ in jobs)) + lost

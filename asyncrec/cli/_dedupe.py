@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -34,11 +34,16 @@ def command(
     target: NewTarget,
     by_key: ByKey = False,
     by: ByFeature = None,
-    keep: Annotated[Literal["first", "last"], typer.Option(help="Which of those that are the same.")] = "first",
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="first|last|newest-by=FEATURE", help="Which of those that are the same; first and last by commit."
+        ),
+    ] = "first",
     compression: Compression = "keep",
     max_shard_bytes: ShardBytes = None,
     temporary_folder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="For 40 bytes a record, where there are millions.")
+        str | None, typer.Option(metavar="FOLDER", help="For 40 to 72 bytes a record, where there are millions.")
     ] = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,

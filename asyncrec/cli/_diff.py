@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._completion import complete_path
+from asyncrec.cli._completion import complete_feature, complete_path
 from asyncrec.cli._dedupe import ByFeature, ByKey, known_by
 from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import Debug, Json, MaxRecordBytes, StorageOptions, run_async
-from asyncrec.cli._output import plural, print_json, say
+from asyncrec.cli._output import clean, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import opened
 
@@ -29,6 +30,10 @@ def command(
     second: Annotated[str, _Compared],
     by_key: ByKey = False,
     by: ByFeature = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FEATURE", help="May differ, as date; may be repeated.", autocompletion=complete_feature),
+    ] = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
@@ -48,7 +53,7 @@ def command(
     options = opened(first, storage_option, max_record_bytes)
     what = known_by(by_key, by)
     with Bar("comparing") as bar:
-        report = run_async(lambda: tools.diff(first, second, by=what, progress=bar, **options))
+        report = run_async(lambda: tools.diff(first, second, by=what, ignore=ignore or (), progress=bar, **options))
     if json:
         print_json(report.to_json())
     else:
@@ -57,15 +62,14 @@ def command(
 
 
 def _show(report: DiffReport) -> None:
-    for path, count, numbers in (
-        (report.first, report.only_first, report.only_first_numbers),
-        (report.second, report.only_second, report.only_second_numbers),
+    pairs = [f"{a:,} -> {b:,}" if a != b else f"{a:,}" for a, b in report.changed_numbers]
+    for kind, title, count, shown in (
+        ("only_first", f"only in {report.first}", report.only_first, _numbers(report.only_first_numbers)),
+        ("only_second", f"only in {report.second}", report.only_second, _numbers(report.only_second_numbers)),
+        ("changed", "changed", report.changed, pairs),
     ):
         if count:
-            say(f"only in {path}: {plural(count, 'record')}: {_numbers(numbers, count)}")
-    if report.changed:
-        pairs = [f"{a:,} -> {b:,}" if a != b else f"{a:,}" for a, b in report.changed_numbers]
-        say(f"changed: {plural(report.changed, 'record')}: {_listed(pairs, report.changed)}")
+            say(f"{title}: {plural(count, 'record')}: {_listed(shown, report.keys.get(kind, ()), count)}")
     if not report.same_schema:
         say("their schemas differ: 'asyncrec schema' shows each")
     by = (
@@ -79,9 +83,10 @@ def _show(report: DiffReport) -> None:
         say(f"DIFFERENT: {report.first_records:,} and {plural(report.second_records, 'record')}, by {by}", "bad")
 
 
-def _numbers(numbers: Sequence[int], count: int) -> str:
-    return _listed([f"{number:,}" for number in numbers], count)
+def _numbers(numbers: Sequence[int]) -> list[str]:
+    return [f"{number:,}" for number in numbers]
 
 
-def _listed(texts: Sequence[str], count: int) -> str:
-    return "; ".join(texts[:_MOST_SHOWN]) + ("; ..." if count > _MOST_SHOWN else "")
+def _listed(numbers: Sequence[str], keys: Sequence[str], count: int) -> str:
+    named = zip_longest(numbers[:_MOST_SHOWN], (clean(key, line=True) for key in keys), fillvalue="")
+    return "; ".join(f"{number} {key}".rstrip() for number, key in named) + ("; ..." if count > _MOST_SHOWN else "")

@@ -10,9 +10,9 @@ import re
 from contextlib import suppress
 from traceback import walk_tb
 
-from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatError, IntegrityError
+from asyncrec.errors import AsyncRecError, DatasetError, ExampleError, FormatError, IntegrityError, RecordKeyError
 
-FINE, DAMAGE, USAGE, STORAGE, FAULT = range(5)
+FINE, DAMAGE, USAGE, STORAGE, FAULT, NO_KEY = range(6)
 
 # The parameters that messages of the library name, and the options that set them; the others have the parameter's name.
 _OPTIONS = {"source_format": "--from", "target_format": "--to", "min_age": "--older-than"} | {
@@ -46,6 +46,8 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
         return DAMAGE, lines
     if isinstance(error, OSError):  # StorageError is one
         return STORAGE, lines
+    if isinstance(error, RecordKeyError):
+        return NO_KEY, lines
     if isinstance(error, AsyncRecError):  # an ArgumentError, a PluginError
         return USAGE, lines
     if isinstance(error, ImportError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from asyncrec.cli._output import clean, entry, plural, print_json, say
@@ -29,7 +30,7 @@ class Printer:
     Args:
         schema: of the data set: features that it says are lists are so in JSON whatever their length, what it says is
             text is called that, and features come in its order.
-        only: the features asked for.
+        only: the features asked for. Raw, text and hex show the values of one in place of the record.
         whole: show hex in full length.
 
     Raises:
@@ -43,6 +44,11 @@ class Printer:
             raise UsageError(f"--format is one of {', '.join(FORMATS)}, not {format!r}")
         if format == "raw" and sys.stdout.isatty():
             raise UsageError("raw records may hold what a terminal acts on: send them to a file or a program")
+        self._feature = None
+        if only is not None and format in ("raw", "text", "hex"):
+            if len(only) > 1:
+                raise UsageError(f"--format {format} shows one feature: give --feature once, or take --format json")
+            (self._feature,) = only
         self._format = format
         self._schema = schema
         self._only = only
@@ -53,7 +59,9 @@ class Printer:
         """Write one record."""
         if self._only is not None:
             self._features |= _features_of(found.data)
-        if self._format == "raw":
+        if self._feature is not None:
+            self._of_feature(found, self._feature)
+        elif self._format == "raw":
             sys.stdout.buffer.write(found.data)
         elif self._format == "json":
             self._json(found)
@@ -63,6 +71,21 @@ class Printer:
             say(clean(found.data.decode("utf-8", "backslashreplace"), line=True))
         else:
             self._decoded(found)
+
+    def _of_feature(self, found: FoundRecord, name: str) -> None:
+        """Write the values of one feature: bytes as they are, text in lines, hex below a title."""
+        for value in _values_of(found.data, name):
+            if isinstance(value, bytes):
+                if self._format == "raw":
+                    sys.stdout.buffer.write(value)
+                elif self._format == "hex":
+                    _hex(replace(found, data=value), self._whole)
+                else:
+                    say(clean(value.decode("utf-8", "backslashreplace"), line=True))
+            elif self._format == "text":
+                say(str(value))
+            else:
+                raise UsageError(f"the feature {name!r} holds numbers: --format text or json shows them")
 
     def end(self, path: str) -> None:
         """Say that all were shown.
@@ -133,6 +156,19 @@ def _features_of(record: bytes) -> set[str]:
     except DecodeError:
         return set()
     return {*context, *lists}
+
+
+def _values_of(record: bytes, name: str) -> list[Any]:
+    """The values of a feature of a record, those of a list of steps one after the other; none if it has none."""
+    from asyncrec.errors import DecodeError
+    from asyncrec.example._codec import decode_sequence_example
+
+    try:
+        context, lists = decode_sequence_example(record)
+    except DecodeError:
+        return []
+    steps = [context[name]] if name in context else lists.get(name, [])
+    return [value for step in steps for value in (step if isinstance(step, list) else step.tolist())]
 
 
 def _hex(found: FoundRecord, whole: bool) -> None:

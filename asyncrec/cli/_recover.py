@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A spool's folder, or a data set.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A data set; a folder, for each data set in it; or a spool's folder.")
+    ],
     to: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="For a spool: the data set that its records were written for, and go to."),
@@ -77,7 +79,8 @@ def command(
             say(_explained(unfinished))
         for target in found.targets:
             say(f"published in {redact(target)}")
-        say(f"recovered {found.records:,} records; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
+        done = f"recovered {found.records:,} records" if found.records else "nothing was recovered: no record was left"
+        say(f"{done}; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
     return DAMAGE if found.damaged else FINE
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from asyncrec.cli._exits import FINE
+from asyncrec.cli._completion import complete_feature
+from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
 from asyncrec.cli._output import print_json, say
 from asyncrec.cli._standard_streams import complain
 from asyncrec.cli._values import parse_options
+from asyncrec.errors import UsageError
 
 if TYPE_CHECKING:
     from asyncrec.tools import WatchReport
@@ -36,7 +38,19 @@ def command(
     once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
     by: Annotated[
         str | None,
-        typer.Option(metavar="FEATURE", help="Count the first records of each new shard by this feature's values."),
+        typer.Option(
+            metavar="FEATURE",
+            help="Count the first records of each new shard by this feature's values.",
+            autocompletion=complete_feature,
+        ),
+    ] = None,
+    max_age: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="With --once: exit with 1 if a writer's last word, or its oldest record that is not safe, is older.",
+        ),
     ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
@@ -45,12 +59,14 @@ def command(
     """How a crawl gets on: records and bytes a second, shards, who is at work and waits for what, what is not safe yet.
 
     It reads the manifest and what writers say of themselves, and writes nothing. Ctrl-C ends it. With --json a line
-    for each look.
+    for each look. For cron: --once --max-age 60.
 
     \b
     Example:
       asyncrec watch demo-data/pages --once
     """
+    if max_age is not None and not once:
+        raise UsageError("--max-age decides the exit code, and goes with --once")
     options = parse_options(storage_option)
     view = _Lines() if json else _Screen(moving=not once)
     try:
@@ -59,7 +75,12 @@ def command(
     except KeyboardInterrupt:
         if once:
             raise
-    return FINE
+    old = view.last.older_than(max_age) if max_age is not None and view.last is not None else ()
+    for writer in old:
+        told = "has told nothing" if writer.status is None else f"told {writer.told:.0f} s ago"
+        risk = f", its oldest record that is not safe is {writer.at_risk:.0f} s old" if writer.at_risk else ""
+        complain(f"the writer {writer.id} (process {writer.pid} on {writer.host}) is {writer.state}: {told}{risk}")
+    return DAMAGE if old else FINE
 
 
 async def _look(
@@ -84,7 +105,9 @@ async def _look(
 
 
 class _View:
-    """Where reports go."""
+    """Where reports go; ``last`` is the last that was shown."""
+
+    last: WatchReport | None = None
 
     def show(self, report: WatchReport) -> None:
         raise NotImplementedError
@@ -99,6 +122,7 @@ class _Lines(_View):
 
     def show(self, report: WatchReport) -> None:
         print_json(report.to_json())
+        self.last = report
         sys.stdout.flush()
 
 
@@ -107,7 +131,6 @@ class _Screen(_View):
 
     def __init__(self, *, moving: bool) -> None:
         self._moves = moving and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-        self._last: WatchReport | None = None
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -119,12 +142,12 @@ class _Screen(_View):
             yield
         finally:
             sys.stdout.write(_BACK)
-            if self._last is not None:  # what it showed last stays
-                self._print(self._last)
+            if self.last is not None:  # what it showed last stays
+                self._print(self.last)
 
     def show(self, report: WatchReport) -> None:
         if not self._moves:
-            if self._last is not None:
+            if self.last is not None:
                 say()
             self._print(report)
         else:
@@ -133,7 +156,7 @@ class _Screen(_View):
             size = shutil.get_terminal_size()
             lines = screen(report, size.columns, size.lines)
             sys.stdout.write(_HOME + "\n".join(line + _END_OF_LINE for line in lines) + _BELOW)
-        self._last = report
+        self.last = report
         sys.stdout.flush()
 
     def _print(self, report: WatchReport) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from asyncrec.cli._dead import of_the_dead_shortly
@@ -22,13 +23,14 @@ _WAITING = {
 }
 
 # A column: its title, what stands in it, whether it is a number; those that matter most first, for a narrow terminal.
-# What is said of now is shown where the status still holds.
+# What is said of now is shown where the status still holds; of a writer that is silent it is not known.
 _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
     ("writer", lambda writer: writer.id, False),
     ("state", lambda writer: writer.state, False),
     ("rec/s", lambda writer: _now(writer, lambda status: _rate(status.records_per_second)), True),
+    ("told", lambda writer: f"{_seconds(writer.told)} ago" if writer.status else "not yet", True),
     ("waits", lambda writer: _now(writer, lambda status: _WAITING[status.waiting_for]), False),
-    ("not safe", lambda writer: _now(writer, lambda _: _seconds(writer.at_risk)), True),
+    ("not safe", lambda writer: _seconds(writer.at_risk) if writer.status and writer.state != "dead" else "", True),
     ("taken", lambda writer: f"{writer.status.taken_records:,}" if writer.status else "", True),
     ("bytes/s", lambda writer: _now(writer, lambda status: human_bytes(round(status.bytes_per_second))), True),
     ("memory", lambda writer: _now(writer, lambda status: human_bytes(status.buffered_bytes)), True),
@@ -37,7 +39,6 @@ _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
         lambda writer: _now(writer, lambda status: human_bytes(status.spool_bytes)) if writer.spool else "",
         True,
     ),
-    ("told", lambda writer: f"{_seconds(writer.told)} ago" if writer.status else "not yet", True),
     ("where", lambda writer: f"{writer.host}, process {writer.pid}", False),
     ("kind", lambda writer: writer.kind, False),
     ("since", lambda writer: writer.since[:19].replace("T", " "), False),
@@ -46,7 +47,7 @@ _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
 
 def screen(report: WatchReport, width: int, height: int) -> list[str]:
     """The lines; those that do not fit below are counted in the last."""
-    lines = [*_totals(report, width), *_writers(report, width), *_classes(report)]
+    lines = [*_totals(report, width), *_of_dead(report, width), *_writers(report, width), *_classes(report)]
     if len(lines) > height:
         lines[height - 1 :] = [f"... {len(lines) - height + 1} lines more"]
     return [_cut(line, width) for line in lines]
@@ -60,19 +61,31 @@ def _totals(report: WatchReport, width: int) -> list[str]:
     lines = [f"{path if len(path) <= room else '...' + path[-max(0, room - 3) :]}  {time}"]
     if not report.there:
         return [*lines, "nothing is there yet"]
-    speed = f"{_rate(report.records_per_second)} records/s, {human_bytes(round(report.bytes_per_second))}/s"
     lines.append(f"records   {report.records + report.uncommitted_records:,}, committed {report.records:,}")
     lines.append(f"shards    {report.shards:,}, {human_bytes(report.bytes)}")
-    if any(writer.tells for writer in report.writers):
-        lines.append(f"speed     {speed}")
+    if any(writer.status and writer.state != "dead" for writer in report.writers):
+        lines.append(f"speed     {_speed(report)}")
         lines.append(f"not safe  {f'oldest for {_seconds(report.at_risk)}' if report.at_risk else 'nothing'}")
     if report.last_commit is not None:
         lines.append(f"commit    {report.last_commit[:19].replace('T', ' ')} UTC")
-    if dead := [writer.spool for writer in report.writers if writer.state == "dead"]:
-        lines.append(f"dead      {len(dead)}: {of_the_dead_shortly(report.path, dead)}")
-    if not report.writers:
-        lines.append("nobody is at work")
-    return lines
+    return lines if report.writers else [*lines, "nobody is at work"]
+
+
+def _speed(report: WatchReport) -> str:
+    records, size = report.records_per_second, report.bytes_per_second
+    if records is None or size is None:
+        return "unknown"
+    silent = sum(writer.state == "silent" for writer in report.writers)
+    return f"{_rate(records)} records/s, {human_bytes(round(size))}/s" + (f"; of {silent} unknown" if silent else "")
+
+
+def _of_dead(report: WatchReport, width: int) -> list[str]:
+    """The command that helps, whole: it is copied. Of a narrow terminal it takes several lines."""
+    dead = [(writer.recover, writer.spool) for writer in report.writers if writer.state == "dead"]
+    if not dead:
+        return []
+    text = clean(f"dead      {len(dead)}: {of_the_dead_shortly(report.path, dead)}", line=True)
+    return wrap(text, width, subsequent_indent=" " * 10, break_on_hyphens=False)
 
 
 def _writers(report: WatchReport, width: int) -> list[str]:
@@ -121,7 +134,7 @@ def _cut(line: str, width: int) -> str:
 
 def _now(writer: WatchedWriter, show: Callable[[JobStatus], str]) -> str:
     status = writer.tells
-    return "" if status is None else show(status)
+    return ("?" if writer.state == "silent" else "") if status is None else show(status)
 
 
 def _rate(value: float) -> str:

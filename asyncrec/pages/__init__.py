@@ -2,13 +2,15 @@
 
     async with asyncrec.open_sharded_writer("crawl/pages", schema=pages.PAGE, on_duplicate="skip") as writer:
         async with session.get(url) as response:
-            page = await pages.from_aiohttp(response)
-        await writer.write(page, key=pages.page_key(page))
+            if not pages.is_temporary(response.status):
+                page = await pages.from_aiohttp(response, max_bytes=16 << 20)
+                await writer.write(page, key=pages.page_key(page))
 
 PAGE              the schema of a page, each feature with what it means
 page              a page of its parts
 from_aiohttp, from_httpx, from_scrapy, from_crawlee, from_playwright    a page of a response
 page_key          what names a page: its URL, unless it was asked for with more
+is_temporary      whether a status says to ask again later: then the page is not stored
 payload_digest    as WARC writes it
 
 None of these clients is imported: each maker takes the attributes that its client's response has.
@@ -26,7 +28,7 @@ The features of `PAGE`:
     digest            sha1:BASE32 of the content as it is stored (WARC-Payload-Digest)
     reason            the words of the status line
     protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)
-    ip                of the server (WARC-IP-Address)
+    ip                of the server (WARC-IP-Address), where the client tells it (Crawlee does not)
     elapsed           seconds until the answer had come, where the client tells it (aiohttp does not)
     charset           of a text
     encoding          the Content-Encoding that the content still has; empty: none
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from asyncrec.pages._responses import from_playwright as from_playwright
     from asyncrec.pages._responses import from_scrapy as from_scrapy
     from asyncrec.pages._schema import PAGE as PAGE
+    from asyncrec.pages._schema import is_temporary as is_temporary
     from asyncrec.pages._schema import page as page
     from asyncrec.pages._schema import page_key as page_key
     from asyncrec.pages._schema import payload_digest as payload_digest
@@ -66,6 +69,6 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "asyncrec.pages._responses": "from_aiohttp from_crawlee from_httpx from_playwright from_scrapy",
-        "asyncrec.pages._schema": "PAGE page page_key payload_digest",
+        "asyncrec.pages._schema": "PAGE is_temporary page page_key payload_digest",
     },
 )

@@ -2,15 +2,18 @@
 
 Each client gives the body decoded, so that ``encoding`` is empty, and the headers as they were sent. What a client
 does not tell (aiohttp no time, Crawlee no address) is left at its default, and may be given as a feature by name.
+
+A body may be endless: ``max_bytes`` ends the reading where the client has not read it before. Scrapy, Crawlee and
+Playwright have; Scrapy's own limit is ``DOWNLOAD_MAXSIZE``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec.pages._schema import page
+from asyncrec.pages._schema import check_max_bytes, page
 
 # A digest takes about a millisecond for so much.
 _LARGE = 512 << 10
@@ -21,9 +24,20 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
     """A page of an `aiohttp.ClientResponse`, whose body is read if it was not.
 
     ``max_bytes`` and ``features`` are those of `page`; this is true of every maker here.
+
+    With ``max_bytes``, at most as much is read and a chunk more; then the connection is closed. The content is in the
+    page alone: of a body that this has read, ``response.text()`` gives nothing.
     """
-    address = _peer(getattr(getattr(response, "connection", None), "transport", None))
-    body = await response.read()
+    check_max_bytes(max_bytes)
+    # The connection goes back to its pool with the last byte of the body, which a small one has before it is asked for;
+    # its protocol stays the response's.
+    address = _peer(getattr(getattr(response, "_protocol", None), "transport", None))
+    if max_bytes is None or response.content.at_eof():
+        body = await response.read()
+    else:
+        body = await _up_to(max_bytes, response.content.iter_any())
+        if len(body) > max_bytes:
+            response.close()
     asked = response.history[0] if response.history else response
     request = response.request_info
     version = response.version
@@ -48,12 +62,22 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
 
 
 async def from_httpx(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """A page of an `httpx.Response`, whose body is read if it was not."""
-    body = response.content if response.is_closed else await response.aread()
-    asked = (response.history[0] if response.history else response).request
-    request = response.request
+    """A page of an `httpx.Response`, whose body is read if it was not.
+
+    ``max_bytes`` ends the reading, as for `from_aiohttp`, of a response of ``client.stream``; ``client.get`` reads all.
+    """
+    check_max_bytes(max_bytes)
     stream = response.extensions.get("network_stream")
     server = stream.get_extra_info("server_addr") if stream is not None else None
+    if response.is_closed:
+        body = response.content
+    elif max_bytes is None:
+        body = await response.aread()
+    else:
+        body = await _up_to(max_bytes, response.aiter_bytes())
+        await response.aclose()
+    asked = (response.history[0] if response.history else response).request
+    request = response.request
     try:
         elapsed = response.elapsed.total_seconds()
     except RuntimeError:  # it was made without a transport
@@ -160,6 +184,16 @@ async def from_playwright(response: Any, *, max_bytes: int | None = None, **feat
         },
         features,
     )
+
+
+async def _up_to(max_bytes: int, chunks: AsyncIterator[bytes]) -> bytes:
+    """What these are together, to the end of the chunk in which they become more than ``max_bytes``."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > max_bytes:
+            break
+    return bytes(body)
 
 
 def _parts(url: str, body: bytes, told: dict[str, Any], features: dict[str, Any]) -> dict[str, Any]:

@@ -84,8 +84,7 @@ def page(
     """
     if unknown := features.keys() - _NAMES:
         raise ArgumentTypeError(f"{min(unknown)!r} is no feature of a page; there are {', '.join(_NAMES)}")
-    if max_bytes is not None and max_bytes < 0:
-        raise ArgumentValueError(f"max_bytes is {max_bytes}; it is 0 or more")
+    check_max_bytes(max_bytes)
     if max_bytes is not None and len(content) > max_bytes:
         content, truncated = content[:max_bytes], "length"
     body = bytes(content)
@@ -108,6 +107,16 @@ def page(
     }
 
 
+def check_max_bytes(max_bytes: int | None) -> None:
+    """See that a limit on a content can be one.
+
+    Raises:
+        ValueError: it is negative.
+    """
+    if max_bytes is not None and max_bytes < 0:
+        raise ArgumentValueError(f"max_bytes is {max_bytes}; it is 0 or more")
+
+
 def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
     """What names a page among others: its URL; where it was not asked for by GET, or with a body, these as well."""
     method = page.get("method", "GET")
@@ -115,6 +124,15 @@ def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
         return str(page["url"])
     digest = f" {payload_digest(request_body)}" if request_body else ""
     return f"{method} {page['url']}{digest}"
+
+
+def is_temporary(status: int) -> bool:
+    """Whether an answer of this status says to ask again later: 408, 425, 429, and all from 500 on.
+
+    A page that is stored is not fetched again by the next run, so an answer that may pass is not stored. The recipes
+    for crawlers, and the plugins for Scrapy and Crawlee, all go by this rule.
+    """
+    return status in (408, 425, 429) or 500 <= status < 600
 
 
 def payload_digest(content: bytes | bytearray | memoryview) -> str:

@@ -51,11 +51,17 @@ class BadMember:
 
 @dataclass(slots=True)
 class Converted:
-    """The next records of a file, and what was bad between them. ``passed`` counts members that are not wanted."""
+    """The next records of a file, and what was bad between them.
+
+    Attributes:
+        passed: how many members are not wanted.
+        keys: of the records, one for each; where it is empty they are ``<file>#<number>``.
+    """
 
     records: list[bytes] = field(default_factory=list)
     bad: list[BadMember] = field(default_factory=list)
     passed: int = 0
+    keys: list[str] = field(default_factory=list)
 
 
 class SourceFile(Protocol):

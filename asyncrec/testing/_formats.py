@@ -172,6 +172,7 @@ class FormatConformance(PluginKit):
         async with given.open(_File(self._folder, content, most=most, limit=limit)) as reading:
             async for piece in reading:
                 assert isinstance(piece, Converted)
+                assert len(piece.keys) in (0, len(piece.records)), "there is a key for each record, or for none"
                 found.records += piece.records
                 found.bad += piece.bad
                 found.passed += piece.passed

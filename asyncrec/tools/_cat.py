@@ -57,7 +57,10 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
                 record = await dataset.find(key)
             except RecordKeyError as error:
                 if any(name.startswith("source ") for name in found.manifest.metadata):
-                    error.add_note("records that 'asyncrec convert' made have keys '<file>#<number>', as rows.jsonl#0")
+                    error.add_note(
+                        "records that 'asyncrec convert' made have keys '<file>#<number>', as rows.jsonl#0, and pages "
+                        "of a WARC their URLs"
+                    )
                 raise
         assert record is not None, "one of the two is given"
         data = await dataset.get(record)

@@ -2,8 +2,9 @@
 
 To records: every source file is a job of its own, whose id is made of the file's name, and is committed whole or not at
 all. So a conversion that was interrupted, run again, passes over the files that are done, and two at once write no file
-twice. Each record has the key ``<file>#<number>``. The data set's metadata says which version of a file was converted
-(size and etag), and what was bad in it; a file that is another by now is refused.
+twice. Each record has the key that its format gives (a page of a WARC its URL), or ``<file>#<number>``. The data set's
+metadata says which version of a file was converted (size and etag), and what was bad in it; a file that is another by
+now is refused.
 
 What is bad in a source is skipped and reported. `asyncrec.tools._formats` says which formats there are.
 """
@@ -32,7 +33,7 @@ from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec._shards.writing.keys import key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
-from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, PluginError
 from asyncrec.plugins._kinds import Converted, Format
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._listing import is_pattern, matching
@@ -62,7 +63,7 @@ async def convert(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
-    """Convert files to records, or records to a file.
+    """Convert files to records, or records to a file; a file that is there already is never written over.
 
     Into a data set, a file that was converted into it before is passed over, and its records are there once. One that
     has changed since is an error, before anything is written: what it gave then is in the data set.
@@ -85,6 +86,7 @@ async def convert(
         PluginError: the format is not installed; the message says what to install.
         DatasetError: a file is known to the data set by its name, and is another one now.
         ObjectChangedError: a file changed while it was converted; nothing of it is written.
+        ObjectExistsError: the file to write is there already.
         SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.
     """
@@ -125,6 +127,7 @@ async def convert(
             async with open_writer(
                 target,
                 compression=compression,
+                mode="x",
                 max_record_bytes=longest,
                 storage=target_storage,
                 storage_options=target_options,
@@ -284,10 +287,12 @@ class _Converting:
         self._report.note(converted)
         first = self.number
         self.number += len(converted.records)
-        return KeyedBatch(converted.records, await in_thread(self._keys, first, self.number))
+        return KeyedBatch(converted.records, await in_thread(self._keys, converted.keys, first))
 
-    def _keys(self, first: int, end: int) -> list[bytes]:
-        return key_digests([f"{self._file}#{number}" for number in range(first, end)])
+    def _keys(self, keys: list[str], first: int) -> list[bytes]:
+        if keys and len(keys) != self.number - first:
+            raise PluginError(f"{self._file}: its format gave {len(keys):,} keys for {self.number - first:,} records")
+        return key_digests(keys or [f"{self._file}#{number}" for number in range(first, self.number)])
 
 
 @asynccontextmanager

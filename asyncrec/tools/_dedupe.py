@@ -1,10 +1,15 @@
-"""`dedupe` writes one of the records that are the same as a new data set: by content, key or a feature."""
+"""`dedupe` writes one of the records that are the same as a new data set: by content, key or a feature.
+
+Which of several is the first? The order of the records is that of the shards' names, which hold when their writers were
+opened: a writer that was opened early and lives long commits the newest record of all under a name that sorts before.
+So the first is the one that was committed first; within a shard, the one that was written first.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +17,16 @@ from numpy.typing import NDArray
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._shards.manifest.segment import in_order_of_commits
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.tools._identity import CONTENT, Identities, check_by
 from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, NewTarget, WriteReport, picked, write_chosen
 from asyncrec.tools._parameters import Progress
-from asyncrec.tools._selection import selected
+from asyncrec.tools._selection import Selection, selected
+
+_NEWEST = "newest-by="
 
 
 async def dedupe(
@@ -26,7 +34,7 @@ async def dedupe(
     target: str | os.PathLike[str],
     *,
     by: str = CONTENT,
-    keep: Literal["first", "last"] = "first",
+    keep: str = "first",
     compression: KeptCompression = "keep",
     max_shard_bytes: Size | None = None,
     temporary_folder: str | None = None,
@@ -45,30 +53,34 @@ async def dedupe(
     Args:
         by: what makes records the same: ``"content"``; ``"key"``; or ``"feature:url"``, of which a record without it
             is like no other.
-        keep: of those that are the same, the first one or the last.
+        keep: of those that are the same, the ``"first"`` or the ``"last"`` that was committed, by the times in the
+            manifest, and within a shard by the records' order (of files in no manifest, by their names); or
+            ``"newest-by=date"``, the one with the largest value of that feature, a number or a text of at most 32
+            bytes, and of equal ones the last. A record without it is older than all others.
         compression: of what is written; that of the source unless given.
         max_shard_bytes: of a shard; 256 MiB.
-        temporary_folder: for 40 bytes a record, where there are more than 1.6 million.
+        temporary_folder: for 40 bytes a record, 72 with ``"newest-by=..."``, where these are more than 64 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
             notes are read in any case.
 
     Raises:
         DatasetError: by key, and the source has none; or, a file in no manifest, it was changed meanwhile.
-        ValueError: by a feature that no record has.
+        ValueError: by a feature that no record has, or whose values cannot tell an age.
         FormatError: the source is damaged; nothing is left of the target.
         ObjectExistsError: there is something at the target.
     """
-    if keep not in ("first", "last"):
-        raise ArgumentValueError(f"keep is 'first' or 'last', not {keep!r}")
+    newest_by = keep.removeprefix(_NEWEST) if keep.startswith(_NEWEST) else None
+    if keep not in ("first", "last") and not newest_by:
+        raise ArgumentValueError(f"keep is 'first', 'last' or 'newest-by=FEATURE', not {keep!r}")
     check_by(by)
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with selected(
         source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
         total = 2 * selection.bytes
-        with Identities(by, temporary_folder=temporary_folder) as identities:
+        with Identities(by, newest_by=newest_by, temporary_folder=temporary_folder) as identities:
             count = await identities.read(selection, 0, lambda done, _: progress(done, total))
-            dropped = await in_thread(_dropped, identities, count, keep)
+            dropped = await in_thread(_dropped, identities, count, keep, selection)
         made = {"deduplicated": {"source": selection.path, "by": by, "keep": keep}}
         return await write_chosen(
             into,
@@ -80,14 +92,37 @@ async def dedupe(
         )
 
 
-def _dropped(identities: Identities, count: int, keep: Literal["first", "last"]) -> NDArray[np.uint8]:
+def _dropped(identities: Identities, count: int, keep: str, selection: Selection) -> NDArray[np.uint8]:
     """A bit for each record: whether it is left out. Blocks."""
     dropped = np.zeros((count + 7) // 8, np.uint8)
+    in_turn = _by_commit(selection)
     for rows in identities.groups():
+        keys = [in_turn(rows["number"]), rows["low"], rows["high"]]
+        if rows.dtype.names is not None and "age" in rows.dtype.names:
+            keys.insert(1, rows["age"])
+        rows = rows[np.lexsort(keys)]
         same = (rows["high"][1:] == rows["high"][:-1]) & (rows["low"][1:] == rows["low"][:-1])
         numbers = rows["number"][1:][same] if keep == "first" else rows["number"][:-1][same]
         np.bitwise_or.at(dropped, numbers >> 3, np.left_shift(1, numbers & 7).astype(np.uint8))
     return dropped
+
+
+def _by_commit(selection: Selection) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+    """Say for the numbers of records which places they have in the order of commits. Blocks."""
+    entries = [shard.entry for shard in selection.shards]
+    known = [entry for entry in entries if entry is not None]
+    if len(known) < len(entries):
+        return lambda numbers: numbers
+    order = in_order_of_commits(known)
+    counts = np.array([entry.records for entry in known], np.int64)
+    starts, places = np.cumsum(counts) - counts, np.empty(len(known), np.int64)
+    places[order] = np.cumsum(counts[order]) - counts[order]
+
+    def placed(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        shards = np.searchsorted(starts, numbers, side="right") - 1
+        return numbers - starts[shards] + places[shards]
+
+    return placed
 
 
 async def _kept(records: KeyedRecords, dropped: NDArray[np.uint8]) -> AsyncIterator[KeyedBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,21 @@ import numpy as np
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._sampling.random_access.dataset import Dataset
+from asyncrec._shards.writing.keys import digest_of
+from asyncrec.example._wire import NONE
 from asyncrec.storage._base import Storage
-from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by
+from asyncrec.tools._conditions import values_of
+from asyncrec.tools._identity import CONTENT, KEY, Identities, Rows, check_by, features_in
 from asyncrec.tools._keyed_records import has_keys
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._report_json import json_of
-from asyncrec.tools._selection import selected
+from asyncrec.tools._selection import Selection, selected
+from asyncrec.tools._shard_reading import ShardKeys
 
-# Numbers that are told, of each kind.
+# Numbers that are told, of each kind, and keys: for each of these a record is read.
 _MOST_TOLD = 1000
+_MOST_SHOWN = 10
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +40,9 @@ class DiffReport:
         changed: how many of the first are known in the second, with another content.
         only_first_numbers, only_second_numbers, changed_numbers: of those the first thousand, ascending, in the path
             that has them; of what changed pairs, in the first and in the second.
+        keys: the keys, or the values of the feature ``by``, of the first ten of each kind, by what the numbers are in:
+            ``"only_first"``, ``"only_second"`` and ``"changed"``. "" where none is known: files in no manifest, records
+            known by their content, and a key that is no feature of its record.
         same_schema: whether the manifests say the same.
     """
 
@@ -49,6 +58,7 @@ class DiffReport:
     only_second_numbers: list[int] = field(default_factory=list)
     changed_numbers: list[tuple[int, int]] = field(default_factory=list)
     same_schema: bool = True
+    keys: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def same(self) -> bool:
@@ -59,7 +69,7 @@ class DiffReport:
         return json_of(
             self,
             "first second by same first_records second_records only_first only_second changed only_first_numbers "
-            "only_second_numbers changed_numbers same_schema",
+            "only_second_numbers changed_numbers same_schema keys",
         )
 
 
@@ -68,6 +78,7 @@ async def diff(
     second: str | os.PathLike[str],
     *,
     by: str | None = None,
+    ignore: Collection[str] = (),
     temporary_folder: str | None = None,
     progress: Progress = lambda done, total: None,
     max_record_bytes: Size = MAX_RECORD_BYTES,
@@ -79,12 +90,13 @@ async def diff(
     Args:
         by: what a record is known by: ``"key"``, which is taken where both have keys; ``"content"``, which is taken
             otherwise; or ``"feature:url"``. Known by its content a record does not change: it is another one.
+        ignore: features that may differ: ``["date"]`` for two crawls of the same pages.
         temporary_folder: for 40 bytes a record, where there are more than 1.6 million.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
 
     Raises:
         DatasetError: by key, and one of them has none.
-        ValueError: by a feature that no record has.
+        ValueError: by a feature that no record has, or to ``ignore`` one.
         FormatError: one of them is damaged.
     """
     if by is not None:
@@ -96,11 +108,51 @@ async def diff(
         by = by or (KEY if has_keys(one) and has_keys(other) else CONTENT)
         report = DiffReport(first=one.path, second=other.path, by=by, same_schema=one.schema == other.schema)
         total = one.bytes + other.bytes
-        with Identities(by, temporary_folder=temporary_folder) as identities:
+        with Identities(by, ignore=ignore, temporary_folder=temporary_folder) as identities:
             report.first_records = await identities.read(one, 0, lambda done, _: progress(done, total))
             report.second_records = await identities.read(other, 1, lambda done, _: progress(one.bytes + done, total))
             await in_thread(_compare, identities, report)
+        if by != CONTENT:
+            report.keys = {
+                "only_first": await _keys_of(one, by, report.only_first_numbers),
+                "only_second": await _keys_of(other, by, report.only_second_numbers),
+                "changed": await _keys_of(one, by, [number for number, _ in report.changed_numbers]),
+            }
     return report
+
+
+async def _keys_of(selection: Selection, by: str, numbers: Sequence[int]) -> list[str]:
+    """What the first of these records are known by, as text: one read for each.
+
+    Of a key the shard has a digest; its text is that of the feature with the same one.
+    """
+    if selection.kind != "data set":
+        return [""] * len(numbers[:_MOST_SHOWN])
+    found = selection.datasets[0]
+    dataset = Dataset(found.folder, found.name, found.manifest)
+    texts = []
+    for number in numbers[:_MOST_SHOWN]:
+        shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
+        async with ShardKeys(selection, selection.shards[shard]) as keys:
+            (digest,) = await keys.of([number - int(dataset.starts[shard])])
+        texts.append(await in_thread(_name_of, await dataset.get(number), by, digest))
+    return texts
+
+
+def _name_of(record: bytes, by: str, digest: bytes) -> str:
+    features = features_in(record)
+    if by == KEY:
+        return next((text for text in map(_text, features.values()) if digest_of(text) == digest), "")
+    return _text(features.get(by.removeprefix("feature:"), (NONE, b"")))
+
+
+def _text(feature: tuple[int, bytes | list[bytes]]) -> str:
+    """The text of a feature with one value, of bytes too; "" of others."""
+    kind, payload = feature
+    values = () if kind == NONE else values_of(kind, payload)
+    if len(values) != 1:
+        return ""
+    return values[0].decode("utf-8", "surrogateescape") if isinstance(values[0], bytes) else str(values[0])
 
 
 def _compare(identities: Identities, report: DiffReport) -> None:

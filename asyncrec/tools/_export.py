@@ -28,6 +28,7 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
     """Write all records to the file ``key``; returns how many.
 
     Raises:
+        ObjectExistsError: there is such a file already.
         SchemaError, DecodeError: one of them does not fit; nothing is written.
     """
     schema = selection.schema
@@ -36,7 +37,7 @@ async def export(selection: Selection, store: Storage, key: str, to: Format, pro
     assert to.encoder is not None, "looked at"
     encoder = await in_thread(to.encoder, key, schema)
     count = 0
-    async with store.open_sink(key) as sink, AsyncExitStack() as stack:
+    async with store.open_sink(key, exclusive=True) as sink, AsyncExitStack() as stack:
         chunks = ChunkWriter(sink)
         held: list[FoundRecord] = []
 

@@ -7,8 +7,9 @@ side it is of. Beyond the memory limit rows go to files by their first byte, and
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -19,8 +20,8 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.writing.keys import NO_KEY, key_digests
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError, DatasetError, DecodeError
-from asyncrec.example._wire import NONE, parse_example
-from asyncrec.tools._conditions import features_of, unknown_feature
+from asyncrec.example._wire import BYTES, INT64, NONE, parse_example
+from asyncrec.tools._conditions import features_of, unknown_feature, values_of
 from asyncrec.tools._keyed_records import KeyedRecords, has_keys
 from asyncrec.tools._parameters import Progress
 from asyncrec.tools._selection import Selection
@@ -29,8 +30,12 @@ CONTENT, KEY = "content", "key"
 """What a record is known by, beside the name of a feature."""
 
 Rows = NDArray[Any]
+Features = Mapping[str, tuple[int, bytes | list[bytes]]]
 
-_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")])
+# What a record's age is told by takes so many bytes of its row: a number, or a time as text.
+_AGE_BYTES = 32
+_PLAIN = [("high", "<u8"), ("low", "<u8"), ("content", "<u8"), ("number", "<i8"), ("side", "<i8")]
+_ROW, _AGED_ROW = np.dtype(_PLAIN), np.dtype([*_PLAIN, ("age", f"S{_AGE_BYTES}")])
 # Held before rows go to files: 1.6 million of them.
 _MEMORY = 64 << 20
 
@@ -50,10 +55,22 @@ class Identities:
 
     Args:
         by: ``"content"``, ``"key"``, or the name of a feature, after ``"feature:"`` (`check_by`).
+        newest_by: the feature that tells the age of a record. Rows then have a member ``age``, which sorts as it does.
+        ignore: features that are no part of a record's content.
     """
 
-    def __init__(self, by: str, *, temporary_folder: str | None = None) -> None:
+    def __init__(
+        self,
+        by: str,
+        *,
+        newest_by: str | None = None,
+        ignore: Collection[str] = (),
+        temporary_folder: str | None = None,
+    ) -> None:
         self._by = by
+        self._age = newest_by
+        self._row = _ROW if newest_by is None else _AGED_ROW
+        self._ignored = sorted(set(ignore))
         self._feature = by.removeprefix("feature:") if by.startswith("feature:") else None
         self._folder = temporary_folder
         self._files: tempfile.TemporaryDirectory[str] | None = None
@@ -73,68 +90,75 @@ class Identities:
 
         Raises:
             DatasetError: by key, and it has none.
-            ValueError: by a feature that no record has.
+            ValueError: by a feature that no record has; or to ``ignore`` one.
         """
         if self._by == KEY and not has_keys(selection):
             raise DatasetError(f"{selection.path}: its records have no keys to be known by; take their content")
         known = features_of(selection.schema)
-        if self._feature is not None and known is not None and self._feature not in known:
-            raise unknown_feature(self._feature, known, selection.path)
+        named = [*self._ignored, *(name for name in (self._feature, self._age) if name is not None)]
+        if known is not None and (unknown := [name for name in named if name not in known]):
+            raise unknown_feature(unknown[0], known, selection.path)
         async with AsyncExitStack() as stack:
             records = KeyedRecords(selection, stack, progress)
             async for batch in records:
                 await in_thread(self._add, batch, records.given - len(batch.records), side)
-        if self._feature is not None and records.given and self._feature not in self._seen:
-            raise unknown_feature(self._feature, self._seen, selection.path)
+        for name in named if records.given and known is None else ():
+            if name not in self._seen:
+                raise unknown_feature(name, self._seen, selection.path)
         return records.given
 
     def groups(self) -> Iterator[Rows]:
         """All rows, in arrays; those of one identity are in the same one, side by side, by side and number."""
         if self._files is None:
-            yield _grouped(self._held)
+            yield _grouped([np.empty(0, self._row), *self._held])
             return
         self._spill()
         for name in sorted(os.listdir(self._files.name)):
-            yield _grouped([np.fromfile(os.path.join(self._files.name, name), _ROW)])
+            yield _grouped([np.fromfile(os.path.join(self._files.name, name), self._row)])
 
     def _add(self, batch: KeyedBatch, first: int, side: int) -> None:
-        contents = np.frombuffer(b"".join(key_digests(batch.records)), "<u8").reshape(-1, 2)
+        parsed = self._parsed(batch.records) if self._feature or self._age or self._ignored else []
+        texts = [self._without_ignored(features) for features in parsed] if self._ignored else batch.records
+        contents = np.frombuffer(b"".join(key_digests(texts)), "<u8").reshape(-1, 2)
         known: Sequence[bytes | None]
         if self._by == CONTENT:
             ids, numbers = contents, np.arange(len(batch.records))
         else:
-            known = self._features(batch.records) if self._feature is not None else _keys(batch)
+            known = [self._value(each) for each in parsed] if self._feature is not None else _keys(batch)
             numbers = np.array([at for at, each in enumerate(known) if each is not None], np.int64)
             ids = np.frombuffer(b"".join(each for each in known if each is not None), "<u8").reshape(-1, 2)
-        rows = np.empty(len(numbers), _ROW)
+        rows = np.empty(len(numbers), self._row)
         rows["high"], rows["low"] = ids[:, 0], ids[:, 1]
         rows["content"] = contents[numbers, 0]
         rows["number"], rows["side"] = numbers + first, side
+        if self._age is not None:
+            rows["age"] = [_age(self._age, parsed[at]) for at in numbers.tolist()]
         self._held.append(rows)
         self._size += rows.nbytes
         if self._size > _MEMORY:
             self._spill()
 
-    def _features(self, records: Sequence[bytes]) -> list[bytes | None]:
-        """What stands for each record's value of the feature; `None` where it has none."""
-        assert self._feature is not None, "asked for"
-        found: list[bytes | None] = []
-        for record in records:
-            try:
-                features = parse_example(record)
-            except DecodeError:
-                features = {}
+    def _parsed(self, records: Sequence[bytes]) -> list[Features]:
+        found = [features_in(record) for record in records]
+        for features in found:
             self._seen.update(features)
-            kind, payload = features.get(self._feature, (NONE, b""))
-            if isinstance(payload, list):
-                payload = b"".join(b"%d:%b" % (len(each), each) for each in payload)
-            found.append(None if kind == NONE else key_digests([b"%d " % kind + bytes(payload)])[0])
         return found
+
+    def _value(self, features: Features) -> bytes | None:
+        """What stands for a record's value of the feature; `None` where it has none."""
+        assert self._feature is not None, "asked for"
+        kind, payload = features.get(self._feature, (NONE, b""))
+        return None if kind == NONE else key_digests([_text_of(kind, payload)])[0]
+
+    def _without_ignored(self, features: Features) -> bytes:
+        """What stands for a record's content without the features that are ignored."""
+        parts = ((name.encode(), _text_of(*features[name])) for name in sorted(features.keys() - set(self._ignored)))
+        return b"".join(b"%d:%d:%b%b" % (len(name), len(text), name, text) for name, text in parts)
 
     def _spill(self) -> None:
         if self._files is None:
             self._files = tempfile.TemporaryDirectory(prefix="asyncrec-identities-", dir=self._folder)
-        rows = np.concatenate(self._held) if self._held else np.empty(0, _ROW)
+        rows = np.concatenate([np.empty(0, self._row), *self._held])
         buckets = (rows["high"] >> np.uint64(56)).astype(np.int64)
         rows = rows[np.argsort(buckets, kind="stable")]
         ends = np.cumsum(np.bincount(buckets, minlength=256))
@@ -146,12 +170,51 @@ class Identities:
         self._held, self._size = [], 0
 
 
+def features_in(record: bytes) -> Features:
+    """The features of a record, as they are on the wire; none of what is no Example."""
+    try:
+        return parse_example(record)
+    except DecodeError:
+        return {}
+
+
 def _keys(batch: KeyedBatch) -> list[bytes | None]:
     """The keys of records; `None` where one was written without."""
     return [None if key == NO_KEY else key for key in batch.keys or [NO_KEY] * len(batch.records)]
 
 
+def _text_of(kind: int, payload: bytes | list[bytes]) -> bytes:
+    if isinstance(payload, list):
+        payload = b"".join(b"%d:%b" % (len(each), each) for each in payload)
+    return b"%d " % kind + bytes(payload)
+
+
+def _age(name: str, features: Features) -> bytes:
+    """The value of a feature as bytes that sort as it does; nothing, which sorts first, where there is none.
+
+    Raises:
+        ValueError: it has several values, or a long text.
+    """
+    kind, payload = features.get(name, (NONE, b""))
+    values = () if kind == NONE else values_of(kind, payload)
+    if len(values) > 1:
+        raise ArgumentValueError(f"the feature {name!r} has {len(values):,} values; the age of a record is one")
+    if not len(values) or values[0] != values[0]:
+        return b""
+    if kind == BYTES:
+        if len(values[0]) > _AGE_BYTES:
+            raise ArgumentValueError(
+                f"the feature {name!r} has a text of {len(values[0]):,} bytes; the age of a record is a number, or a "
+                f"time as text of at most {_AGE_BYTES} bytes"
+            )
+        return bytes(values[0])
+    if kind == INT64:
+        return struct.pack(">Q", values[0] + (1 << 63))
+    (bits,) = struct.unpack(">Q", struct.pack(">d", values[0] + 0.0))
+    return struct.pack(">Q", bits ^ ((1 << 64) - 1 if bits >> 63 else 1 << 63))
+
+
 def _grouped(parts: Sequence[Rows]) -> Rows:
-    rows = np.concatenate(parts) if parts else np.empty(0, _ROW)
+    rows = np.concatenate(parts)
     order = np.lexsort((rows["number"], rows["side"], rows["low"], rows["high"]))
     return rows[order]

@@ -57,9 +57,9 @@ class WriterInfo:
     """A writer of a data set, or a tool at work on it.
 
     Attributes:
-        state: ``"closed"``, it ended well; ``"recovered"``, it died, and what it left was committed for it;
-            ``"given up"``. Of one that has not ended ``"alive"``, ``"dead"``, or ``"unknown"`` where nobody can tell
-            from here; ``"open"`` where it left nothing that could be asked.
+        state: ``"closed"``, it ended well; ``"recovered"``, it died, and what it left was committed for it; ``"died"``,
+            the same, and it left no record; ``"given up"``. Of one that has not ended ``"alive"``, ``"dead"``, or
+            ``"unknown"`` where nobody can tell from here; ``"open"`` where it left nothing that could be asked.
         shards, records: that it committed.
         job: what it said as it began, if it has not ended.
     """
@@ -75,7 +75,7 @@ class WriterInfo:
         return json_of(
             self,
             "id state closed shards records last_commit job",
-            closed=self.state in ("closed", "recovered", "given up"),
+            closed=self.state in ("closed", "recovered", "died", "given up"),
             job=None if self.job is None else json_of(self.job, "kind host pid since spool"),
         )
 
@@ -240,7 +240,8 @@ async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[Writ
     for each in manifest.writers.values():
         job, state = unfinished.pop(each.id, (None, "open"))
         if each.closed:
-            job, state = None, "given up" if each.abandoned else "recovered" if each.recovered else "closed"
+            how = "closed" if not each.recovered else "recovered" if each.records else "died"
+            job, state = None, "given up" if each.abandoned else how
         writers.append(
             WriterInfo(
                 id=each.id, state=state, shards=each.shards, records=each.records, last_commit=each.last_commit, job=job

@@ -24,9 +24,10 @@ from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
-from asyncrec.errors import DatasetError
+from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
+from asyncrec.tools._formats import FORMATS, RECORDS
 from asyncrec.tools._parameters import Advance, Progress
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import SalvagedShard, ShardLoss, open_salvaged
@@ -75,6 +76,21 @@ class NewTarget:
     max_record_bytes: Size = MAX_RECORD_BYTES
     storage: Storage | None = None
     storage_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a path that means a file of another format.
+
+        Raises:
+            ArgumentValueError: it does.
+        """
+        path = os.fspath(self.path)
+        if (kind := FORMATS.of(path)) != RECORDS:
+            raise ArgumentValueError(
+                f"{redact(path)}: this is the name of a {kind} file, and what is written here are TFRecords"
+            ).with_remedy(
+                "write to a data set or to NAME.tfrecord, and tools.convert() makes a file of that format of it",
+                command="write to a data set or to NAME.tfrecord, and 'asyncrec convert' makes such a file of it",
+            )
 
     @property
     def is_file(self) -> bool:

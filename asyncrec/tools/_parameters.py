@@ -9,10 +9,9 @@ there are processors. What a tool returns, writes and raises does not depend on 
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 
+from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
@@ -40,16 +39,7 @@ def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
 
     Of a store that is far away at least ``far`` of them, unless a number was asked for.
     """
-    return jobs or max(_processors(), far if storage.read_ahead else 1)
-
-
-def _processors() -> int:
-    """The number of processors that this process is bound to, or all of the machine if the system does not bind."""
-    if sys.version_info >= (3, 13):
-        return os.process_cpu_count() or 1
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return jobs or max(processors(), far if storage.read_ahead else 1)
 
 
 Progress = Callable[[int, int | None], None]

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
+from asyncrec._shards.journal.header import recover_command
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
@@ -217,7 +218,7 @@ async def _why_not(store: Storage, key: str) -> str:
     if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
         return (
             "no record of this data set is committed yet; 'asyncrec watch' shows how its writers get on, and "
-            "'asyncrec recover' publishes what those that died have left"
+            f"{recover_command(join(store.root, key))} publishes what those that died have left"
         )
     if name and (others := await longer_names(folder_at(store, prefix), name)):
         there = ", ".join(prefix + other for other in others[:10])

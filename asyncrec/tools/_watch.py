@@ -17,7 +17,7 @@ import anyio
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.header import JobHeader, recover_command
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.journal.status import JobStatus, read_status
 from asyncrec._shards.manifest.manifest import Manifest
@@ -32,7 +32,8 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._class_counts import ClassCounts
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# A writer that has told nothing for three times as long as it promised, and some seconds, is asked whether it lives.
+# A writer that has told nothing for three times as long as it promised, and some seconds, is asked whether it lives. If
+# so, it is stopped, or its event loop is held: how fast it was before says nothing.
 _LATE = 3.0
 _LATE_SECONDS = 5.0
 
@@ -99,7 +100,13 @@ class Watch:
             status=status,
             told=0.0 if status is None else self._told(status, now),
             records=known.records if known is not None else 0,
+            recover=self._recover_command(header) if state == "dead" else "",
         )
+
+    def _recover_command(self, header: JobHeader) -> str:
+        if self._spool is not None:
+            return header.recover_command(self._spool.root)
+        return recover_command("SPOOL", to=self.path) if header.spool else recover_command(self.path)
 
     async def _jobs(self) -> list[tuple[JobHeader, State, JobStatus | None]]:
         local = self._spool if self._spool is not None else local_folder(self._folder) if self._folder else None
@@ -123,7 +130,9 @@ class Watch:
         if status is not None and self._told(status, datetime.now(UTC)) <= _LATE * status.every + _LATE_SECONDS:
             return "ending" if status.waiting_for == "end" else "at work"
         alive: LifeState = await state_of(claim())
-        return "silent" if alive == "unknown" else "dead" if alive == "dead" else "at work"
+        if alive == "dead":
+            return "dead"
+        return "silent" if alive == "unknown" or status is not None else "at work"
 
     def _told(self, status: JobStatus, now: datetime) -> float:
         """How old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 # Tests are imported by path; what they share is imported by name.
+sys.path.insert(0, str(Path(__file__).parents[1] / "shards"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "servers"))
 sys.path.insert(0, str(Path(__file__).parent))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cli_data import Run
@@ -54,6 +55,31 @@ def test_shells_complete_options(run: Run, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COMP_WORDS", "asyncrec verify --ad")
     monkeypatch.setenv("COMP_CWORD", "2")
     assert "--adopt" in run().ok()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("head data/pages --feature ", ["emb", "label", "tags", "text"]),
+        ("head data/pages --feature te", ["text"]),
+        ("cat data/pages -n 3 --where l", ["label="]),
+        ("count data/pages --by ta", ["tags"]),
+        ("count data/pages --where te", ["text="]),
+        ("dedupe data/pages new --by la", ["label"]),
+        ("diff data/pages data/zipped --ignore e", ["emb"]),
+        ("filter data/pages new --where ta", ["tags="]),
+        ("watch data/pages --by la", ["label"]),
+        ("head data/none --feature ", []),
+        ("head --feature ", []),
+    ],
+)
+def test_shells_complete_features_and_conditions(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, line: str, offered: list[str]
+) -> None:
+    monkeypatch.setenv("_ASYNCREC_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"asyncrec {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(f"asyncrec {line}x".split()) - 1))
+    assert run().ok().split() == offered
 
 
 def test_without_typer_it_says_what_to_install(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,12 @@ from typing import Any
 import anyio
 import pytest
 from cli_data import Run, example, no_rights
+from mortal import dies
 
 import asyncrec
-from asyncrec._shards.journal.header import JobHeader
 from asyncrec.cli._table import COMMANDS
 from asyncrec.plugins._manager import Plugins
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.tools._formats import Formats
 
 # Parameters and values as Python has them.
@@ -400,7 +401,7 @@ def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None
 
 
 def test_recover_finds_nothing_where_all_is_well(run: Run, data: Path) -> None:
-    assert "recovered 0 records" in run("recover", "data/pages").ok()
+    assert "nothing was recovered" in run("recover", "data/pages").ok()
     assert json.loads(run("recover", "data/pages", "--json").ok())["records"] == 0
 
 
@@ -460,7 +461,7 @@ def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: P
     shown = run("info", "data/killed").ok()
     assert "'asyncrec recover SPOOL --to data/killed' commits it" in shown
     assert "the next writer that opens there" not in shown
-    assert "'asyncrec recover SPOOL'" in run("watch", "--once", "data/killed").ok()
+    assert "'asyncrec recover SPOOL --to data/killed'" in run("watch", "--once", "data/killed").ok()
     verified = run("verify", "spool").ok()
     assert "ok:" not in verified
     assert "nothing was checked: this is a spool" in verified
@@ -701,3 +702,17 @@ def test_warnings_of_the_library_are_lines_without_a_traceback(
     result = run("count", "data")
     assert result.code == 3
     assert result.err == "asyncrec: reading x\\x1b[1m: attempt 2 of 10 failed\nasyncrec: given up\n"
+
+
+def test_recover_of_a_folder_takes_each_data_set(run: Run, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        anyio.run(dies, LocalStorage(tmp_path), name)
+    assert "nothing was recovered" in run("recover", tmp_path).ok()
+    assert [path.name for path in tmp_path.glob(".*.partial")] == []
+
+
+def test_diff_and_dedupe_name_features(run: Run, data: Path) -> None:
+    run("dedupe", data / "pages", "new/pages", "--by", "label", "--keep", "newest-by=text").ok()
+    said = run("diff", data / "pages", "new/pages", "--by", "label", "--ignore", "text")
+    assert said.code == 1
+    assert "changed: 3 records: 0 -> 0 0; " in said.out.replace("0 -> ", "0 -> ")

@@ -13,13 +13,15 @@ def test_on_a_disk_the_next_writer_or_recover_sees_to_it() -> None:
     )
     (said,) = of_the_dead("data/pages", [("rolling", False), ("fixed", False)])
     assert "the next writer" not in said
-    assert of_the_dead_shortly("data/pages", [False]) == "'asyncrec recover'"
+    assert (
+        of_the_dead_shortly("data/pages", [("'asyncrec recover data/pages'", False)]) == "'asyncrec recover data/pages'"
+    )
 
 
 def test_of_one_with_a_spool_the_spool_is_recovered() -> None:
     (said,) = of_the_dead("s3://crawl/pages", [("rolling", True)])
     assert "'asyncrec recover SPOOL --to s3://crawl/pages'" in said
-    assert of_the_dead_shortly("s3://crawl/pages", [True]) == "'asyncrec recover SPOOL'"
+    assert of_the_dead_shortly("s3://crawl/pages", [("'asyncrec recover SPOOL'", True)]) == "'asyncrec recover SPOOL'"
 
 
 def test_in_a_store_without_a_spool_what_was_not_uploaded_is_said_to_be_lost() -> None:
@@ -28,8 +30,8 @@ def test_in_a_store_without_a_spool_what_was_not_uploaded_is_said_to_be_lost() -
     assert "what the dead had not uploaded is lost" in bare
     assert "'asyncrec recover s3://crawl/pages'" in bare
     assert "'asyncrec uploads s3://crawl'" in bare
-    shortly = of_the_dead_shortly("s3://crawl/pages", [False, True])
-    assert shortly.startswith("'asyncrec recover SPOOL' and 'asyncrec recover'; without a spool")
+    shortly = of_the_dead_shortly("s3://crawl/pages", [("'one'", False), ("'two'", True), ("'two'", True)])
+    assert shortly.startswith("'one' and 'two'; without a spool")
     assert shortly.endswith("is lost")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from asyncrec import errors
-from asyncrec.cli._exits import DAMAGE, FAULT, STORAGE, USAGE, explained
+from asyncrec.cli._exits import DAMAGE, FAULT, NO_KEY, STORAGE, USAGE, explained
 
 
 def made(error: Exception) -> Exception:
@@ -32,7 +32,7 @@ def made(error: Exception) -> Exception:
         (errors.ArgumentValueError("x"), USAGE),
         (errors.ArgumentTypeError("x"), USAGE),
         (errors.RecordIndexError("x"), USAGE),
-        (errors.RecordKeyError("x"), USAGE),
+        (errors.RecordKeyError("x"), NO_KEY),
         (errors.UsageError("x"), USAGE),
         (errors.ObjectTooLargeError("x"), USAGE),
         (errors.UnknownSchemeError("x"), USAGE),

@@ -44,3 +44,18 @@ def test_a_feature_that_the_schema_does_not_have_is_named(run: Run, stored: str,
     result = run("cat", stored, "--feature", "ulr", *by)
     assert result.code
     assert "ulr" in result.err
+
+
+def test_raw_and_text_are_those_of_the_feature(run: Run, stored: str) -> None:
+    assert run("cat", stored, "--key", "http://a/", "--feature", "body", "--format", "raw").ok() == "<p>"
+    assert run("cat", stored, "--key", "http://a/", "--feature", "body", "--format", "text").ok() == "<p>\n"
+    assert "3c 70 3e" in run("cat", stored, "--feature", "body", "--format", "hex").ok()
+    assert "once" in run("cat", stored, "--feature", "body", "--feature", "tags", "--format", "raw").err
+    assert "no feature 'bdy'" in run("cat", stored, "--feature", "bdy", "--format", "text").err
+
+
+def test_a_key_that_is_not_there_has_an_exit_code(run: Run, stored: str) -> None:
+    result = run("cat", stored, "--key", "http://b/")
+    assert (result.code, result.out) == (5, "")
+    assert "no record has the key 'http://b/'" in result.err
+    assert run("cat", stored, "--record", "7").code == 2

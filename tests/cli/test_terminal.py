@@ -82,7 +82,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "schema": (["data/pages"], "as the manifest holds it"),
     "verify": (["data"], "every checksum holds"),
     "repair": (["damaged.tfrecord", "saved.tfrecord"], "whole records"),
-    "recover": (["data/pages"], "recovered 0 records"),
+    "recover": (["data/pages"], "nothing was recovered"),
     "index": (["data/plain.tfrecord"], "1 made"),
     "uploads": (["files"], "0 unfinished"),
     "doctor": (["doctored"], "one of two writers wins"),

@@ -18,8 +18,11 @@ import pytest
 from cli_data import Run
 from warm_python import Child, WarmPython
 
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.journal.status import JobStatus
 from asyncrec.cli._watch_screen import screen
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.tools import WatchedWriter, WatchReport
 
 LIMIT = 100.0
@@ -64,7 +67,11 @@ REPORT = WatchReport(
     bytes=500,
     shards=1,
     last_commit="2026-11-22T09:59:00.000000Z",
-    writers=(WRITER, replace(WRITER, id="dead1", state="dead"), replace(WRITER, id="far", state="silent", status=None)),
+    writers=(
+        WRITER,
+        replace(WRITER, id="dead1", state="dead", recover="'asyncrec recover SPOOL --to s3://a/b/pages'"),
+        replace(WRITER, id="far", state="silent", status=None),
+    ),
     classes={"200": 70, "404 \x1b[31mred": 30},
 )
 
@@ -77,10 +84,37 @@ def test_no_line_is_wider_than_the_terminal_and_none_holds_what_it_would_act_on(
     assert "\x1b" not in text
     assert "november/pages" in lines[0]
     assert "1,234,567, committed 5" in text
-    for word in ("at work", "1,234", "oldest for 5 s", "'asyncrec recover SPOOL'", "70%", "silent"):
+    for word in ("at work", "1,234", "oldest for 5 s", "70%", "silent", "1 s ago"):
         assert word in text
+    assert "'asyncrec recover SPOOL --to s3://a/b/pages'" in " ".join(text.split())
     assert ("failing store" in text) == (width > 40)
     assert ("process 12345" in text) == (width == 200)
+
+
+def test_the_speed_of_a_silent_writer_is_unknown() -> None:
+    silent = replace(REPORT, writers=(replace(WRITER, state="silent", told=80.0),))
+    text = "\n".join(screen(silent, 80, 24))
+    assert "speed     unknown" in text
+    assert "1,234" not in text.replace("1,234,567", "")
+    assert "oldest for 84 s" in text
+    assert "80 s ago" in text
+    shown = silent.to_json()
+    assert (shown["records_per_second"], shown["writers"][0]["records_per_second"]) == (None, None)
+
+
+def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
+    options = ("watch", "data/pages", "--once", "--max-age")
+    assert run(*options, "60").code == 0
+    header = JobHeader(
+        kind="rolling", name="pages", writer="gone", url=str(data), metadata={}, since="2026-01-01T00:00:00+00:00"
+    )
+    Journal.begin(LocalStorage("data"), header).end(keep=True)
+    result = run(*options, "60")
+    assert result.code == 1
+    assert "the writer gone" in result.err
+    assert "'asyncrec recover data/pages'" in result.out
+    assert run(*options, "1e10").code == 0
+    assert run("watch", "data/pages", "--max-age", "60").code == 2
 
 
 def test_what_does_not_fit_below_is_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from threading import get_ident
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,16 @@ async def _serve(work: Any) -> Any:
     async def large(request: web.Request) -> web.Response:
         return web.Response(body=bytes(1 << 20))
 
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        with suppress(ConnectionError):
+            while True:
+                await response.write(bytes(64 << 10))
+        return response
+
     app = web.Application()
+    app.router.add_get("/endless", endless)
     app.router.add_route("*", "/page", page)
     app.router.add_get("/away", away)
     app.router.add_get("/large", large)
@@ -67,7 +77,15 @@ def test_aiohttp() -> None:
             async with session.get(f"{root}/large") as response:
                 page = stored(await pages.from_aiohttp(response, max_bytes=700_000))
             assert (len(page["content"]), page["truncated"]) == (700_000, "length")
-            assert page["ip"] == "127.0.0.1"  # while the connection is still the response's own
+            assert page["ip"] == "127.0.0.1"
+            async with session.get(f"{root}/page") as response:
+                page = stored(await pages.from_aiohttp(response, max_bytes=len(BODY)))
+            assert (page["content"], page["truncated"], page["ip"]) == (BODY, "", "127.0.0.1")
+            async with session.get(f"{root}/page") as response:
+                await response.read()
+                assert (await pages.from_aiohttp(response, max_bytes=3))["content"] == BODY[:3]
+                with pytest.raises(ValueError, match="max_bytes is -1"):
+                    await pages.from_aiohttp(response, max_bytes=-1)
 
     asyncio.run(_serve(work))
 
@@ -88,6 +106,30 @@ def test_httpx() -> None:
             assert stored(await pages.from_httpx(made))["status"] == 204
 
     asyncio.run(_serve(work))
+
+
+@pytest.mark.parametrize("client", ["aiohttp", "httpx"])
+def test_an_endless_answer_costs_its_limit(client: str) -> None:
+    async def work(root: str) -> None:
+        if client == "aiohttp":
+            async with aiohttp.ClientSession() as session, session.get(f"{root}/endless") as response:
+                page = await pages.from_aiohttp(response, max_bytes=1 << 20)
+        else:
+            async with httpx2.AsyncClient() as session, session.stream("GET", f"{root}/endless") as response:
+                page = stored(await pages.from_httpx(response, max_bytes=1 << 20))
+        assert (len(page["content"]), page["truncated"], page["ip"]) == (1 << 20, "length", "127.0.0.1")
+
+    asyncio.run(_serve(work))
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 503, 599])
+def test_a_status_that_may_pass_is_temporary(status: int) -> None:
+    assert pages.is_temporary(status)
+
+
+@pytest.mark.parametrize("status", [0, 200, 304, 404, 410, 451, 600])
+def test_a_status_that_stays_is_not_temporary(status: int) -> None:
+    assert not pages.is_temporary(status)
 
 
 def test_a_large_body_that_the_caller_has_read_is_digested_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

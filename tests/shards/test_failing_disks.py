@@ -146,3 +146,27 @@ async def failing_in_turn(
         with suppress(StorageError):  # what only tidies up is not raised
             await act(folder, Disk(kind(k)))
         yield folder, f"{kind.__name__} at {calm.operations[k]} (number {k})"
+
+
+async def test_a_full_disk_says_what_is_safe_and_how_many_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = False
+    disk = Disk(lambda number, name, path: full and name in ("pwrite", "writev"))
+    storage = LocalStorage(tmp_path)
+    monkeypatch.setattr(storage.disk, "system", disk)
+    returned = 0
+    with pytest.raises(StorageError) as caught:
+        async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=None) as writer:
+            await writer.write_many([b"safe"] * 100)
+            assert await writer.flush() == "spooled"
+            full = True
+            while True:
+                await writer.write(bytes(100_000))
+                returned += 1
+    command = f"'asyncrec recover {tmp_path / 'pages'}'"
+    said = f"0 records are committed, 100 more are on the disk, and {command} commits them, {returned} that were taken"
+    assert said in caplog.text
+    assert any(said in note for note in caught.value.__notes__)
+    full = False
+    assert (await asyncrec.recover(tmp_path / "pages")).records == 100

@@ -12,6 +12,9 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec import tools
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.journal import Journal
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -50,7 +53,8 @@ async def test_what_it_left_becomes_part_of_the_data_set_and_its_keys_are_known(
 ) -> None:
     await killed(tmp_path / "pages", writer_id="one")
     async with asyncrec.open_sharded_writer(tmp_path / "pages", on_duplicate="skip") as writer:
-        assert "the writer one died" in caplog.text
+        assert "the writer one died; 100 records that it left in " in caplog.text
+        assert "flush_seconds is lost: fetch it again" in caplog.text
         assert "recovered 100 records" in caplog.text
         assert await stored(tmp_path / "pages") == RECORDS
         assert all(writer.has(record) for record in RECORDS)
@@ -60,6 +64,18 @@ async def test_what_it_left_becomes_part_of_the_data_set_and_its_keys_are_known(
         await writer.write(b"more")
     assert sorted(await stored(tmp_path / "pages")) == [b"more", *RECORDS]
     assert headers(tmp_path) == []
+
+
+async def test_of_a_writer_that_left_nothing_no_recovery_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    header = JobHeader(kind="rolling", name="pages", writer="one", url=str(tmp_path / "pages"), metadata={})
+    Journal.begin(LocalStorage(tmp_path), header).end(keep=True)
+    async with asyncrec.open_sharded_writer(tmp_path / "pages"):
+        assert "the writer one died; it left no whole record; what it took" in caplog.text
+    assert "recovered" not in caplog.text
+    (info,) = (await tools.info(tmp_path / "pages")).datasets
+    assert sorted(writer.state for writer in info.writers) == ["closed", "died"]
 
 
 async def test_in_a_spool_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -241,3 +241,23 @@ async def crashed(storage: LocalStorage, **options: Any) -> Journal:
     assert journal is not None
     journal.end(keep=True)
     return journal
+
+
+class TestAFolder:
+    async def test_each_data_set_below_it_is_recovered(self, tmp_path: Path) -> None:
+        await die(tmp_path / "crawl" / "pages")
+        await die(tmp_path / "crawl" / "deep" / "items", 7)
+        recovery = await asyncrec.recover(tmp_path / "crawl")
+        assert recovery.records == 107
+        assert sorted(Path(target).name for target in recovery.targets) == ["items", "pages"]
+        assert await stored(tmp_path / "crawl" / "deep" / "items") == RECORDS[:7]
+        assert left(tmp_path) == []
+        assert await asyncrec.recover(f"{tmp_path / 'crawl'}/") == asyncrec.Recovery()
+
+    async def test_a_store_s_marks_are_found_below_it(self) -> None:
+        storage = MemoryStorage()
+        async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, writer_id="w") as writer:
+            with pytest.raises(asyncrec.errors.ConflictError, match=r"the writer w .* lives"):
+                await asyncrec.recover("crawl", storage=storage, abandon=["w"])
+            assert (await asyncrec.recover("crawl", storage=storage)).in_use == ("w",)
+            await writer.write(b"")

@@ -70,6 +70,15 @@ async def test_a_writer_that_opens_names_the_address_itself(tmp_path: Path) -> N
     assert await asyncrec.read_records(shard) == [b"record"]
 
 
+async def test_a_spool_below_a_folder_is_named_and_nothing_sent(tmp_path: Path) -> None:
+    spool = await dead_spool(tmp_path)
+    (tmp_path / "live").rename(tmp_path.parent / f"{tmp_path.name}-live")
+    with pytest.raises(ValueError, match=r"spool is a spool, and what is in it was written for .*far/pages"):
+        await asyncrec.recover(tmp_path)
+    assert (await asyncrec.recover(spool, to=tmp_path / "far" / "pages")).records == 1
+    assert await asyncrec.recover(tmp_path) == asyncrec.Recovery()
+
+
 async def test_an_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "not made yet"):

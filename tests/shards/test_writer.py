@@ -186,7 +186,10 @@ class TestRolling:
                 await writer.write_many(numbered(5, 10))
                 raise KeyError
         assert await stored(storage) == numbered(10)
-        assert any("10 records are committed, 5 that were taken are not" in note for note in caught.value.__notes__)
+        assert any(
+            "10 records are committed, 5 that were taken are not: write them again" in note
+            for note in caught.value.__notes__
+        )
 
     async def test_a_store_that_hangs_ends_the_exit_in_time(self) -> None:
         """Whatever it hangs at: a shard, the manifest, or the removal of the writer's mark."""

@@ -9,7 +9,7 @@ from tool_data import data_names, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import DatasetError, ObjectChangedError, RecordKeyError
+from asyncrec.errors import DatasetError, ObjectChangedError, ObjectExistsError, RecordKeyError
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _convert
 
@@ -120,3 +120,15 @@ async def test_a_file_is_done_where_an_earlier_asyncrec_noted_its_size_alone(sto
     await storage.put("a.jsonl", b'{"n": 10}\n')
     with pytest.raises(DatasetError, match="had 9 bytes, and now has 10 bytes"):
         await convert(storage, "a.jsonl", "set")
+
+
+@pytest.mark.parametrize("target", ["out.jsonl", "out.csv", "out.tfrecord"])
+async def test_a_file_that_is_there_is_not_written_over(storage: Storage, target: str) -> None:
+    await storage.put("a.jsonl", b'{"a": 1}\n')
+    await convert(storage, "a.jsonl", "set")
+    source = "a.jsonl" if target == "out.tfrecord" else "set"
+    await convert(storage, source, target)
+    content = await storage.get(target)
+    with pytest.raises(ObjectExistsError):
+        await convert(storage, source, target)
+    assert await storage.get(target) == content

@@ -76,3 +76,22 @@ async def test_by_content_it_is_the_difference_of_multisets(first: list[bytes], 
     assert (report.only_first, report.only_second) == (gone.total(), new.total())
     assert Counter(first[number] for number in report.only_first_numbers) == gone
     assert Counter(second[number] for number in report.only_second_numbers) == new
+
+
+async def pages(storage: Storage, name: str, **dates: str) -> None:
+    schema = asyncrec.Schema({"url": asyncrec.FixedLen((), "str"), "date": asyncrec.FixedLen((), "str")})
+    async with asyncrec.open_sharded_writer(name, storage=storage, schema=schema, key_feature="url") as writer:
+        for url, date in dates.items():
+            await writer.write({"url": url, "date": date})
+
+
+async def test_a_feature_may_be_ignored_and_keys_are_told(storage: Storage) -> None:
+    await pages(storage, "monday", a="1", b="1", gone="1")
+    await pages(storage, "sunday", b="2", a="1", new="2")
+    report = await tools.diff("monday", "sunday", storage=storage)
+    assert report.keys == {"only_first": ["gone"], "only_second": ["new"], "changed": ["b"]}
+    report = await tools.diff("monday", "sunday", by="feature:url", ignore=["date"], storage=storage)
+    assert (report.changed, report.keys["only_second"], report.keys["changed"]) == (0, ["new"], [])
+    assert (await tools.diff("monday", "sunday", by="content", ignore=["date"], storage=storage)).only_first == 1
+    with pytest.raises(ValueError, match="no feature 'dat'"):
+        await tools.diff("monday", "sunday", ignore=["dat"], storage=storage)

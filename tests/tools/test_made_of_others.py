@@ -186,3 +186,60 @@ async def test_a_file_that_is_changed_between_two_looks_is_refused(
         options = {"records": 5} if command == "sample" else {}
         await getattr(tools, command)("x.tfrecord", "out.tfrecord", **options, **into(storage))
     assert await names(storage) == before
+
+
+async def long_lived(storage: Storage) -> None:
+    """A page of a writer that was opened first and commits last, and one of a writer in between."""
+    schema = asyncrec.Schema({"text": asyncrec.FixedLen((), "str"), "n": asyncrec.FixedLen((), "int64", default=0)})
+    names = [{"writer_id": "a"}, {"writer_id": "b"}]
+    options: dict[str, Any] = {"storage": storage, "schema": schema}
+    async with asyncrec.open_sharded_writer("pages", **options, **names[0]) as first:
+        async with asyncrec.open_sharded_writer("pages", **options, **names[1]) as second:
+            await second.write({"text": "old", "n": 7}, key="url")
+        await first.write({"text": "new", "n": -3}, key="url")
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"), [("first", "old"), ("last", "new"), ("newest-by=n", "old"), ("newest-by=text", "old")]
+)
+async def test_the_first_is_the_one_committed_first(storage: Storage, keep: str, kept: str) -> None:
+    await long_lived(storage)
+    await tools.dedupe("pages", "once", by="key", keep=keep, **into(storage))
+    async with asyncrec.open_dataset("once", storage=storage) as dataset:
+        assert [example["text"] async for example in dataset.examples()] == [kept]
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert dataset.schema is not None
+        assert dataset.schema.decode(await dataset.get_by_key("url"))["text"] == "old"
+
+
+@pytest.mark.parametrize("values", [[b"2026-01", b"2026-02", b""], [-5, 0, 3], [-1.5, -1.0, 0.0, 2.5]])
+async def test_the_newest_has_the_largest_value(storage: Storage, values: list[Any]) -> None:
+    records = [asyncrec.encode_example({"of": b"one", "age": value, "n": n}) for n, value in enumerate(values)]
+    newest = records[max(range(len(values)), key=values.__getitem__)]
+    await asyncrec.write_records("x.tfrecord", [*records, asyncrec.encode_example({"of": b"one"})], storage=storage)
+    await tools.dedupe("x.tfrecord", "y.tfrecord", by="feature:of", keep="newest-by=age", **into(storage))
+    assert await asyncrec.read_records("y.tfrecord", storage=storage) == [newest]
+
+
+async def test_an_age_that_cannot_be_is_refused(storage: Storage) -> None:
+    record = asyncrec.encode_example({"long": b"x" * 33, "two": [1, 2]})
+    await asyncrec.write_records("x.tfrecord", [record], storage=storage)
+    for keep, said in (("newest", "keep is"), ("newest-by=", "keep is"), ("newest-by=long", "text of 33 bytes")):
+        with pytest.raises(ValueError, match=said):
+            await tools.dedupe("x.tfrecord", "y.tfrecord", keep=keep, **into(storage))
+    for keep, said in (("newest-by=two", "has 2 values"), ("newest-by=none", "no feature 'none'")):
+        with pytest.raises(ValueError, match=said):
+            await tools.dedupe("x.tfrecord", "y.tfrecord", keep=keep, **into(storage))
+    assert await names(storage) == ["x.tfrecord"]
+
+
+@pytest.mark.parametrize("command", [tools.filter, tools.sample, tools.merge, tools.dedupe])
+@pytest.mark.parametrize("target", ["out/re.warc.gz", "out.jsonl", "out.parquet"])
+async def test_a_name_of_another_format_is_refused(storage: Storage, command: Any, target: str) -> None:
+    await write_pages(storage)
+    before = await names(storage)
+    options = {"where": where("label=1")} if command is tools.filter else {}
+    source = ["pages"] if command is tools.merge else "pages"
+    with pytest.raises(ValueError, match=r"this is the name of a \w+ file.*convert"):
+        await command(source, target, **options, **into(storage))
+    assert await names(storage) == before

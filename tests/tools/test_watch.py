@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mortal import dies, elsewhere
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.journal.status import JobStatus
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage import Buffer, MemoryStorage, ObjectInfo, Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -222,3 +224,15 @@ async def test_a_folder_that_is_named_in_a_store_is_looked_for_there(
             assert not (await watch.look()).there
         async with tools.open_watch("spool") as watch:
             assert [seen.id for seen in (await told(watch, 1)).writers] == [writer.writer_id]
+
+
+async def test_a_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
+    numbers: dict[str, Any] = {each.name: 1 for each in fields(JobStatus) if each.type in ("int", "float")}
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
+        said = JobStatus(writer=writer.writer_id, time="2026-01-01T00:00:00+00:00", waiting_for="nothing", **numbers)
+        (tmp_path / f".pages.{writer.writer_id}~status.partial").write_bytes(said.encode())
+        report = await tools.watch(tmp_path / "pages")
+        assert [(seen.state, seen.told > 60) for seen in report.writers] == [("silent", True)]
+        assert report.records_per_second is None
+        assert report.older_than(60) == report.writers
+        assert report.older_than(1e12) == ()

@@ -194,6 +194,7 @@ class WriteQueue:
         self.inbox.end(error)
         if self.error is not None and self._pending is not None:
             self._budget.give(self._pending.size)
+            self._records, self._bytes = self.records, self.bytes
             self._pending = None
 
     # -- inside -------------------------------------------------------------------------------------------------------

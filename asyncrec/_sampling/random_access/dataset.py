@@ -172,7 +172,9 @@ class Dataset:
         return await self.lookup.many(wanted, records_of)
 
     async def get_by_key(self, key: str | bytes) -> bytes:
-        """Read the record that was written with this ``key``; if there are several, the first one.
+        """Read the record that was written with this ``key``; if there are several, the one that was committed first.
+
+        `asyncrec.tools.dedupe` makes a data set of the last or the newest of each key.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes.
 

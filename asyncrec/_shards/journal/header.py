@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -66,6 +67,10 @@ class JobHeader:
     def together(self) -> bool:
         """Whether everything is committed at once, at the end of the job."""
         return self.kind != "rolling"
+
+    def recover_command(self, where: str, *, abandon: bool = False) -> str:
+        """What recovers it, or gives it up, as it is typed; ``where`` is its data set's path, or its spool's."""
+        return recover_command(where, to=self.url if self.spool else None, abandon=self.writer if abandon else None)
 
     def shard_name(self, number: int, *, plain: bool = False) -> str:
         """Name the shard of this number; ``plain`` where the job may use the names without a maker."""
@@ -135,3 +140,11 @@ class JobHeader:
             and isinstance(self.metadata, Mapping)
             and (not self.since or datetime.fromisoformat(self.since).tzinfo is not None)
         )
+
+
+def recover_command(path: str, *, to: str | None = None, abandon: str | None = None) -> str:
+    """`asyncrec.recover` as it is typed in a shell, in quotation marks: for messages, which both readers understand."""
+    words = ["asyncrec", "recover", path, *(["--to", to] if to else []), *(["--abandon", abandon] if abandon else [])]
+    command = shlex.join(words)
+    quote = '"' if "'" in command else "'"
+    return f"{quote}{command}{quote}"

@@ -97,8 +97,9 @@ class Journal:
                     folder.disk.link(unnamed, path)
                 except FileExistsError as error:
                     raise ObjectExistsError(
-                        f"{path}: a writer with the id {header.writer} lives, or has left unfinished shards; "
-                        "recover them first ('asyncrec recover'), or use another writer_id"
+                        f"{path}: a writer with the id {header.writer} lives, or has left unfinished shards; recover "
+                        f"them first ({header.recover_command(folder.root if header.spool else header.url)}), or use "
+                        "another writer_id"
                     ) from error
                 linked = True
                 folder.disk.sync_folder(folder.folder)

@@ -56,8 +56,10 @@ class OpenRun:
     tail: RunTail
     rows: NDArray[np.int64]
 
-    async def find(self, digest: bytes) -> tuple[int, int] | None:
-        """The first record with a key: its shard in the snapshot and its number there; `None` where there is none.
+    async def find(self, digest: bytes, ranks: NDArray[np.int64]) -> tuple[int, int] | None:
+        """The first record with a key: its shard in the snapshot and its number there; `None` if there is none.
+
+        ``ranks`` are the places of the snapshot's shards in the order in which they were committed.
 
         Raises:
             ObjectNotFoundError, ManifestError: the run is gone, or damaged.
@@ -69,7 +71,7 @@ class OpenRun:
             entries = await self.part(at, min(at + _STEP_BLOCKS, high))
             found = entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1))
             places = [*zip(found.shards.tolist(), found.records.tolist(), strict=True), *([best] if best else [])]
-            best = min(places, default=None)
+            best = min(places, key=lambda place: (ranks[place[0]], place[1]), default=None)
         return best
 
     async def part(self, low: int, high: int) -> Entries:

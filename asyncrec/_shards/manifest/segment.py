@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -123,6 +123,16 @@ class ShardEntry:
             "committed": self.committed,
             **self.extra,
         }
+
+
+def in_order_of_commits(entries: Sequence[ShardEntry]) -> list[int]:
+    """The places of shards, in the order in which they were committed: of several records of a key, which is the first.
+
+    Their names say when their writers were opened. Of shards that were committed together, or that no manifest lists,
+    the order stays.
+    """
+    committed = [entry.committed for entry in entries]
+    return sorted(range(len(committed)), key=committed.__getitem__)
 
 
 def noting(largest: int) -> dict[str, int]:

@@ -144,6 +144,10 @@ class ShardList(Sequence[ShardEntry]):
         own = rows if self._rows is None else self._rows[rows]
         return self._history.shards.paths.take(own), self._column("keys_crc32c")[rows], self.counts[rows]
 
+    def by_commit(self) -> NDArray[np.int64]:
+        """Return the places of the shards, in the order in which they were committed."""
+        return np.argsort(self._column("committed"), kind="stable")
+
     def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How many shards, and how many records, are of each writer of the history, by its number."""
         writers = self._history.commits["writer"][self._column("commit")]

@@ -81,7 +81,7 @@ async def dataset_at(
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         folder, _, name = key.rpartition("/")
         if not allow_pattern:
-            _check_name(name, redact(str(path)))
+            check_name(name, redact(str(path)))
         yield (PrefixedStorage(store, folder + "/") if folder else store), name
 
 
@@ -93,7 +93,12 @@ def address_of(path: str | PathLike[str], folder: Storage, name: str, *, storage
     return redact(str(path)) if storage is None else join(folder.root, name)
 
 
-def _check_name(name: str, path: str) -> None:
+def check_name(name: str, path: str) -> None:
+    """See that a data set may be called so.
+
+    Raises:
+        ArgumentValueError: it may not.
+    """
     if not name or name[0] in "_." or is_pattern(name):
         raise ArgumentValueError(
             f"{path}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "

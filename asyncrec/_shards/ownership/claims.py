@@ -11,7 +11,7 @@ from functools import partial
 
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._shards.commit.closing import entomb, load_closing
-from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.header import JobHeader, recover_command
 from asyncrec._shards.journal.journal import Journal, find_job_headers, has_header
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import claim_key
@@ -99,7 +99,9 @@ async def _settle_remote(folder: Storage, mark: JobHeader, *, plain: bool, take_
             raise _unknown(display_path, mark)
         if mark.spool and not take_over:
             raise _in_use(
-                display_path, mark, "which is dead, and has a spool there: recover that spool ('asyncrec recover')"
+                display_path,
+                mark,
+                f"which is dead, and has a spool there: recover that spool ({mark.recover_command('SPOOL')})",
             )
         if await abandon(folder, mark, plain=plain):
             await remove_mark(folder, mark.name, mark.writer)
@@ -133,7 +135,8 @@ async def _settle_local(
         if await _holds_promises(folder, journal):
             raise ConflictError(
                 f"{display_path}: the writer {journal.header.writer} died, and may have been told that its records "
-                "are safe: 'asyncrec recover' keeps them, and with --abandon discards them"
+                f"are safe: {recover_command(display_path)} keeps them, and with --abandon {journal.header.writer} "
+                "discards them"
             )
         if not await abandon_local(folder, journal, plain=plain):  # it had ended well, and did not come to clear up
             await in_thread(remove_leftovers, journal)
@@ -179,7 +182,7 @@ async def refuse_makers(folder: Storage, header: JobHeader) -> None:
         if other.writer in header.stems and other.writer != header.writer:
             raise ConflictError(
                 f"{join(folder.root, header.name)}: the writer {other.writer}, whose names the copy would have, has "
-                "not ended; 'asyncrec recover' sees to it if it is dead"
+                f"not ended; {recover_command(join(folder.root, header.name))} sees to it if it is dead"
             )
 
 
@@ -225,5 +228,5 @@ def _in_use(display_path: str, mark: JobHeader, what: str) -> ConflictError:
 def _unknown(display_path: str, mark: JobHeader) -> ConflictError:
     return _in_use(display_path, mark, "which cannot be asked from here").with_remedy(
         "when it is dead, take_over=True takes the name from it",
-        command="when it is dead, 'asyncrec recover' with --abandon takes the name from it",
+        command=f"when it is dead, {recover_command(display_path, abandon=mark.writer)} takes the name from it",
     )

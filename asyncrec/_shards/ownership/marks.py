@@ -18,7 +18,7 @@ from functools import partial
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.header import MOST_BYTES, JobHeader, recover_command
 from asyncrec._shards.journal.journal import find_job_headers, sync_deletions
 from asyncrec._shards.journal.status import MOST_STATUS_BYTES, JobStatus
 from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key, status_key
@@ -72,7 +72,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
     except ObjectExistsError as error:
         raise ObjectExistsError(
             f"{join(folder.root, header.name)}: a writer with the id {header.writer} lives, or has left its mark; "
-            "recover the data set first ('asyncrec recover'), or use another writer_id"
+            f"recover the data set first ({recover_command(join(folder.root, header.name))}), or use another writer_id"
         ) from error
 
 

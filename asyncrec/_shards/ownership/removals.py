@@ -17,6 +17,7 @@ import anyio
 from asyncrec._concurrency.deadline import Deadline
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.journal.header import recover_command
 from asyncrec._shards.manifest.names import manifest_prefix, removal_key
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
@@ -60,7 +61,7 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
                 if anyio.current_time() >= patience:
                     raise ConflictError(
                         f"{display_path}: {holder} began to replace it at the same time, and has not ended; nothing of "
-                        "this writer is in it. When that one is dead, 'asyncrec recover' gives it up"
+                        f"this writer is in it. When that one is dead, {recover_command(display_path)} gives it up"
                     )
                 await anyio.sleep(_POLL_SECONDS)
                 break

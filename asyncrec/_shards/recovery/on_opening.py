@@ -18,12 +18,12 @@ import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
-from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.header import JobHeader, recover_command
 from asyncrec._shards.journal.job_files import has_leftovers
 from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
 from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, claim_life, state_of
 from asyncrec._shards.ownership.marks import find_marks
-from asyncrec._shards.spool.folder import recover_command, refuse_spool
+from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -63,10 +63,13 @@ async def recover_on_opening(
             if own.spool:  # elsewhere `open_job` tells of it
                 _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
             continue
-        if header.kind == "rolling":
-            message = "the writer %s died; what it left in %s is recovered"
-            _path_log.warning(path, message, header.writer, home.root, writer=header.writer)
-        await run.guarded(header, partial(run.recover_local, home, header_path, header, folder))
+        before = run.records
+        done = await run.guarded(header, partial(run.recover_local, home, header_path, header, folder))
+        if done and header.kind == "rolling":
+            found = run.records - before
+            what = f"{found} records that it left in {home.root} are recovered" if found else "it left no whole record"
+            message = "the writer %s died; %s; what it took in its last flush_seconds is lost: fetch it again"
+            _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found)
     for header in run.left:
         _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
     _tell_outcome(run, path)
@@ -97,7 +100,7 @@ async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path:
         if wanted and not mark.spool:
             await run.guarded(mark, partial(run.recover_marked, mark, folder))
         else:
-            where = "that spool" if mark.spool else join(folder.root, own.name)
+            where = "SPOOL" if mark.spool else join(folder.root, own.name)
             _path_log.warning(path, "%s", _told_unknown_keys(mark, where), writer=mark.writer)
     _tell_outcome(run, path)
 
@@ -120,8 +123,8 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
     held = "in a spool on this machine" if mark.spool else "in no commit"
     return (
         f"the writer {mark.writer} died, and what it left is {held}: keys there are not known here, and "
-        f"their records are stored once more; recover {where} before a writer with on_duplicate='skip' opens, or write "
-        "a data set with each key once afterwards (asyncrec dedupe --by-key)"
+        f"their records are stored once more; run {mark.recover_command(where)} before a writer with "
+        "on_duplicate='skip' opens, or write a data set with each key once afterwards (asyncrec dedupe --by-key)"
     )
 
 
@@ -145,9 +148,8 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
 
 def told_dead(header: JobHeader, where: str) -> str:
     """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
-    to = header.url if header.spool else None
-    recover = recover_command(where, to=to)
-    discard = f"{recover_command(where, to=to, abandon=header.writer)} discards them"
+    recover = header.recover_command(where)
+    discard = f"{header.recover_command(where, abandon=True)} discards them"
     if header.kind == "rolling":
         return (
             f"the writer {header.writer} died, and left records that are in no commit; "

@@ -22,28 +22,37 @@ name of its closing segment, so that it can commit nothing more, and then what i
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from functools import partial
 from os import PathLike
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import find_job_headers, remove_small_leftovers, remove_unnamed_headers
-from asyncrec._shards.manifest.snapshot import address_of, dataset_at
-from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
+from asyncrec._shards.journal.header import JobHeader, recover_command
+from asyncrec._shards.journal.journal import (
+    dead_jobs,
+    find_job_headers,
+    remove_small_leftovers,
+    remove_unnamed_headers,
+)
+from asyncrec._shards.manifest.snapshot import address_of, check_name, dataset_at
+from asyncrec._shards.ownership.marks import find_jobs, find_marks, remove_stray_statuses
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
-from asyncrec._shards.spool.folder import is_spool, lock_spool, recover_command, refuse_spool
+from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
-from asyncrec.storage._registry import is_local
+from asyncrec.storage._prefixed import folder_at
+from asyncrec.storage._registry import is_local, located
 from asyncrec.storage._url import join, redact
 
 # Addresses that an error lists.
 _MOST_LISTED = 5
+# The mark of a job, with its folder and its data set's name.
+_MARK = re.compile(r"((?:.*/)?)_jobs/([^/_.][^/]*)/[^/]+\.json")
 
 
 async def recover(
@@ -62,7 +71,8 @@ async def recover(
     note for each other error and for what was done.
 
     Args:
-        path: a spool; or a data set, as for `open_sharded_writer`.
+        path: a spool; a data set, as for `open_sharded_writer`; or a folder: then every data set in it, and below, to
+            which a job has begun to write.
         to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It has to be the one that
             they were written for. What lies in the folder does not decide where they are sent: the folder may have come
             from another person.
@@ -76,9 +86,9 @@ async def recover(
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 
     Raises:
-        ValueError: a spool holds something, and ``to`` does not say where that goes; the message says for which data
-            sets it was written. Or ``to`` was given, and ``path`` is not a local folder. Or an id is in both ``dead``
-            and ``abandon``. Nothing was done.
+        ValueError: a spool, at the path or below it, holds something, and ``to`` does not say where that goes; the
+            message says for which data sets it was written. Or ``to`` was given, and ``path`` is not a local folder. Or
+            an id is in both ``dead`` and ``abandon``. Nothing was done.
         StorageError: a writer uses the spool, and the message names its process; or it holds records for another data
             set than ``to``, and then none is sent; or ``path`` is that of a data set in a spool, where none is.
         ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` or ``dead`` is alive.
@@ -106,23 +116,68 @@ async def recover(
             raise ArgumentValueError(f"{redact(os.fspath(path))}: a spool is a local folder, and to= is for one")
         run.refuse_unknown(str(path), [])
         return run.outcome()  # no writer has written there yet
-    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
-        local = local_folder(folder)
-        if local is not None:
-            await in_thread(refuse_spool, local)
-        headers = await in_thread(find_job_headers, local, name) if local is not None else []
+    async with located(path, storage=storage, storage_options=storage_options) as (store, key):
+        datasets = await _datasets_at(store, key, redact(os.fspath(path)))
         if abandon or dead:
-            marks = await find_marks(folder, name)
-            run.refuse_unknown(join(folder.root, name), [*marks, *(header for _, header in headers)])
-        if local is not None:
-            for header_path, header in headers:
-                await run.guarded(header, partial(run.recover_local, local, header_path, header, folder))
-            await in_thread(remove_unnamed_headers, local)
-            await in_thread(remove_small_leftovers, local, name)
-        for mark in await find_marks(folder, name):
-            await run.guarded(mark, partial(run.recover_marked, mark, folder))
-        await remove_stray_statuses(folder, name)
+            jobs = [header for folder, name in datasets for header in await find_jobs(folder, name)]
+            run.refuse_unknown(join(store.root, key), jobs)
+        for folder, name in datasets:
+            await _recover_dataset(run, folder, name)
         return run.outcome()
+
+
+async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storage, str]]:
+    """The data set that may be called ``key``, and those below it that a job has begun to write to.
+
+    Raises:
+        ArgumentValueError: below it is a spool with something in it.
+    """
+    parent, _, name = key.rpartition("/")
+    found: set[tuple[str, str]] = set()
+    if name:
+        check_name(name, path)
+        beside = f"{parent}/" if parent else ""
+        found.add((beside, name))
+        if (local := local_folder(folder_at(store, beside))) is not None:
+            await in_thread(refuse_spool, local)
+    prefix = f"{key.rstrip('/')}/" if key else ""
+    async for info in store.list_objects(prefix):
+        if match := _MARK.fullmatch(info.key):
+            found.add((match[1], match[2]))
+    home = local_folder(folder_at(store, prefix))
+    if home is not None and await in_thread(os.path.isdir, home.folder):
+        # A job's mark on a disk is its header, one of the unfinished files.
+        for below in sorted({unfinished.key.rpartition("/")[0] async for unfinished in home.list_unfinished()}):
+            names = await in_thread(_begun_in, LocalStorage(os.path.join(home.folder, below)))
+            found.update((f"{prefix}{below}/" if below else prefix, name) for name in names)
+    return [(folder_at(store, folder), name) for folder, name in sorted(found)]
+
+
+def _begun_in(folder: LocalStorage) -> set[str]:
+    """The data sets that jobs with a header in a folder write to. Blocks.
+
+    Raises:
+        ArgumentValueError: it is a spool, and its records wait for `recover`.
+    """
+    headers = [header for _, header in find_job_headers(folder)]
+    if not is_spool(folder.folder):
+        return {header.name for header in headers}
+    dead, living = dead_jobs(folder, "", None)
+    if dead or (headers and not living):
+        raise _without_address(folder, headers)
+    return set()
+
+
+async def _recover_dataset(run: RecoveryRun, folder: Storage, name: str) -> None:
+    local = local_folder(folder)
+    if local is not None:
+        for header_path, header in await in_thread(find_job_headers, local, name):
+            await run.guarded(header, partial(run.recover_local, local, header_path, header, folder))
+        await in_thread(remove_unnamed_headers, local)
+        await in_thread(remove_small_leftovers, local, name)
+    for mark in await find_marks(folder, name):
+        await run.guarded(mark, partial(run.recover_marked, mark, folder))
+    await remove_stray_statuses(folder, name)
 
 
 def _without_address(spool: LocalStorage, headers: list[JobHeader]) -> ArgumentValueError:

@@ -61,13 +61,20 @@ class RecoveryRun:
         if missing := (self._abandon | self._dead).difference(header.writer for header in headers):
             raise ObjectNotFoundError(f"{path}: there is no unfinished job of the id {', '.join(sorted(missing))}")
 
-    async def guarded(self, header: JobHeader, work: Callable[[], Awaitable[None]]) -> None:
-        """Recover one job by calling ``work``; an error is kept, and raised at the end by `outcome`."""
+    @property
+    def records(self) -> int:
+        """How many records it has recovered so far."""
+        return sum(shard.records for each in self._done for shard in each.shards)
+
+    async def guarded(self, header: JobHeader, work: Callable[[], Awaitable[None]]) -> bool:
+        """Recover one job by calling ``work``; an error is kept, and raised at the end by `outcome`: then False."""
         try:
             await work()
         except (AsyncRecError, OSError, ValueError) as error:
             error.add_note(f"of the writer {header.writer}, on {header.url}; the others were seen to all the same")
             self._errors.append(error)
+            return False
+        return True
 
     async def recover_local(self, local: LocalStorage, path: str, header: JobHeader, target: Storage) -> None:
         home = local_folder(target)

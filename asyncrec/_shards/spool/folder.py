@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import stat
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 
 from asyncrec._concurrency.tasks import acquire_in_thread
+from asyncrec._shards.journal.header import recover_command
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import SpoolBacklog
 from asyncrec.errors import StorageError
@@ -68,14 +68,6 @@ def is_spool(path: str | os.PathLike[str]) -> bool:
     with suppress(FileNotFoundError, NotADirectoryError, ValueError):
         return stat.S_ISREG(os.lstat(os.path.join(path, LOCK_NAME)).st_mode)
     return False
-
-
-def recover_command(path: str, *, to: str | None = None, abandon: str | None = None) -> str:
-    """`asyncrec.recover` as it is typed in a shell, in quotation marks: for messages, which both readers understand."""
-    words = ["asyncrec", "recover", path, *(["--to", to] if to else []), *(["--abandon", abandon] if abandon else [])]
-    command = shlex.join(words)
-    quote = '"' if "'" in command else "'"
-    return f"{quote}{command}{quote}"
 
 
 def refuse_spool(folder: LocalStorage) -> None:

@@ -16,6 +16,7 @@ from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.journal.header import recover_command
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import Upload
 from asyncrec._shards.spool.folder import SpoolFolder
@@ -148,7 +149,8 @@ class Uploader:
                 if upload.committed:
                     raise  # the caller's own, of what is told of a commit
                 if last:
-                    error.add_note(f"{upload.key} waits in the spool {self._spool.root}: 'asyncrec recover' uploads it")
+                    command = recover_command(self._spool.root, to="...")
+                    error.add_note(f"{upload.key} waits in the spool {self._spool.root}: {command} uploads it")
                     raise
                 _log.warning(
                     "%s: uploading it failed, and is tried again: %s",

@@ -7,6 +7,7 @@ so the least over the queues decides, and nothing is counted per record.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 
 import anyio
@@ -70,8 +71,13 @@ class Acknowledgements:
         uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
         if not uncommitted or ticket < min(uncommitted):
             return "committed"
+        return "spooled" if ticket <= self.last_spooled else "buffered"
+
+    @property
+    def last_spooled(self) -> int:
+        """The last ticket that has reached a disk, or a commit, with every one before it; `sys.maxsize`: all have."""
         unspooled = [first for queue in self._queues if (first := queue.levels.first_unspooled) is not None]
-        return "spooled" if not unspooled or ticket < min(unspooled) else "buffered"
+        return min(unspooled) - 1 if unspooled else sys.maxsize
 
     async def committed(self, ticket: int) -> None:
         """Wait until every write up to the ticket is committed.

@@ -9,7 +9,6 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._path_log import PathLog
-from asyncrec._shards.spool.folder import recover_command
 from asyncrec._shards.writing.open_shards import OpenShards
 
 _path_log = PathLog("asyncrec.shards")
@@ -89,12 +88,20 @@ async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: flo
 
 def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     stats = shards.stats(0)
-    lost = stats.records - stats.committed_records
-    if lost > 0:
-        message = f"{stats.committed_records} records are committed, {lost} that were taken are not"
-        job = shards.job
-        if job.spool is not None and (job.header.kind == "rolling" or (job.journal and job.journal.acknowledged)):
-            command = recover_command(job.spool.root, to=job.header.url)
-            message += f"; those that are in the spool stay there, and {command} commits them"
-        error.add_note(f"{shards.path}: {message}")
-        _path_log.warning(shards.path, "%s", message, writer=job.header.writer, lost=lost)
+    left = stats.records - stats.committed_records
+    if left <= 0:
+        return
+    job = shards.job
+    keeps = shards.spools and (job.header.kind == "rolling" or (job.journal is not None and job.journal.acknowledged))
+    # Of several open shards the least is known: what each has on the disk is not counted.
+    safe = min(left, max(0, shards.acknowledgements.last_spooled - stats.committed_records)) if keeps else 0
+    message = f"{stats.committed_records} records are committed"
+    if safe:
+        where = job.header.url if job.spool is None else job.spool.root
+        several = "at least " if len(shards.queues) > 1 else ""
+        message += f", {several}{safe} more are on the disk, and {job.header.recover_command(where)} commits them"
+    if left > safe:
+        several = "up to " if safe and len(shards.queues) > 1 else ""
+        message += f", {several}{left - safe} that were taken are not{' safe' * bool(safe)}: write them again"
+    error.add_note(f"{shards.path}: {message}")
+    _path_log.warning(shards.path, "%s", message, writer=job.header.writer, lost=left - safe)

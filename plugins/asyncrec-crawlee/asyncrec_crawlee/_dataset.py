@@ -12,6 +12,7 @@ from crawlee.storage_clients._base import DatasetClient
 from crawlee.storage_clients.models import DatasetItemsListPage, DatasetMetadata
 
 import asyncrec
+from asyncrec.pages import PAGE, is_temporary
 
 from ._items import features_of, item_of
 
@@ -38,6 +39,7 @@ class AsyncrecDatasetClient(DatasetClient):
     ) -> None:
         """``before`` is how many items there were, ``opening`` what the path is opened with to be read."""
         self._writer = writer
+        self._pages = writer.schema == PAGE
         self._dataset = dataset
         self._name = name
         self._key = key
@@ -59,7 +61,8 @@ class AsyncrecDatasetClient(DatasetClient):
     async def push_data(self, data: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> None:
         """Store items; they are on the disk when it returns. Many requests that push at once share one flush.
 
-        With a key, an item whose key was stored before is dropped.
+        With a key, an item whose key was stored before is dropped; and in a dataset of pages one whose status may pass
+        (`asyncrec.pages.is_temporary`), which a later crawl fetches again.
 
         Raises:
             SchemaError: an item is not what the dataset's schema says; what was before it is stored.
@@ -68,6 +71,9 @@ class AsyncrecDatasetClient(DatasetClient):
         items = data if isinstance(data, Sequence) else [data]
         ticket = 0
         for item in items:
+            if self._pages and isinstance(status := item.get("status"), int) and is_temporary(status):
+                _log.warning("%s: its status %d may pass, and it is not stored", item.get("url"), status)
+                continue
             record = asyncrec.encode_example(features_of(item)) if self._writer.schema is None else item
             ticket = await self._writer.write(record, key=self._key_of(item))
         self._modified = datetime.now(UTC)

@@ -113,6 +113,8 @@ async def test_pages_have_their_schema_and_are_stored_once(tmp_path: Path) -> No
         found = (await dataset.get_data()).items
         assert [each["url"] for each in found] == ["https://example.org/1", "https://example.org/2"]
         assert found[0]["content"] == b"<html>"
+        await dataset.push_data({**page, "url": "https://example.org/4", "status": 503})
+        assert (await dataset.get_data()).total == 2
         with pytest.raises(SchemaError, match="status"):
             await dataset.push_data({**page, "url": "https://example.org/3", "status": "two hundred"})
     async with asyncrec.open_dataset(tmp_path / "default") as stored:

@@ -2,7 +2,8 @@
 
 warcio parses the records. The content of a page is the body without its transfer and content encodings, that of a
 revisit is empty: it stands elsewhere, under its digest. A request that stands beside its response adds its method and
-headers to the page.
+headers to the page. Its key is that of `asyncrec.pages.page_key`: its URL, unless it was asked for by another method
+than GET.
 
 A body may decode to a thousand times its size: as many records are made at once as have room, and one that becomes
 larger than a record may be is bad. A damaged GZIP member or record is bad and skipped: reading goes on with the next
@@ -16,7 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
+from asyncrec import pages
 from asyncrec.errors import ExampleError
 from asyncrec.plugins import BadMember, Converted, SourceFile
 from asyncrec.storage import in_thread
@@ -63,6 +66,13 @@ class _Warc:
             self._pending = self._parser.feed(block)
 
 
+class Made(NamedTuple):
+    """A page as a record, and its key."""
+
+    record: bytes
+    key: str
+
+
 class _Parser:
     """Blocks in, converted records out. Blocks."""
 
@@ -81,9 +91,10 @@ class _Parser:
         """What a block completes, in pieces; it has to be gone through. ``b""`` is the end."""
         result, size = Converted(), 0
         for converted in self._each(block):
-            if isinstance(converted, bytes):
-                result.records.append(converted)
-                size += len(converted)
+            if isinstance(converted, Made):
+                result.records.append(converted.record)
+                result.keys.append(converted.key)
+                size += len(converted.record)
             elif isinstance(converted, BadMember):
                 result.bad.append(converted)
                 size += _SMALL
@@ -95,7 +106,7 @@ class _Parser:
         if result.records or result.bad or result.passed:
             yield result
 
-    def _each(self, block: bytes) -> Iterator[bytes | BadMember | None]:
+    def _each(self, block: bytes) -> Iterator[Made | BadMember | None]:
         """A record, what is bad, or `None` for what is of a type that is not wanted."""
         if not self._begun:
             self._first += block
@@ -122,7 +133,7 @@ class _Parser:
             yield from self._take(self._records.finish())
             yield from self._hand_on()
 
-    def _take(self, found: Iterator[tuple[int, bytes | str]]) -> Iterator[bytes | BadMember | None]:
+    def _take(self, found: Iterator[tuple[int, bytes | str]]) -> Iterator[Made | BadMember | None]:
         for offset, record in found:
             # Where members are compressed the offset counts in what they decompress to.
             where = f"byte {offset:,}" + (" of the decompressed content" if self._members else "")
@@ -142,7 +153,7 @@ class _Parser:
                 continue
             yield from self._paired(found_there, where)
 
-    def _paired(self, found: Page | Request | None, where: str) -> Iterator[bytes | BadMember | None]:
+    def _paired(self, found: Page | Request | None, where: str) -> Iterator[Made | BadMember | None]:
         if isinstance(found, Page):
             yield from self._hand_on()
             if self._request is not None and found.take(self._request):
@@ -153,17 +164,17 @@ class _Parser:
             self._request = found
         yield None
 
-    def _hand_on(self) -> Iterator[bytes | BadMember]:
+    def _hand_on(self) -> Iterator[Made | BadMember]:
         """The page that waited for its request."""
         if self._page is None:
             return
         page, self._page = self._page, None
         try:
-            record = encoded(page, self._most)
+            made = Made(encoded(page, self._most), pages.page_key(page.features))
         except ExampleError as error:
             yield BadMember(self._path, self._where, str(error))
         else:
-            yield record
+            yield made
 
 
 class _Records:

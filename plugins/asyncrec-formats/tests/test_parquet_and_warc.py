@@ -160,6 +160,19 @@ async def test_warc(storage: Storage, compressed: bool) -> None:
     assert (await tools.info("set", storage=storage)).schema == PAGE.to_json()
 
 
+async def test_a_page_of_a_warc_has_its_url_for_a_key(storage: Storage) -> None:
+    await storage.put("x.warc.gz", warc(compressed=True))
+    await convert(storage, "x.warc.gz", "set")
+    async with asyncrec.open_dataset("set", storage=storage) as dataset:
+        urls = [page["url"] async for page in dataset.examples()]
+        assert PAGE.decode(await dataset.get_by_key(urls[7]))["url"] == urls[7]
+    async with asyncrec.open_sharded_writer("set", storage=storage, schema=PAGE, on_duplicate="skip") as writer:
+        assert all(writer.has(url) for url in urls)
+    await convert(storage, "set", "y.warc")
+    await convert(storage, "y.warc", "again")
+    assert (await tools.diff("set", "again", storage=storage, ignore=["record_id"])).only_first == 0
+
+
 async def test_damaged_members_are_skipped_and_the_rest_is_read(storage: Storage) -> None:
     content = bytearray(warc(compressed=True))
     members = [at for at in range(len(content)) if content[at : at + 3] == b"\x1f\x8b\x08"]

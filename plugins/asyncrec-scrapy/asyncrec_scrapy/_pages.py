@@ -31,7 +31,7 @@ class PagesMiddleware:
             raise NotConfigured("ASYNCREC_PAGES names no data set")
         self._store = store_of(crawler)
         self._known = settings.get("ASYNCREC_KNOWN", "replay")
-        # Answers that Scrapy asks again for are no pages to be known by.
+        # What Scrapy is told to ask again for may pass, too.
         self._transient = {int(code) for code in settings.getlist("RETRY_HTTP_CODES")}
 
     @classmethod
@@ -49,6 +49,9 @@ class PagesMiddleware:
         """The response, or what is to be awaited."""
         if _FLAG in response.flags or request.meta.get(_FLAG) is False:
             return response
+        if pages.is_temporary(response.status) or response.status in self._transient:
+            self._store.count("pages/temporary")
+            return response
         return self._keep(request, response)
 
     async def _keep(self, request: Any, response: Any) -> Any:
@@ -56,8 +59,7 @@ class PagesMiddleware:
             page = await in_thread(partial(pages.from_scrapy, response, request=request))
         else:
             page = pages.from_scrapy(response, request=request)
-        key = None if response.status in self._transient else pages.page_key(page, request.body)
-        await self._store.write("pages", page, key)
+        await self._store.write("pages", page, pages.page_key(page, request.body))
         return response
 
     def _is_fetched(self, request: Any) -> bool:

@@ -6,7 +6,10 @@ import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 
-from asyncrec_scrapy._store import Store
+import pytest
+from asyncrec_scrapy._pages import PagesMiddleware
+from asyncrec_scrapy._store import Store, store_of
+from scrapy.http import Request, Response
 from scrapy.settings import Settings
 from scrapy.signalmanager import SignalManager
 from scrapy.statscollectors import MemoryStatsCollector
@@ -32,3 +35,30 @@ def test_a_record_is_counted_as_what_it_was_whatever_else_is_written_while_it_wa
     counts = asyncio.run(crawl())
     assert (counts["asyncrec/items/stored"], counts["asyncrec/items/known"]) == (2, 1)
     assert counts["asyncrec/items/committed"] == 2
+
+
+class Crawler(SimpleNamespace):
+    """What the store of a crawler is found by."""
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize(("status", "stored"), [(200, True), (404, True), (503, False), (425, False), (403, False)])
+def test_an_answer_that_may_pass_is_not_stored(tmp_path: Path, status: int, stored: bool) -> None:
+    async def crawl() -> tuple[bool, int]:
+        settings = Settings({"ASYNCREC_PAGES": str(tmp_path / "pages"), "RETRY_HTTP_CODES": [403]})
+        crawler = Crawler(settings=settings, signals=SignalManager(), engine=None, spider=None)
+        crawler.stats = MemoryStatsCollector(SimpleNamespace(settings=settings))  # type: ignore[arg-type]  # all it takes
+        middleware, store = PagesMiddleware(crawler), store_of(crawler)
+        await store._open()
+        request = Request("http://example.org/")
+        given = middleware.process_response(request, Response(request.url, status=status, request=request))
+        kept = not isinstance(given, Response)
+        if kept:
+            await given
+        known = store.has(request.url)
+        await store._close()
+        assert known == kept
+        return kept, crawler.stats.get_value("asyncrec/pages/temporary", 0)
+
+    assert asyncio.run(crawl()) == (stored, int(not stored))

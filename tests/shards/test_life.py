@@ -42,7 +42,7 @@ async def state(storage: Storage) -> str:
     return writer.state
 
 
-async def test_the_lock_of_a_living_writer_is_held_and_a_dead_ones_is_not(folder: Path) -> None:
+async def test_only_a_living_writers_lock_is_held(folder: Path) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
         [name] = locks(folder)
@@ -110,9 +110,7 @@ async def test_a_writer_warns_when_its_death_could_not_be_proven(
     assert (record.levelname, f"{folder}: it is not this user's alone" in record.getMessage()) == ("WARNING", True)
 
 
-async def test_locks_of_a_month_ago_are_removed_once_unless_they_are_held(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_locks_of_a_month_ago_are_removed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is looked through by each process once; by another name it is another folder."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("alive", storage=storage):
@@ -132,7 +130,7 @@ async def test_locks_of_a_month_ago_are_removed_once_unless_they_are_held(
         assert locks(folder) == sorted([held, "something", "young.lock"])
 
 
-async def test_the_lock_of_a_refused_opening_is_kept_for_a_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_openings_lock_is_kept_a_day(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its mark may come into the store late: the backend may have asked for it twice."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
@@ -160,7 +158,7 @@ async def test_without_a_runtime_folder_locks_are_among_temporary_files(
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # whose own cancellation loses what a thread returns
-async def test_a_lock_taken_for_a_cancelled_caller_is_let_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lock_taken_for_a_cancelled_caller_is_released(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next that asks can prove the job dead, too."""
     storage = MemoryStorage()
     await dies(storage)

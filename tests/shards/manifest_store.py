@@ -54,6 +54,11 @@ class Store(MemoryStorage):
     async def keys(self, prefix: str = manifest_prefix("pages")) -> list[str]:
         return [info.key.removeprefix(prefix) async for info in super().list_objects(prefix)]
 
+    async def give_up(self, writer: str, number: int | None = None) -> None:
+        """Put a writer's tombstone, or what stands in the place of one commit of it."""
+        key = closing_segment_key("pages", writer) if number is None else segment_key("pages", writer, number)
+        await self.commit(Segment(writer=writer, time=format_time(0), closed=number is None, abandoned=True), key)
+
     async def commit(self, segment: Segment, key: str) -> None:
         await self.put(key, segment.encode(), exclusive=True)
 

@@ -1,27 +1,18 @@
-"""`asyncrec._shards.commit.compaction`: whatever is merged, read and deleted when, all read the same data set."""
+"""`asyncrec.tools.compact`: whatever is merged, read and deleted when, all read the same data set."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from unittest import mock
 from uuid import uuid4
 
 import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.commit import compaction
-from asyncrec._shards.commit.closing import entomb, fence
-from asyncrec._shards.commit.compaction import compact_manifest
-from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest import loading
-from asyncrec._shards.manifest.loading import list_manifest, load_history
-from asyncrec._shards.manifest.names import checkpoint_key, checkpoint_pointer_key, manifest_prefix, segment_key
 from asyncrec._shards.manifest.segment import Segment, format_time, parse_segment
 from asyncrec.errors import ArgumentValueError, ManifestError, ObjectNotFoundError
 from asyncrec.storage import Storage
@@ -31,7 +22,7 @@ from .manifest_store import Store, Writer, entry
 
 pytestmark = pytest.mark.anyio
 
-P = manifest_prefix("pages")
+P = "_manifest/pages/"
 HOUR = timedelta(hours=1)
 
 
@@ -41,9 +32,14 @@ async def seen(store: Storage) -> dict[str, Any]:
     return {**found, "shards": tuple(manifest.shards)}
 
 
-async def compact(store: Store, **options: Any) -> compaction.Compaction:
+async def compact(store: Store, **options: Any) -> tools.CompactReport:
     store.now += timedelta(seconds=1)
-    return await compact_manifest(store, "pages", path="pages", **options)
+    return await tools.compact("pages", storage=store, **options)
+
+
+def key_of(report: tools.CompactReport) -> str:
+    assert report.checkpoint is not None
+    return P + report.checkpoint.rpartition("/")[2]
 
 
 async def test_a_checkpoint_is_read_instead_of_what_it_covers_and_beside_what_it_does_not() -> None:
@@ -54,12 +50,11 @@ async def test_a_checkpoint_is_read_instead_of_what_it_covers_and_beside_what_it
     await b.close(schema={"v": 1}, metadata={"k": 1})
     before = await seen(store)
     done = await compact(store)
-    assert (done.covered, done.written, done.deleted) == (9, True, ())
-    assert done.checkpoint is not None
+    assert (done.merged, done.written, done.deleted) == (9, True, ())
     assert await seen(store) == before
     store.asked.clear()
     await seen(store)
-    assert store.asked == [("list", P), ("open", done.checkpoint)]
+    assert store.asked == [("list", P), ("open", key_of(done))]
     await a.commit(2)
     store.asked.clear()
     after = await seen(store)
@@ -75,9 +70,8 @@ async def test_segments_go_an_hour_after_they_were_merged_and_what_decides_stays
     await a.commit(3)
     await b.commit(2)
     await b.close()
-    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", metadata={})
-    assert await fence(store, header.name, header.writer, 7, by="me")
-    await entomb(store, "pages", "c", by="me")
+    await store.give_up("a", 7)
+    await store.give_up("c")
     before = await seen(store)
     await compact(store)
     store.now += HOUR
@@ -102,9 +96,7 @@ async def test_segments_go_an_hour_after_they_were_merged_and_what_decides_stays
     assert [key for key in await store.keys() if key.startswith("~checkpoint-000001")] == []
     assert (await seen(store))["writers"]["a"].shards == 5
     # What is deleted stays covered.
-    await store.put(
-        segment_key("pages", "a", 0), Segment(writer="a", time=format_time(1), add=(entry("no", 1),)).encode()
-    )
+    await store.put(P + "a-000000.jsonl", Segment(writer="a", time=format_time(1), add=(entry("no", 1),)).encode())
     assert "no" not in [shard.path for shard in (await seen(store))["shards"]]
 
 
@@ -113,11 +105,15 @@ async def test_of_two_compactions_at_once_one_has_the_number_and_the_other_leave
     a = Writer(store, "a")
     await a.commit(3)
 
-    # The second one lists before the first has written.
-    listed = await list_manifest(store, "pages")
-    await compact(store)
-    with mock.patch.object(loading, "list_manifest", mock.AsyncMock(return_value=listed)):
-        late = await compact(store)
+    async def strike(what: str, key: str) -> Any:
+        """The second one has listed before the first has written."""
+        if what == "list":
+            return strike
+        await compact(store)
+        return _nothing
+
+    store.before = strike
+    late = await compact(store)
     assert not late.written
     assert late.checkpoint is not None
     assert len([key for key in await store.keys() if key.endswith(".columns")]) == 1
@@ -155,21 +151,32 @@ async def _nothing(what: str, key: str) -> Any:
     return _nothing
 
 
-async def test_a_fence_finds_the_commit_whose_segment_was_merged_and_deleted_meanwhile() -> None:
+async def test_a_deletion_finds_the_commit_whose_segment_was_merged_and_deleted_meanwhile() -> None:
+    """`verify` takes the place of a commit that it does not see, which is free again behind a compaction."""
     store = Store()
     a = Writer(store, "a")
-    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", metadata={})
-    known = await load_history(store, "pages")
-    await a.commit(2)
-    await compact(store)
-    store.now += 2 * HOUR
-    await a.commit()
-    await compact(store)
-    assert "a-000001.jsonl" not in await store.keys()
-    assert not await fence(store, header.name, header.writer, 1, by="me", since=known.checkpoint)
-    assert await fence(store, header.name, header.writer, 5, by="me", since=known.checkpoint)
-    assert not await fence(store, header.name, header.writer, 2, by="me")
-    assert len((await seen(store))["shards"]) == 3
+    names = [f"pages-a-{number:06d}.tfrecord" for number in (1, 5)]
+    for name in names:
+        await asyncrec.write_records(name, [b"a record"], storage=store)
+    await Writer(store, "b", 50).commit()
+
+    async def strike(what: str, key: str) -> Any:
+        if (what, key) != ("put", f"{P}a-000001.jsonl"):
+            return strike
+        await a.commit(2)
+        await compact(store)
+        store.now += 2 * HOUR
+        await a.commit()
+        await compact(store)
+        assert "a-000001.jsonl" not in await store.keys()
+        return _nothing
+
+    store.before = strike
+    report = await tools.verify("pages", storage=store, min_age=-60, delete=True)
+    assert store.before is _nothing
+    assert report.deleted == names[1:]
+    assert names[0] in await store.keys("")
+    assert len((await seen(store))["shards"]) == 4
 
 
 @pytest.mark.parametrize("fails_at", range(1, 40))
@@ -201,16 +208,12 @@ async def test_a_store_that_fails_at_any_request_leaves_a_data_set_that_reads_th
     store.before = None
     assert await seen(store) == wanted
     store.now += 2 * HOUR
-    await b_commits_on(store)
+    await Writer(store, "c", 200).commit()
     await compact(store)
     found = await seen(store)
     assert found["shards"][: len(wanted["shards"])] == wanted["shards"]
     columns = [key for key in await store.keys() if key.endswith(".columns")]
     assert len(columns) <= 2 + failed
-
-
-async def b_commits_on(store: Store) -> None:
-    await Writer(store, "c", 200).commit()
 
 
 async def test_a_release_before_checkpoints_stops_at_one() -> None:
@@ -243,7 +246,7 @@ async def test_a_checkpoint_opens_by_its_url_and_nothing_is_listed(tmp_path: Pat
         assert await dataset.get(9) == b"record 9"
         assert not [each for each in store.asked if each[0] == "list"]
     with pytest.raises(ObjectNotFoundError):
-        await asyncrec.read_manifest(checkpoint_key(str(path), 9, "no"))
+        await asyncrec.read_manifest(path.parent / "_manifest" / "pages" / "~checkpoint-000009~no.columns")
 
 
 @pytest.mark.parametrize(
@@ -286,38 +289,49 @@ async def test_writers_and_tools_work_on_a_compacted_data_set(tmp_path: Path) ->
     assert (again.written, again.records) == (True, 4)
     assert not (await tools.compact(path)).written
     await tools.reshard(path, tmp_path / "other", num_shards=2)
-    await create_unlisted(path)
+    (tmp_path / "pages-dead-000000.tfrecord").touch()  # it was not committed, and stays out
     async with asyncrec.open_dataset(path) as dataset:
         assert [record async for record in dataset] == [b"c"] * 4
 
 
-async def create_unlisted(path: Path) -> None:
-    """A shard that nobody committed stays out."""
-    async with asyncrec.open_storage(path.parent) as folder:
-        await create(folder, "pages-dead-000000.tfrecord", b"")
-
-
 async def test_what_is_deleted_is_in_the_checkpoint_that_was_just_made_whatever_an_older_one_says() -> None:
     """A list that was made while the disk changed may have shown a loser's checkpoint, and not the winner's."""
-    store = Store()
+    store, elsewhere = Store(), Store()
     a = Writer(store, "a")
     await a.commit(3)
     await compact(store)
-    loser = await load_history(store, "pages")
+    for key in await store.keys(""):
+        await elsewhere.put(key, await store.get(key))
+    for each in (store, elsewhere):
+        await Writer(each, "c", 50).commit()
+    loser = await compact(elsewhere)
     await a.commit(2)
     wanted = await seen(store)
-    await compact(store)
+    assert (await compact(store)).written
     store.now += 2 * HOUR
     await Writer(store, "b", 100).commit()
-    listed = await list_manifest(store, "pages")
-    del listed.segments["a-000003.jsonl"], listed.segments["a-000004.jsonl"]
-    with (
-        mock.patch.object(loading, "list_manifest", mock.AsyncMock(return_value=listed)),
-        mock.patch.object(loading, "read_checkpoint", mock.AsyncMock(return_value=replace(loser, checkpoint=2))),
-    ):
-        done = await compact(store)
+    pointer, columns = f"{P}~checkpoint-000002.json", key_of(loser)
+    await store.put(columns, await elsewhere.get(columns))
+    winner, hidden = await store.get(pointer), [f"{P}a-{number:06d}.jsonl" for number in (3, 4)]
+    kept = {key: await store.get(key) for key in hidden}
+    for key in hidden:
+        await store.delete(key)
+    await store.put(pointer, await elsewhere.get(pointer))
+    show_all = iter([*kept.items(), (pointer, winner)])
+
+    async def strike(what: str, key: str) -> Any:
+        """What was listed and read first was the loser's; from the first change on the store shows the winner's."""
+        if what != "put":
+            return strike
+        for shown, content in show_all:
+            await store.put(shown, content)
+        return _nothing
+
+    store.before = strike
+    done = await compact(store)
     assert done.written
-    assert (await seen(store))["shards"][:5] == wanted["shards"]
+    shards = (await seen(store))["shards"]
+    assert [shard for shard in shards if shard in wanted["shards"]] == list(wanted["shards"])
 
 
 async def test_a_checkpoint_under_the_number_of_another_is_an_error() -> None:
@@ -325,10 +339,9 @@ async def test_a_checkpoint_under_the_number_of_another_is_an_error() -> None:
     store = Store()
     await Writer(store, "a").commit(2)
     done = await compact(store)
-    assert done.checkpoint is not None
-    content = await store.get(done.checkpoint)
-    pointer = {"version": 3, "checkpoint": checkpoint_key("pages", 7, "x").rpartition("/")[2]}
-    await store.put(checkpoint_pointer_key("pages", 7), json.dumps(pointer).encode())
-    await store.put(checkpoint_key("pages", 7, "x"), content)
+    content = await store.get(key_of(done))
+    pointer = {"version": 3, "checkpoint": "~checkpoint-000007~x.columns"}
+    await store.put(f"{P}~checkpoint-000007.json", json.dumps(pointer).encode())
+    await store.put(f"{P}~checkpoint-000007~x.columns", content)
     with pytest.raises(ManifestError, match="it says that it is checkpoint 1"):
         await seen(store)

@@ -1,10 +1,11 @@
-"""`asyncrec._shards.journal.journal`: what lies in a folder that others may write to is not obeyed."""
+"""Headers of jobs on a disk: what is stored, and that what lies in a folder of several users is not obeyed."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import pytest
 import asyncrec
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal, find_job_headers, remove_unnamed_headers
-from asyncrec._shards.spool.folder import LOCK_NAME
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.storage import LocalStorage
+
+from .mortal import killed
 
 pytestmark = pytest.mark.anyio
 
@@ -28,16 +29,19 @@ def changed(**members: Any) -> bytes:
     return json.dumps({**json.loads(NOTE.encode()), **members}).encode()
 
 
-def test_a_note_is_found_though_each_read_gives_one_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is not found is removed by whoever tidies up, and with it what could be recovered."""
-    folder = LocalStorage(tmp_path)
-    Journal.begin(folder, NOTE).end(keep=True)
+async def test_a_header_is_found_though_each_read_gives_one_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A header that is not found is removed as a leftover, and with it what could be recovered."""
+    async with killed(LocalStorage(tmp_path)) as writer:
+        await writer.write(b"a record")
+        await writer.flush(require="spooled")
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, size, position: pread(fd, min(size, 1), position))
-    assert [note for _, note in find_job_headers(folder)] == [NOTE]
+    assert (await asyncrec.recover(tmp_path / "pages")).records == 1
 
 
-def test_a_promise_is_read_again_though_a_full_disk_took_only_a_part_of_it_at_first(tmp_path: Path) -> None:
+async def test_a_half_written_promise_can_be_given_again(tmp_path: Path) -> None:
     class Full:
         """Of the first promise it takes a part."""
 
@@ -47,31 +51,28 @@ def test_a_promise_is_read_again_though_a_full_disk_took_only_a_part_of_it_at_fi
             return getattr(os, name)
 
         def write(self, fd: int, data: bytes) -> int:
-            return (
-                self._taken(data, lambda part: os.write(fd, part)) if data == b"acknowledged\n" else os.write(fd, data)
-            )
+            return self._taken(data, lambda part: os.write(fd, part))
 
         def pwrite(self, fd: int, data: bytes, position: int) -> int:
             return self._taken(data, lambda part: os.pwrite(fd, part, position))
 
         def _taken(self, data: bytes, write: Callable[[bytes], int]) -> int:
-            if not self.full:
+            if not self.full or data != b"acknowledged\n":
                 return write(data)
             self.full = False
             write(data[:5])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    folder = LocalStorage(tmp_path, system=Full())
-    journal = Journal.begin(folder, NOTE)
-    with pytest.raises(StorageError, match="No space left"):
-        journal.acknowledge()
-    journal.acknowledge()
-    journal.end(keep=True)
-    ((path, _),) = find_job_headers(folder)
-    dead = Journal.claim(folder, path)
-    assert dead is not None
-    assert dead.acknowledged
-    dead.end()
+    system, home, copy = Full(), tmp_path / "home", tmp_path / "copy"
+    folder = LocalStorage(home, system=system)
+    async with asyncrec.open_sharded_writer("pages", storage=folder, num_shards=1) as writer:
+        await writer.write(b"a record")
+        with pytest.raises(StorageError, match="No space left"):
+            await writer.flush(require="spooled")
+        assert not system.full
+        assert await writer.flush(require="spooled") == "spooled"
+        shutil.copytree(home, copy)  # as it would be if the writer were killed now
+    assert (await asyncrec.recover(copy / "pages")).records == 1
 
 
 def test_what_is_encoded_is_decoded_again() -> None:
@@ -136,7 +137,6 @@ async def test_a_pipe_a_link_and_a_folder_under_the_name_of_a_note_are_passed_ov
     other.write_bytes(b"1\n" + changed(writer="b"))
     (tmp_path / ".pages.b.partial").symlink_to(other)
     (tmp_path / ".pages.c.partial").mkdir()
-    assert find_job_headers(LocalStorage(tmp_path)) == []
     assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
     assert other.read_bytes() == b"1\n" + changed(writer="b")
 
@@ -146,7 +146,7 @@ async def test_a_link_under_the_name_of_a_spools_lock_is_not_followed(tmp_path: 
     precious.write_bytes(b"of the user")
     spool = tmp_path / "spool"
     spool.mkdir()
-    (spool / LOCK_NAME).symlink_to(precious)
+    (spool / ".asyncrec-spool").symlink_to(precious)
     with pytest.raises(StorageError, match="link"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=spool):
             pass
@@ -154,26 +154,24 @@ async def test_a_link_under_the_name_of_a_spools_lock_is_not_followed(tmp_path: 
     assert precious.read_bytes() == b"of the user"
 
 
-async def test_what_was_left_of_a_note_before_it_had_its_name_is_removed_unless_it_is_being_written(
+async def test_an_unnamed_header_is_removed_unless_it_is_written(
     tmp_path: Path,
 ) -> None:
-    dead = tmp_path / ".0123456789abcdef.partial"
-    dead.write_bytes(b"1\n")
-    folder = LocalStorage(tmp_path)
-    living = Journal.begin(folder, NOTE)
-    os.link(tmp_path / ".pages.w.partial", tmp_path / ".fedcba9876543210.partial")
-    remove_unnamed_headers(folder)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".fedcba9876543210.partial", ".pages.w.partial"]
-    living.end()
-    remove_unnamed_headers(folder)
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".0123456789abcdef.partial").write_bytes(b"1\n")
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w", status_seconds=None):
+        os.link(tmp_path / ".pages.w.partial", tmp_path / ".fedcba9876543210.partial")
+        await asyncrec.recover(tmp_path / "pages")
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".fedcba9876543210.partial", ".pages.w.partial"]
+    await asyncrec.recover(tmp_path / "pages")
+    assert list(tmp_path.glob(".*")) == []
 
 
-async def test_of_two_that_begin_with_one_id_the_second_is_told_and_the_first_keeps_its_note(tmp_path: Path) -> None:
-    folder = LocalStorage(tmp_path)
-    first = Journal.begin(folder, NOTE)
-    with pytest.raises(asyncrec.ObjectExistsError, match="id w"):
-        Journal.begin(folder, NOTE)
-    assert [note for _, note in find_job_headers(folder)] == [NOTE]
-    first.end()
-    assert list(tmp_path.iterdir()) == []
+async def test_the_second_writer_of_one_id_changes_nothing(tmp_path: Path) -> None:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w", status_seconds=None):
+        header = (tmp_path / ".pages.w.partial").read_bytes()
+        with pytest.raises(asyncrec.ObjectExistsError, match="id w"):
+            async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
+                pass
+        assert (tmp_path / ".pages.w.partial").read_bytes() == header
+        assert [path.name for path in tmp_path.iterdir()] == [".pages.w.partial"]
+    assert list(tmp_path.glob(".*")) == []

@@ -17,12 +17,11 @@ from time import thread_time
 import pytest
 
 import asyncrec
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import closing_segment_key
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar
-from asyncrec._shards.ownership.abandonment import abandon
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.storage._local.storage import LocalStorage
+
+from .mortal import dies
 
 pytestmark = pytest.mark.anyio
 
@@ -64,7 +63,7 @@ def entry(number: int) -> ShardEntry:
 def dataset_of(folder: Path, entries: Iterable[ShardEntry]) -> Path:
     """One whose manifest names these; where their files are, nobody asks."""
     segment = Segment(writer="early", time=TIME, closed=True, add=tuple(entries))
-    path = folder / closing_segment_key("pages", "early")
+    path = folder / "_manifest/pages/early-closed.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(segment.encode())
     return folder / "pages"
@@ -118,12 +117,12 @@ def with_sidecars_of_others(entry: ShardEntry) -> ShardEntry:
 
 @pytest.mark.slow
 async def test_giving_a_writer_up_where_indexes_and_keys_are_named_by_others(tmp_path: Path, held: list[float]) -> None:
-    dataset_of(tmp_path, map(with_sidecars_of_others, map(entry, range(3 * SHARDS))))
+    dataset = dataset_of(tmp_path, map(with_sidecars_of_others, map(entry, range(3 * SHARDS))))
+    await dies(LocalStorage(tmp_path), writer_id="dead")
     unlisted = tmp_path / "pages-dead-000000.tfrecord"
     unlisted.touch()
-    header = JobHeader(kind="rolling", name="pages", writer="dead", url="pages", metadata={})
     await asyncio.sleep(0)
     held.clear()
-    assert await abandon(LocalStorage(tmp_path), header, plain=False)
+    assert (await asyncrec.recover(dataset, abandon=["dead"])).abandoned == ("dead",)
     assert longest(held) < MOST_SECONDS
     assert not unlisted.exists()

@@ -1,30 +1,22 @@
-"""What a job leaves that did not end well: no more, and no less, than whoever comes next needs."""
+"""What a job leaves that did not end well: no more, and no less, than the next job needs."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from crc32c import crc32c
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._concurrency.deadline import Deadline
-from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.closing import entomb, load_closing
-from asyncrec._shards.commit.manifest_writer import ManifestWriter
-from asyncrec._shards.commit.shard import CommitClock
-from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.segment import format_time
-from asyncrec._shards.ownership.removals import take_place
-from asyncrec._shards.ownership.unlisted import entry_of_unlisted
 from asyncrec.errors import ConflictError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -32,6 +24,8 @@ from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._cancellation import cancel_at_every_checkpoint
 from asyncrec.testing._clock import virtual_backend
 from asyncrec.testing._faults import Fault, FlakyStorage
+
+from .mortal import Process, elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +37,16 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
 
 def numbered(count: int, start: int = 0) -> list[bytes]:
     return [b"record %06d" % i for i in range(start, start + count)]
+
+
+async def is_given_up(storage: Storage, writer: str) -> bool | None:
+    """What the end of a writer's log says, in its one line; `None` if it has no end."""
+    try:
+        return bool(
+            json.loads((await storage.get(f"_manifest/pages/{writer}-closed.jsonl")).splitlines()[0])["abandoned"]
+        )
+    except ObjectNotFoundError:
+        return None
 
 
 async def keys(storage: Storage, prefix: str = "") -> list[str]:
@@ -76,8 +80,7 @@ async def test_a_fixed_writer_that_failed_leaves_its_claim_only_where_a_request_
             ) as writer:
                 await writer.write_many(numbered(20))
         left = operation == "publish"
-        closing = await load_closing(inner, "pages", "w")
-        assert (closing is not None and closing.abandoned) is left
+        assert await is_given_up(inner, "w") is (left or None)
         assert ("_jobs/pages/_claim-000001.json" in await keys(inner)) is left
         assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index"))] == []
         async with asyncrec.open_sharded_writer("pages", storage=inner, num_shards=2, writer_id="v") as writer:
@@ -91,32 +94,31 @@ async def test_a_fixed_writer_that_failed_leaves_its_claim_only_where_a_request_
 async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_again(
     tmp_path: Path, when: Any
 ) -> None:
-    """Its time of commit is kept: the second attempt is no other's."""
-    storage = FlakyStorage(MemoryStorage())
-    async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path, max_shard_records=5) as writer:
-        await writer.write_many(numbered(5))
+    """Its time of commit is kept, so that the second attempt finds its own."""
+    segment = "_manifest/pages/w-000000.jsonl"
 
-        def fail() -> None:
-            at = len(storage.operations)
-            storage._script.update({k: Fault(when=when) for k in range(at, at + 1)})
+    class Unanswered(FlakyStorage):
+        """Neither the commit is answered, nor the look whether it is there."""
 
-        real = ManifestWriter._put
+        failures = 2
 
-        async def put(self: ManifestWriter, key: str, segment: Any) -> None:
-            ManifestWriter._put = real  # type: ignore[method-assign]
-            storage._script[len(storage.operations) + 1] = Fault(when=when)  # the publication, after the opening
-            storage._script[len(storage.operations) + 2] = Fault()  # and the look
-            await real(self, key, segment)
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if key != segment or not self.failures:
+                return await call()
+            self.failures -= 1
+            if operation == "publish" and when == "after":
+                await call()
+            raise TransientStorageError("no answer, as asked")
 
-        ManifestWriter._put = put  # type: ignore[method-assign]
-        try:
-            await writer.write(b"another")
-            with anyio.fail_after(100):
-                await writer.wait(5, "committed")
-        finally:
-            ManifestWriter._put = real  # type: ignore[method-assign]
-        assert storage.failed
-    assert await stored(storage) == [*numbered(5), b"another"]
+    storage = Unanswered(MemoryStorage())
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=storage, spool=tmp_path, max_shard_records=5, writer_id="w"
+    ) as writer:
+        await writer.write_many(numbered(6))
+        with anyio.fail_after(100):
+            await writer.wait(5, "committed")
+        assert not storage.failures
+    assert await stored(storage) == numbered(6)
     assert (await tools.verify("pages", storage=storage)).ok
 
 
@@ -124,7 +126,7 @@ async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000_000_000.0
-    monkeypatch.setattr("asyncrec._shards.commit.shard.time.time", lambda: now)
+    monkeypatch.setattr(time, "time", lambda: now)
     down = True
 
     class Down(FlakyStorage):
@@ -163,44 +165,73 @@ async def test_a_recovered_shard_says_when_its_journal_was_last_written(
     assert all(shard.last is not None and shard.last.startswith("2001-09-09T01:46:40") for shard in recovery.shards)
 
 
-async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("local", [True, False])
+async def test_what_is_adopted_is_listed_with_all_that_can_be_known_of_it(tmp_path: Path, local: bool) -> None:
     """As if its writer had committed it, but for the time of its first record."""
-    for storage in (MemoryStorage(), LocalStorage(tmp_path)):
-        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
-            for record in numbered(7):
-                await writer.write(record, key=record)
-        (entry,) = (await asyncrec.read_manifest("pages", storage=storage)).shards
-        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", metadata={})
-        again = await entry_of_unlisted(storage, entry.path, note, entry.committed or "")
-        assert (again.records, again.bytes, again.index, again.keys) == (7, entry.bytes, entry.index, entry.keys)
-        assert again.crc32c == crc32c(await storage.get(entry.path)) == entry.crc32c
+    whole = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=whole, writer_id="w") as writer:
+        for record in numbered(7):
+            await writer.write(record, key=record)
+    [entry] = (await asyncrec.read_manifest("pages", storage=whole)).shards
+    assert entry.index is not None
+    assert entry.keys is not None
+    damages: list[dict[str, bytes | None]] = [{}]
+    damages += [{entry.index.path: content} for content in (b"0 17\n", b"no index", None)]
+    damages += [{entry.keys.path: content} for content in (bytes(16 * 6), None)]
+    for number, damage in enumerate(damages):
+        storage = LocalStorage(tmp_path / str(number)) if local else MemoryStorage()
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="other") as writer:
+            await writer.write(b"another")
+        for key in (entry.path, entry.index.path, entry.keys.path):
+            content = damage.get(key, await whole.get(key))
+            if content is not None:
+                await storage.put(key, content)
+        report = await tools.verify("pages", storage=storage, min_age=-60, adopt=True)
+        assert report.adopted == [entry.path]
+        [again] = [
+            each for each in (await asyncrec.read_manifest("pages", storage=storage)).shards if each.path == entry.path
+        ]
+        assert (again.records, again.bytes, again.crc32c) == (7, entry.bytes, entry.crc32c)
+        assert again.index == (None if entry.index.path in damage else entry.index)
+        assert again.keys == (None if entry.keys.path in damage else entry.keys)
         modified = (await storage.head(entry.path)).modified
-        assert (again.first, again.committed, again.last) == (None, entry.committed, format_time(modified.timestamp()))
-        for sidecar, damage in ((entry.index, b"0 17\n"), (entry.keys, bytes(16 * 6)), (entry.index, b"no index")):
-            assert sidecar is not None
-            content = await storage.get(sidecar.path)
-            await storage.put(sidecar.path, damage)
-            less = await entry_of_unlisted(storage, entry.path, note, "")
-            assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
-            await storage.delete(sidecar.path)
-            less = await entry_of_unlisted(storage, entry.path, note, "")
-            assert (less.index is None, less.keys is None) == (sidecar is entry.index, sidecar is entry.keys)
-            await storage.put(sidecar.path, content)
+        assert again.first is None
+        assert again.last is not None
+        assert datetime.fromisoformat(again.last) == modified
 
 
-async def test_a_place_in_the_log_is_won_once_and_found_again_by_its_winner() -> None:
-    storage = MemoryStorage()
-    assert await take_place(storage, "pages", "w", since=0) == 1
-    assert await take_place(storage, "pages", "w", since=0) == 1
-    assert await take_place(storage, "others", "w", since=0) == 1
-    await entomb(storage, "pages", "w", by="a test")
-    assert await take_place(storage, "pages", "v", since=0) == 2
-    with pytest.raises(ConflictError, match="v began to replace it at the same time"):
-        await take_place(storage, "pages", "u", since=0)
-    await storage.put("_manifest/pages/_removal-000007.jsonl", b"no record")
-    await entomb(storage, "pages", "v", by="a test")
-    assert await take_place(storage, "pages", "u", since=0) == 8
-    assert await take_place(storage, "pages", "t", since=8) == 9
+async def test_a_place_in_the_log_of_removals_is_won_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found again by its winner, to which the store did not answer."""
+    inner = MemoryStorage()
+
+    class Unanswered(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            answer = await call()
+            if operation == "publish" and key.endswith("_removal-000001.jsonl"):
+                raise TransientStorageError("no answer, as asked")
+            return answer
+
+    async def places() -> list[str]:
+        return [key[-12:-6] for key in await keys(inner, "_manifest/pages/_removal-")]
+
+    async def replace(storage: Storage, record: bytes) -> None:
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=storage, mode="replace", writer_id=f"w{record.decode()}"
+        ) as writer:
+            await writer.write(record)
+
+    await replace(Unanswered(inner), b"1")
+    assert await places() == ["000001"]
+    dead = Process(inner, "_removal-000002", done=True)
+    with elsewhere(monkeypatch, tmp_path), pytest.raises(StorageError):
+        await replace(dead.storage, b"2")
+    with pytest.raises(ConflictError, match="w2 began to replace it at the same time"):
+        await replace(inner, b"3")
+    assert (await asyncrec.recover("pages", storage=inner, abandon=["w2"])).abandoned == ("w2",)
+    await inner.put("_manifest/pages/_removal-000007.jsonl", b"no record")
+    await replace(inner, b"4")
+    assert (await places())[-2:] == ["000007", "000008"]
+    assert await stored(inner) == [b"4"]
 
 
 async def test_the_lock_of_a_spool_names_its_process_and_nothing_of_an_earlier_one(tmp_path: Path) -> None:
@@ -223,11 +254,9 @@ async def test_an_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
 class TestUnlisted:
     """A shard that is published, and in no manifest."""
 
-    async def publish(self, storage: Storage, name: str, **members: Any) -> None:
-        note = JobHeader(kind="rolling", name="pages", writer="w", url="pages", metadata={}, **members)
-        publisher = ShardPublisher(storage, note, budget=ByteBudget(1 << 20), clock=CommitClock(), deadline=Deadline())
-        async with publisher.open_shard(name) as shard:
-            await shard.output.finish()
+    async def publish(self, storage: Storage, name: str) -> None:
+        await asyncrec.write_records(name, numbered(1), storage=storage)
+        await storage.put(f"_index/{name}.index", b"0 29\n")
 
     async def test_of_a_living_writer_it_is_left_alone_by_every_tool(self) -> None:
         storage = MemoryStorage()
@@ -383,9 +412,7 @@ async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_t
         ) as writer:
             await writer.write_many(numbered(4))
     assert any("nothing of w is committed" in note for note in caught.value.__notes__)
-    closing = await load_closing(inner, "pages", "w")
-    assert closing is not None
-    assert closing.abandoned
+    assert await is_given_up(inner, "w")
     assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index", "w.json"))] == []
     # And a later answer, "it is there", is the truth as well.
     inner = MemoryStorage()
@@ -465,9 +492,7 @@ async def test_a_task_that_is_cancelled_while_it_closes_takes_back_nothing_that_
         recovered = await asyncrec.recover("pages", storage=inner)
         assert sorted(await stored(inner)) == (numbered(6) if not options else [])
         assert recovered.unfinished == ()
-        ended = await load_closing(inner, "pages", "w")
-        assert ended is not None
-        assert ended.abandoned is bool(options)
+        assert await is_given_up(inner, "w") is bool(options)
 
 
 async def test_an_earlier_snapshot_is_asked_for_by_its_id_and_by_its_time() -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import asyncrec
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.status import JobStatus, StatusFile, read_status, status_path
-from asyncrec._shards.manifest.names import mark_key, status_key
 from asyncrec._shards.writing.telling import waiting_for
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.stats import ShardedWriterStats
@@ -153,9 +152,9 @@ async def test_recover_removes_a_status_that_came_when_its_writer_had_ended() ->
     """And leaves that of a writer which has not ended: its mark is there."""
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="alive"):
-        await storage.put(status_key("pages", "alive"), b"")
-        await storage.put(status_key("pages", "ended"), b"")
+        for writer in ("alive", "ended"):
+            await storage.put(f"_jobs/pages/{writer}.status", b"")
         await asyncrec.recover("pages", storage=storage)
         found = {info.key async for info in storage.list_objects("_jobs/")}
-        assert {mark_key("pages", "alive"), status_key("pages", "alive")} <= found
-        assert status_key("pages", "ended") not in found
+        assert {"_jobs/pages/alive.json", "_jobs/pages/alive.status"} <= found
+        assert "_jobs/pages/ended.status" not in found

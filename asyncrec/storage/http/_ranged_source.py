@@ -142,6 +142,10 @@ class RangedSource(ByteSource):
         self._fetched = self.window
         self._returned_at = math.inf  # the clock's time, when the reader was last given something
 
+    @property
+    def flowing(self) -> bool:  # type: ignore[override]  # only read
+        return self._answer is not None
+
     @abstractmethod
     async def look(self) -> ObjectInfo:
         """Ask for the version that is there. It may raise whatever `Storage.head` does."""
@@ -282,7 +286,7 @@ class RangedSource(ByteSource):
                 return True
             else:
                 try:
-                    blocks = await answer.receive(end - start)
+                    blocks = await answer.receive(end - start) if start < end else ()
                 finally:
                     await answer.aclose()
         finally:

@@ -24,14 +24,20 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_ranges_are_put_together_in_their_order(azure: FakeAzure) -> None:
     azure.store("key", LONG)
-    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+    async with (
+        open_quick(azure.endpoint) as storage,
+        storage.open_source("key", info=await storage.head("key")) as source,
+    ):
         assert await receive_all(source, len(LONG)) == LONG
     assert azure.log.count("read") == 4
 
 
 async def test_where_one_range_fails_nobody_waits_for_another_that_is_not_answered(azure: FakeAzure) -> None:
     azure.store("key", LONG)
-    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+    async with (
+        open_quick(azure.endpoint) as storage,
+        storage.open_source("key", info=await storage.head("key")) as source,
+    ):
         first, second = nth(1, Fault("stall"), "read"), nth(2, Fault("status", 404), "read")
         azure.plan = lambda kind, n: first(kind, n) or second(kind, n)
         with anyio.fail_after(30), pytest.raises(ObjectChangedError):
@@ -53,7 +59,27 @@ async def test_a_range_of_which_less_came_is_asked_for_again_also_where_more_cam
 
     monkeypatch.setattr(AzureSource, "_download", unequal)
     azure.store("key", LONG)
-    async with open_quick(azure.endpoint) as storage, storage.open_source("key") as source:
+    async with (
+        open_quick(azure.endpoint) as storage,
+        storage.open_source("key", info=await storage.head("key")) as source,
+    ):
         with pytest.raises(TransientStorageError, match=r"65,53\d bytes came"):
             await source.receive(len(LONG))
         assert await receive_all(source, len(LONG)) == LONG
+
+
+@pytest.mark.parametrize("size", [1, CHUNK])
+async def test_a_small_blob_is_one_request(azure: FakeAzure, size: int) -> None:
+    azure.store("key", LONG[:size])
+    async with open_quick(azure.endpoint) as storage:
+        async with storage.open_source("key") as source:
+            assert await receive_all(source) == LONG[:size]
+        assert azure.log == ["read"]
+        assert source.info == await storage.head("key")
+
+
+async def test_an_empty_blob_is_two_requests(azure: FakeAzure) -> None:
+    azure.store("key", b"")
+    async with open_quick(azure.endpoint) as storage:
+        assert await storage.get("key") == b""
+    assert len(azure.log) == 2

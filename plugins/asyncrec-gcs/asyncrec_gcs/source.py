@@ -74,8 +74,10 @@ class GcsSource(RangedSource):
     def _check_span(self, incoming: Incoming, start: int, end: int, what: str, size: int) -> None:
         """Check which bytes an answer has: by 200 the whole object, where it was asked for."""
         try:
-            whole = incoming.status == 200
-            span = (0, size) if whole else parse_content_range(incoming.headers.get("Content-Range"))[:2]
+            if incoming.status == 200:  # by another server than the store too: a proxy's page
+                span = (0, int(incoming.headers.get("Content-Length", size)))
+            else:
+                span = parse_content_range(incoming.headers.get("Content-Range"))[:2]
         except ValueError as error:
             raise StorageError(f"{what}: {error}") from None
         if span != (start, end):

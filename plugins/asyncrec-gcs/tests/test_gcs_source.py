@@ -19,9 +19,11 @@ DATA = content(5 * UNIT + 77)
 
 async def test_each_receive_is_one_request_of_one_generation(gcs: FakeGcs) -> None:
     found = gcs.put("key", DATA)
-    async with open_quick() as storage, storage.open_source("key", start=10, end=UNIT + 10) as source:
-        assert source.info.etag == str(found.generation)
-        assert await receive_all(source, UNIT // 2) == DATA[10 : UNIT + 10]
+    async with open_quick() as storage:
+        known = await storage.head("key")
+        assert known.etag == str(found.generation)
+        async with storage.open_source("key", start=10, end=UNIT + 10, info=known) as source:
+            assert await receive_all(source, UNIT // 2) == DATA[10 : UNIT + 10]
     assert gcs.log == ["meta", "read", "read"]
     assert [headers["Range"] for headers in gcs.seen[1:]] == [
         f"bytes=10-{UNIT // 2 + 9}",
@@ -50,11 +52,11 @@ async def test_a_thousand_idle_sources_hold_no_connection(gcs: FakeGcs) -> None:
 async def test_a_fault_while_receiving_is_transient_and_moves_nothing(gcs: FakeGcs, how: str) -> None:
     """The core goes on from where it is; nothing is repeated below it."""
     gcs.put("key", DATA)
-    async with open_quick() as storage, storage.open_source("key") as source:
+    async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         first = await source.receive(1_000)
         gcs.plan = lambda kind, n: Fault(how)  # aiohttp repeats a GET whose connection broke, once
         with pytest.raises(TransientStorageError, match="gs://bucket/key"):
-            await source.receive(UNIT)
+            await source.receive(len(DATA))
         gcs.plan = lambda kind, n: None
         assert first + await receive_all(source) == DATA
 
@@ -78,7 +80,7 @@ async def test_any_request_of_reading_listing_and_deleting_may_fail_once(gcs: Fa
 
 async def test_what_the_store_asks_to_wait_is_told(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
-    async with open_quick() as storage, storage.open_source("key") as source:
+    async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.plan = lambda kind, n: Fault("status", 429, {"Retry-After": "7"})
         with pytest.raises(TransientStorageError) as raised:
             await source.receive(10)
@@ -87,7 +89,7 @@ async def test_what_the_store_asks_to_wait_is_told(gcs: FakeGcs) -> None:
 
 async def test_an_object_that_vanished_or_shrank_has_changed(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
-    async with open_quick() as storage, storage.open_source("key") as source:
+    async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.objects.clear()
         with pytest.raises(ObjectChangedError):
             await source.receive(10)
@@ -108,7 +110,7 @@ async def test_a_missing_bucket_is_no_empty_one(gcs: FakeGcs) -> None:
 async def test_an_answer_that_is_none_is_a_storage_error(gcs: FakeGcs) -> None:
     """A proxy's page with status 200, say."""
     gcs.put("key", DATA)
-    async with open_quick() as storage, storage.open_source("key") as source:
+    async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.plan = lambda kind, n: Fault("page")
         with pytest.raises(StorageError, match="no JSON"):
             await storage.head("key")
@@ -123,7 +125,7 @@ async def test_an_answer_that_is_none_is_a_storage_error(gcs: FakeGcs) -> None:
 
 async def test_cancelled_while_receiving_no_request_is_left(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
-    async with open_quick() as storage, storage.open_source("key") as source:
+    async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.plan = nth(1, Fault("stall"), "read")
         async with anyio.create_task_group() as group:
 
@@ -139,12 +141,11 @@ async def test_cancelled_while_receiving_no_request_is_left(gcs: FakeGcs) -> Non
 
 @pytest.mark.parametrize("how", ["status", "status-after", "reset-after", "truncate"])
 async def test_getting_a_whole_object_gets_over_a_fault(gcs: FakeGcs, how: str) -> None:
-    """At either of its two requests: manifests are read so."""
+    """Manifests are read so."""
     gcs.put("key", DATA)
     async with open_quick() as storage:
-        for kind in ("meta", "read"):
-            gcs.plan = nth(1, Fault(how), kind)
-            assert await storage.get("key") == DATA
+        gcs.plan = nth(1, Fault(how), "read")
+        assert await storage.get("key") == DATA
 
 
 @pytest.mark.parametrize(
@@ -156,21 +157,41 @@ async def test_any_range_gives_what_is_there_of_it(gcs: FakeGcs, start: int, end
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", start=start, end=end) as source:
         assert await receive_all(source) == expected
-    assert bool(gcs.counts["read"]) == bool(expected), "of nothing, nothing is asked for"
+    assert gcs.counts["read"] == (end is None or end > start)
+    assert gcs.counts["meta"] == (not expected), "an answer without bytes does not say what it is of"
 
 
-async def test_one_request_asks_for_no_more_than_a_window(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer is in memory, whatever the caller asks for."""
-    monkeypatch.setattr("asyncrec_gcs.source.GcsSource.window", UNIT)
-    gcs.put("key", DATA)
+async def test_an_answer_without_a_generation_makes_the_source_look(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = gcs.put("key", DATA)
+    read = gcs._read
+
+    def silent(request: web.BaseRequest, found: object) -> web.Response:
+        answer = read(request, found)  # type: ignore[arg-type]
+        answer.headers.pop("X-Goog-Generation", None)
+        return answer
+
+    monkeypatch.setattr(gcs, "_read", silent)
     async with open_quick() as storage, storage.open_source("key") as source:
-        assert len(await source.receive(len(DATA))) + source.buffered == UNIT
+        assert source.info.etag == str(found.generation)
+        assert await receive_all(source, len(DATA)) == DATA
+    assert gcs.log == ["read", "meta", "read"]
+
+
+async def test_an_object_is_one_request_that_says_its_checksum(gcs: FakeGcs) -> None:
+    gcs.put("key", DATA)
+    async with open_quick() as storage:
+        async with storage.open_source("key") as source:
+            assert await receive_all(source) == DATA
+        assert gcs.log == ["read"]
+        assert source.info.crc32c == (await storage.head("key")).crc32c is not None
 
 
 async def test_a_source_gives_bytes_within_its_context_only_and_at_least_one_is_asked_for(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage:
-        opening = storage.open_source("key")
+        opening = storage.open_source("key", info=await storage.head("key"))
         with pytest.raises(anyio.ClosedResourceError):
             await opening.receive(1)  # type: ignore[attr-defined]  # it is its own context
         async with opening as source:
@@ -215,7 +236,7 @@ async def test_bytes_that_were_not_asked_for_are_not_handed_on(
         return web.Response(status=status, body=text.encode(), headers={"Content-Range": span} if span else {})
 
     monkeypatch.setattr(gcs, "_read", answer)
-    async with open_quick() as storage, storage.open_source("key") as source:
+    async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         with pytest.raises(StorageError, match=words) as caught:
             await source.receive(5)
         assert type(caught.value) is error

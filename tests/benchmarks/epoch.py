@@ -437,7 +437,9 @@ def main() -> int:
     parser.add_argument("--records", type=int, choices=(4, 100), action="append", help="KB; both")
     parser.add_argument("--plain", action="store_true", help="without the GZIP shards")
     parser.add_argument("--gzip", action="store_true", help="without the plain shards")
-    parser.add_argument("--only", default="", metavar="TEXT", help="readers whose name holds TEXT, and what they meet")
+    parser.add_argument(
+        "--only", action="append", metavar="TEXT", help="readers whose name holds TEXT, and what they are compared with"
+    )
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--folder", metavar="PATH", help="put the files there; else on a tmpfs where there is one")
@@ -446,7 +448,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.measure:
         return measured(options.measure)
-    picked = [name for name in READERS if options.only in name]
+    picked = [name for name in READERS if any(text in name for text in options.only or [""])]
     if not importlib.util.find_spec("obstore"):
         print("obstore is not installed, and left out")
         picked = [name for name in picked if "obstore" not in name]

@@ -232,7 +232,7 @@ def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool
 
 def watching(writers: int, listed: int) -> Requests:
     """One look of ``asyncrec watch``, where nothing was committed since the last one: marks, statuses, two lists."""
-    return list_(2 * writers) + list_(listed) + Requests(HeadObject=2 * writers, GetObject=2 * writers)
+    return list_(2 * writers) + list_(listed) + Requests(GetObject=2 * writers)
 
 
 def lives(crawl: Crawl) -> Iterator[Life]:

@@ -55,13 +55,13 @@ def put_parts(parts: int, *, exclusive: bool) -> Requests:
 
 
 def get(size: int) -> Requests:
-    """The requests that read a small object: which version it is, and its bytes."""
-    return Requests(HeadObject=1, GetObject=math.ceil(size / _SMALL))
+    """The requests that read a small object."""
+    return Requests(GetObject=math.ceil(size / _SMALL))
 
 
 def read_ahead(size: int) -> Requests:
     """The requests that read an object which may be long: a checkpoint."""
-    return Requests(HeadObject=1, GetObject=reads_of(size))
+    return Requests(GetObject=reads_of(size))
 
 
 def reads_of(size: int) -> int:
@@ -169,7 +169,7 @@ def opening(found: Found) -> Requests:
     requests = list_(found.listed)
     if found.checkpoint:
         requests += read_ahead(found.checkpoint)
-    requests += Requests(HeadObject=found.singles, GetObject=found.singles)
+    requests += Requests(GetObject=found.singles)
     for size in found.closings:
         requests += get(size)
     return requests
@@ -199,17 +199,40 @@ def life(crawl: Crawl, records: int, seconds: float, found: Found) -> dict[str, 
     return requests
 
 
-def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool) -> Requests:
-    """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one."""
-    requests = opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
-    requests += list_(found.listed + 2) + list_(found.listed + 2 - deleted)
-    requests += Requests(DeleteObject=deleted, HeadObject=1)
-    return requests + Requests(HeadObject=1, GetObject=1) if old else requests
+# As asyncrec/_shards/commit/key_runs.py has them: what is merged, sorted and read at once; and bytes of an entry.
+_RATIO, _LEAST_ENTRIES, _SORTED, _BLOCK, _LEAST_STEP, ENTRY_OF_RUN = 4, 1 << 16, 1 << 20, 512, 64, 24
+
+
+def merging(crawl: Crawl, runs: list[int], shards: int, records: int) -> tuple[list[int], Requests]:
+    """Runs of keys, by their entries, when so many shards with so many records are new; and what that asks."""
+    requests = Requests(GetObject=len(runs) + shards)
+    fresh = [_SORTED] * (records // _SORTED) + [records % _SORTED] * bool(records % _SORTED)
+    stay, merged, more = [], fresh[:-1], records
+    for entries in sorted(runs):
+        (stay if entries >= max(_RATIO * more, _LEAST_ENTRIES) else merged).append(entries)
+        more += entries
+    if not (fresh or merged):
+        return runs, requests
+    step = max(_LEAST_STEP, _SORTED // _BLOCK // max(1, len(merged)) // 4)
+    for entries in merged:
+        requests += Requests(GetObject=math.ceil(entries / _BLOCK / step))
+    whole = sum(merged) + sum(fresh[-1:])
+    for entries in (*fresh[:-1], whole):
+        requests += put(ENTRY_OF_RUN * entries, crawl.part_bytes)
+    return [*stay, whole], requests + Requests(DeleteObject=len(fresh[:-1]))
+
+
+def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool, runs: Requests) -> Requests:
+    """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one; ``runs``: for keys."""
+    requests = runs + opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
+    requests += list_(found.listed + 3) + list_(found.listed + 3 - deleted)
+    requests += Requests(DeleteObject=deleted, GetObject=1)
+    return requests + Requests(GetObject=2) if old else requests
 
 
 def watching(writers: int, listed: int) -> Requests:
     """One look of ``asyncrec watch``, where nothing was committed since the last one: marks, statuses, two lists."""
-    return list_(2 * writers) + list_(listed) + Requests(HeadObject=2 * writers, GetObject=2 * writers)
+    return list_(2 * writers) + list_(listed) + Requests(GetObject=2 * writers)
 
 
 def lives(crawl: Crawl) -> Iterator[Life]:
@@ -259,9 +282,11 @@ class _Manifest:
         self.fresh = 0  # single segments in no checkpoint
         self.waiting = 0  # single segments in the newest, which are deleted by the next run
         self.shards_of: dict[Life, int] = {}
+        self.runs: list[int] = []
+        self.merged = 0  # commits whose keys are in runs
 
     def found(self) -> Found:
-        listed = self.fresh + self.waiting + self.ended + 2 * self.checkpoints
+        listed = self.fresh + self.waiting + self.ended + 2 * self.checkpoints + len(self.runs)
         return Found(listed=listed, checkpoint=self.checkpoint, singles=self.singles, closings=tuple(self.closings))
 
     def commit(self, life: Life) -> None:
@@ -276,9 +301,13 @@ class _Manifest:
         self.closings.append(ENTRY * self.shards_of.pop(life, 0))
         self.ended += 1
 
-    def compact(self) -> int:
-        """Returns how many objects are deleted."""
+    def compact(self, crawl: Crawl) -> tuple[int, Requests]:
+        """Returns how many objects are deleted, and what is asked for the runs of keys."""
         deleted, self.waiting, self.fresh = self.waiting, self.fresh, 0
+        new = self.committed - self.merged
+        before, self.merged = self.runs, self.committed
+        self.runs, runs = merging(crawl, before, new, new * crawl.records_a_shard)
+        deleted += len([each for each in before if each not in self.runs])
         if self.checkpoints:
             deleted += 2
         self.checkpoints = 1
@@ -286,7 +315,7 @@ class _Manifest:
         self.uncovered.clear()
         self.singles = 0
         self.closings.clear()
-        return deleted
+        return deleted, runs
 
 
 def the_day(crawl: Crawl) -> Day:
@@ -310,8 +339,8 @@ def the_day(crawl: Crawl) -> Day:
         if one is None:
             if (here := manifest.found()).listed:
                 old = manifest.checkpoints > 0
-                deleted = manifest.compact()
-                day.requests["compaction"] += compaction(crawl, here, manifest.checkpoint, deleted, old=old)
+                deleted, runs = manifest.compact(crawl)
+                day.requests["compaction"] += compaction(crawl, here, manifest.checkpoint, deleted, old=old, runs=runs)
         elif what == "open":
             found[one] = manifest.found()
             day.most_segments = max(day.most_segments, found[one].segments)

@@ -44,7 +44,7 @@ class CountingBucket(MemoryStorage):
             self.requests["GetObject"] += bool(block)
             return block
 
-        self.requests["HeadObject"] += 1
+        self.requests["GetObject"] += key not in self._objects
         async with super().open_source(key, **options) as source:
             receive, source.receive = source.receive, counted  # type: ignore[method-assign]
             yield source

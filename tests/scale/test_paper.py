@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import asyncrec
 from asyncrec import tools
 from asyncrec._shards.manifest.names import CLOSED, is_segment, manifest_prefix
 
-from .paper import Crawl, Found, Prices, Requests, compaction, life, watching
+from .paper import Crawl, Found, Prices, Requests, compaction, life, merging, watching
 from .run import CHOICES, choice, costs, restart_of_all, summary
 from .store import CountingBucket
 
@@ -49,7 +50,9 @@ async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
             found = _found(store, closings=True)
             before = store.requests.copy()
             await tools.compact(NAME, storage=store)
-            computed = compaction(crawl, found, _found(store, closings=False).checkpoint, 0, old=False)
+            shards = 2 * crawl.writers * math.ceil(records / crawl.records_a_shard)
+            runs = merging(crawl, [], shards, 2 * crawl.writers * records)[1]
+            computed = compaction(crawl, found, _found(store, closings=False).checkpoint, 0, old=False, runs=runs)
             steps.append(Check("compaction", store.requests - before, computed))
         found = _found(store, closings=step == "again")
         before = store.requests.copy()

@@ -177,6 +177,8 @@ class Dataset:
         `asyncrec.tools.dedupe` makes a data set of the last or the newest of each key.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes.
+        In a far store a checkpoint (`asyncrec.tools.compact`) has them sorted: then a call reads a block of them, until
+        reading all would have cost as much.
 
         Raises:
             KeyError: no record has this key, or the shards were written without keys.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ from asyncrec._shards.commit.key_runs import RunMaker
 from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import History
-from asyncrec._shards.manifest.key_run import KeyRun, run_number
+from asyncrec._shards.manifest.key_run import run_number
 from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
     MOST_POINTER_BYTES,
@@ -229,7 +229,7 @@ async def delete_covered(folder: Storage, name: str, merged: History, grace: tim
         await for_each(folder.delete, keys)
         checkpoints = await _delete_checkpoints(folder, name, listed, last)
         keys += checkpoints
-        unnamed = await unnamed_runs(folder, name, listed, merged.runs, gone=checkpoints)
+        unnamed = await unnamed_runs(folder, name, listed, made=merged, gone=checkpoints)
         # Who makes the next checkpoint may name what it has made; those who lost a number name nothing.
         runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
         await for_each(folder.delete, runs)
@@ -238,12 +238,12 @@ async def delete_covered(folder: Storage, name: str, merged: History, grace: tim
 
 
 async def unnamed_runs(
-    folder: Storage, name: str, listed: ListedManifest, known: Iterable[KeyRun] = (), *, gone: Collection[str] = ()
+    folder: Storage, name: str, listed: ListedManifest, *, made: History | None = None, gone: Collection[str] = ()
 ) -> list[str]:
     """The listed runs of keys that no checkpoint names.
 
     Args:
-        known: those that are known to be named.
+        made: of which the newest checkpoint was made, with the runs that it names.
         gone: checkpoints that are not there any more, though they are listed.
 
     Raises:
@@ -251,9 +251,9 @@ async def unnamed_runs(
     """
     if not listed.runs:
         return []
-    named = {run.name for run in known}
+    named = set() if made is None else {run.name for run in made.runs}
     for number, makers in listed.columns.items():
-        for maker in makers:
+        for maker in makers if made is None or number != made.checkpoint + 1 else ():
             if (key := checkpoint_key(name, number, maker)) not in gone:
                 try:
                     named.update(run.name for run in await load_runs(folder, key))

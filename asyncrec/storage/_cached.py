@@ -23,7 +23,7 @@ from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectChangedErr
 from asyncrec.storage._base import ByteSource, ObjectInfo, ReadOnlyStorage, Storage
 from asyncrec.storage._cache_files import CachedVersion, Filling
 from asyncrec.storage._cached_source import CachedSource
-from asyncrec.storage._disk_cache import DiskCache
+from asyncrec.storage._disk_cache import DiskCache, NotCachedError
 from asyncrec.storage._local.disk import Place
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._resuming_source import ResumingSource
@@ -35,6 +35,8 @@ CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # How soon, and how seldom at last, a process asks whether another has brought a piece.
 _POLL_SECONDS = (0.01, 0.1)
+# So long it is waited for; one that was stopped holds nobody up for good.
+_MOST_SECONDS = 60.0
 # What is known of objects; an object of which it was forgotten is asked for once more.
 _MOST_LISTED = 1 << 16
 # The etag of a version that its content stands for.
@@ -95,6 +97,7 @@ class CachedStorage(ReadOnlyStorage):
         self._storage = storage
         self._listed: dict[str, ObjectInfo] = {}
         self._stored: dict[str, ObjectInfo] = {}  # by the name of the copy: which version the store has
+        self._stuck: set[tuple[str, int]] = set()  # pieces that were waited for in vain
         self._coming: dict[tuple[str, int], anyio.Event] = {}  # pieces that a task of this loop brings or waits for
 
     def __repr__(self) -> str:
@@ -181,7 +184,7 @@ class CachedStorage(ReadOnlyStorage):
         """See to it that a piece is there.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more, or whoever brings it is stuck.
         """
         at = filling.version.name, piece
         while not filling.there[piece]:
@@ -198,10 +201,14 @@ class CachedStorage(ReadOnlyStorage):
     async def _bring(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
         """Bring a piece, or wait until another process has brought it."""
         cache, (pause, longest) = self.cache, _POLL_SECONDS
+        at, deadline = (filling.version.name, piece), anyio.current_time() + _MOST_SECONDS
         # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
         while (lock := await acquire_in_thread(partial(cache.claim, filling, piece), _release)) is None:
             if filling.there[piece]:
                 return
+            if at in self._stuck or anyio.current_time() > deadline:
+                self._stuck.add(at)
+                raise NotCachedError
             await anyio.sleep(pause)
             pause = min(2 * pause, longest)
         try:

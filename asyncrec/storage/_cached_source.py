@@ -13,7 +13,7 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._cache_files import CachedVersion, Filling
-from asyncrec.storage._disk_cache import CacheFullError, DiskCache
+from asyncrec.storage._disk_cache import DiskCache, NotCachedError
 from asyncrec.storage._local.disk import Place, read_at
 from asyncrec.storage._local.source import LocalSource
 
@@ -84,7 +84,7 @@ class CachedSource(ByteSource):
                 return
             try:
                 self._filling = await acquire_in_thread(partial(cache.open_filling, version), _close)
-            except CacheFullError:
+            except NotCachedError:
                 break
             if self._filling is not None:
                 return
@@ -110,11 +110,11 @@ class CachedSource(ByteSource):
         return 0 if self._source is None else self._source.buffered
 
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
-        """The next bytes; `None` where the disk is full, and they come from the store."""
+        """The next bytes; `None` if the cache cannot have them, and they come from the store."""
         piece = filling.version.piece_of(self._position)
         try:
             await self._storage.ensure(self._key, self.info, filling, piece)
-        except CacheFullError:
+        except NotCachedError:
             await self._open_in_store()
             return None
         most = filling.version.piece(piece)[1]

@@ -42,8 +42,8 @@ _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class CacheFullError(Exception):
-    """The disk takes no more."""
+class NotCachedError(Exception):
+    """The cache cannot have it: the disk is full, or whoever brings it is stuck. It is read from the store."""
 
 
 class DiskCache:
@@ -108,12 +108,12 @@ class DiskCache:
         `None` if the copy is there by now.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more.
             IntegrityError: all pieces are there, and are not what was expected; they are dropped.
             StorageError: what has its name is no file of this user's.
         """
         if self.full:
-            raise CacheFullError
+            raise NotCachedError
         path = self._filling_path(version)
         with self._full_disk(version):
             try:
@@ -154,7 +154,7 @@ class DiskCache:
         """Put bytes of a piece into its file.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more.
         """
         with self._full_disk(filling.version), mapped_errors("writing", self._filling_path(filling.version)):
             write_at(filling.fd, data, position)
@@ -163,7 +163,7 @@ class DiskCache:
         """Note that a piece is whole; the last one makes the file a copy.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more.
             IntegrityError: what came is not what was expected; it is dropped.
         """
         self.write(filling, b"\1", filling.version.size + piece)
@@ -248,7 +248,7 @@ class DiskCache:
 
     @contextmanager
     def _full_disk(self, version: CachedVersion) -> Iterator[None]:
-        """Raise CacheFullError where the disk is full, and give back what the object's pieces take."""
+        """Raise NotCachedError where the disk is full, and give back what the object's pieces take."""
         try:
             yield
         except StorageError as error:
@@ -261,7 +261,7 @@ class DiskCache:
                 )
             with suppress(OSError):
                 os.unlink(self._filling_path(version))
-            raise CacheFullError from error
+            raise NotCachedError from error
 
     def _filling_path(self, version: CachedVersion) -> str:
         return os.path.join(self.room.folder, partial_name(version.name, str(os.geteuid())))

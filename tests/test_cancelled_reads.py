@@ -8,6 +8,7 @@ Each kind of reader is read with its waits cancelled: by a scope of anyio's, on 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
@@ -160,12 +161,28 @@ async def far_from(folder: Path) -> Far:
     return store
 
 
+CACHES = itertools.count()
+
+
+def a_cache(folder: Path) -> Path:
+    """A folder that is empty, so that everything is brought there."""
+    return folder.with_name(f"{folder.name}-cache-{next(CACHES)}")
+
+
 def interleaved(
-    compression: Any = "", *, lists: int = 0, resumed: bool = False, far: bool = False, **options: Any
+    compression: Any = "",
+    *,
+    lists: int = 0,
+    resumed: bool = False,
+    far: bool = False,
+    cached: bool = False,
+    **options: Any,
 ) -> Kind:
     @asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
         paths: list[Any] = sorted(folder.iterdir())
+        if cached:
+            options.update(cache=a_cache(folder))
         options.update(cycle_length=3, block_length=2, seed=1)
         if far:
             options["storage"] = await far_from(folder)
@@ -190,14 +207,14 @@ def sampled(compression: Any = "", **options: Any) -> Kind:
     return Kind(shards(compression), opened)
 
 
-def shuffled(compression: Any = "", *, lists: int = 0, **options: Any) -> Kind:
+def shuffled(compression: Any = "", *, lists: int = 0, cached: bool = False, **options: Any) -> Kind:
     async def write(folder: Path) -> None:
         async with asyncrec.open_sharded_writer(folder / "x", max_shard_records=50, compression=compression) as writer:
             await writer.write_many(RECORDS)
 
     @asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[AsyncIterator[Any]]:
-        async with asyncrec.open_dataset(folder / "x") as dataset:
+        async with asyncrec.open_dataset(folder / "x", cache=a_cache(folder) if cached else None) as dataset:
             async with dataset.shuffled(seed=1, buffer_size=40, **options) as stream:
                 yield stream.batches(lists) if lists else stream
 
@@ -247,6 +264,7 @@ KINDS: dict[str, Kind] = {
     "interleave in a store": interleaved(GZIP, lists=7, far=True, resumed=True),
     "interleave and shuffle": interleaved(GZIP, lists=7, shuffle_buffer=10),
     "interleave from a state": interleaved(GZIP, lists=7, shuffle_buffer=10, resumed=True),
+    "interleave through a cache": interleaved(GZIP, lists=7, cached=True),
     "sampler": sampled(GZIP, prefetch_size=0),
     "sampler with its task": sampled(prefetch_size=3),
     "sampler by class": sampled(GZIP, prefetch_size=0, class_fn=lambda record: record[:1], shuffle_buffer=5),
@@ -254,6 +272,7 @@ KINDS: dict[str, Kind] = {
     "shuffled": shuffled(lists=7),
     "shuffled blocks": shuffled(GZIP, mode="block", block_bytes=160),
     "shuffled and skipping": shuffled(GZIP, lists=7, mode="global", on_corrupt="skip"),
+    "shuffled through a cache": shuffled(lists=7, cached=True),
     "a split": Kind(a_split, split_of),
     "tuples": Kind(a_split, tuples_of),
     "a data set in order": Kind(shards(""), ordered),

@@ -41,6 +41,11 @@ class CachedVersion:
         return cls(path, hashlib.blake2b(identity, digest_size=16).hexdigest() + suffix, info.size, info.crc32c)
 
     @property
+    def number(self) -> int:
+        """The beginning of its name, for spreading."""
+        return int(self.name[:8], 16)
+
+    @property
     def pieces(self) -> int:
         return -(-self.size // PIECE_BYTES)
 

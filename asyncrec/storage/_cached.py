@@ -14,19 +14,18 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
-from types import TracebackType
 
 import anyio
 
 from asyncrec._arguments import Size, byte_count
-from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_thread
-from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectChangedError, ObjectNotFoundError, StorageError
-from asyncrec.storage._base import Buffer, ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectChangedError, StorageError
+from asyncrec.storage._base import ByteSource, ObjectInfo, ReadOnlyStorage, Storage
 from asyncrec.storage._cache_files import CachedVersion, Filling
-from asyncrec.storage._disk_cache import CacheFullError, DiskCache
-from asyncrec.storage._local.disk import Place, read_at
+from asyncrec.storage._cached_source import CachedSource
+from asyncrec.storage._disk_cache import DiskCache, NotCachedError
+from asyncrec.storage._local.disk import Place
 from asyncrec.storage._local.lock import FileLock
-from asyncrec.storage._local.source import LocalSource
 from asyncrec.storage._resuming_source import ResumingSource
 from asyncrec.storage._retry import BRIEF, patience
 from asyncrec.storage._url import join
@@ -36,6 +35,8 @@ CACHE_BYTES = 64 << 30
 _READ_BYTES = 1 << 20
 # How soon, and how seldom at last, a process asks whether another has brought a piece.
 _POLL_SECONDS = (0.01, 0.1)
+# So long it is waited for; one that was stopped holds nobody up for good.
+_MOST_SECONDS = 60.0
 # What is known of objects; an object of which it was forgotten is asked for once more.
 _MOST_LISTED = 1 << 16
 # The etag of a version that its content stands for.
@@ -52,7 +53,7 @@ async def cache_at(folder: str | PathLike[str] | None, cache_bytes: Size) -> Dis
     if folder is None:
         return None
     cache = DiskCache(folder, byte_count(cache_bytes, "cache_bytes"))
-    await in_thread(cache.trim)
+    await in_thread(cache.room.trim)
     return cache
 
 
@@ -78,12 +79,14 @@ def expect(folder: Storage, key: str, size: int, crc32c: int | None) -> None:
         folder.note(info)
 
 
-class CachedStorage(Storage):
+class CachedStorage(ReadOnlyStorage):
     """A storage whose objects are read through a cache. For one event loop; it closes nothing.
 
     Attributes:
         cache: the folder.
     """
+
+    why = "it is read through a cache"
 
     def __init__(self, storage: Storage, cache: DiskCache) -> None:
         self.cache = cache
@@ -94,20 +97,18 @@ class CachedStorage(Storage):
         self._storage = storage
         self._listed: dict[str, ObjectInfo] = {}
         self._stored: dict[str, ObjectInfo] = {}  # by the name of the copy: which version the store has
+        self._stuck: set[tuple[str, int]] = set()  # pieces that were waited for in vain
         self._coming: dict[tuple[str, int], anyio.Event] = {}  # pieces that a task of this loop brings or waits for
 
     def __repr__(self) -> str:
-        return f"CachedStorage({self._storage!r}, {self.cache.folder!r})"
-
-    def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
-        return self._storage.open_sink(key, exclusive=exclusive)
+        return f"CachedStorage({self._storage!r}, {self.cache.room.folder!r})"
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
             raise ArgumentValueError(f"the range [{start}, {end}) of {key!r}: offsets count from the beginning")
-        return _CachedSource(self, key, start, end, info)
+        return CachedSource(self, key, start, end, info)
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         listing = self._storage.list_objects(prefix, start_after=start_after)
@@ -122,9 +123,6 @@ class CachedStorage(Storage):
     async def head(self, key: str) -> ObjectInfo:
         return await self._storage.head(key)
 
-    async def delete(self, key: str) -> None:
-        await self._storage.delete(key)
-
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key in self._listed:
             # Another version than was listed, or than a manifest says, is the caller's to judge.
@@ -132,9 +130,6 @@ class CachedStorage(Storage):
                 return await super().get(key, max_bytes=max_bytes)
             self._listed.pop(key, None)
         return await self._storage.get(key, max_bytes=max_bytes)
-
-    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
-        return await self._storage.put(key, data, exclusive=exclusive)
 
     def note(self, info: ObjectInfo) -> None:
         """Remember what is known of an object."""
@@ -189,7 +184,7 @@ class CachedStorage(Storage):
         """See to it that a piece is there.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more, or whoever brings it is stuck.
         """
         at = filling.version.name, piece
         while not filling.there[piece]:
@@ -206,10 +201,14 @@ class CachedStorage(Storage):
     async def _bring(self, key: str, info: ObjectInfo, filling: Filling, piece: int) -> None:
         """Bring a piece, or wait until another process has brought it."""
         cache, (pause, longest) = self.cache, _POLL_SECONDS
+        at, deadline = (filling.version.name, piece), anyio.current_time() + _MOST_SECONDS
         # Asked for and not waited for, so that a cancelled wait leaves no thread behind.
         while (lock := await acquire_in_thread(partial(cache.claim, filling, piece), _release)) is None:
             if filling.there[piece]:
                 return
+            if at in self._stuck or anyio.current_time() > deadline:
+                self._stuck.add(at)
+                raise NotCachedError
             await anyio.sleep(pause)
             pause = min(2 * pause, longest)
         try:
@@ -231,120 +230,6 @@ class CachedStorage(Storage):
             await in_thread(cache.finish, filling, piece)
         finally:
             lock.release()
-
-
-class _Copy(LocalSource):
-    """The copy of a version, which is open."""
-
-    def __init__(self, cache: DiskCache, version: CachedVersion, start: int, end: int) -> None:
-        path = cache.path_of(version)
-        super().__init__(cache.disk, Place(key=version.name, path=path, shown=path), start=start, end=end, info=None)
-        self._cache = cache
-        self._version = version
-
-    def _opened(self) -> int:
-        return self._cache.open_copy(self._version)
-
-
-class _CachedSource(ByteSource):
-    """One object, read from its copy, from the pieces that are there, or from the store."""
-
-    def __init__(self, storage: CachedStorage, key: str, start: int, end: int | None, info: ObjectInfo | None) -> None:
-        self._storage = storage
-        self._key = key
-        self._position = start
-        self._wanted_end = end
-        self._end = start
-        self._known = info
-        self._entered = False
-        self._opening: AbstractAsyncContextManager[ByteSource] | None = None
-        self._source: ByteSource | None = None
-        self._filling: Filling | None = None
-
-    async def __aenter__(self) -> _CachedSource:
-        info = self.info = await self._storage.known(self._key, self._known)
-        self._end = info.size if self._wanted_end is None else min(self._wanted_end, info.size)
-        try:
-            if self._position < self._end:
-                await self._find(self._storage.cache, self._storage.version_of(self._key, info))
-        except BaseException as error:
-            await self.__aexit__(type(error), error, error.__traceback__)
-            raise
-        self._entered = True
-        return self
-
-    async def _find(self, cache: DiskCache, version: CachedVersion) -> None:
-        """Open the copy, or the pieces that are there, or the object in the store."""
-        while cache.takes(version.size):
-            with suppress(ObjectNotFoundError):
-                await self._open(_Copy(cache, version, self._position, self._end))
-                return
-            try:
-                self._filling = await acquire_in_thread(partial(cache.open_filling, version), _close)
-            except CacheFullError:
-                break
-            if self._filling is not None:
-                return
-        await self._open_in_store()
-
-    async def receive(self, max_bytes: int) -> bytes:
-        if not self._entered:
-            raise anyio.ClosedResourceError
-        if max_bytes < 1:
-            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
-        if self._source is None and self._filling is not None and self._position < self._end:
-            block = await self._from_pieces(self._filling, max_bytes)
-            if block is not None:
-                self._position += len(block)
-                return block
-        if self._source is None:
-            await anyio.lowlevel.checkpoint()
-            return b""
-        return await self._source.receive(max_bytes)
-
-    @property
-    def buffered(self) -> int:  # type: ignore[override]  # only read, and anew each time
-        return 0 if self._source is None else self._source.buffered
-
-    async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
-        """The next bytes; `None` where the disk is full, and they come from the store."""
-        piece = filling.version.piece_of(self._position)
-        try:
-            await self._storage.ensure(self._key, self.info, filling, piece)
-        except CacheFullError:
-            await self._open_in_store()
-            return None
-        most = filling.version.piece(piece)[1]
-        size = min(max_bytes, most - self._position, self._end - self._position)
-        return await in_thread(read_at, filling.fd, size, self._position)
-
-    async def _open_in_store(self) -> None:
-        await self._open(self._storage.in_store(self._key, self.info, self._position, self._end))
-        assert self._source is not None, "opened"
-        self._storage.check(self._key, self.info, self._source.info)
-
-    async def _open(self, opening: AbstractAsyncContextManager[ByteSource]) -> None:
-        self._source = await opening.__aenter__()
-        self._opening = opening
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        self._entered = False
-        opening, self._opening, self._source = self._opening, None, None
-        filling, self._filling = self._filling, None
-        if filling is not None:
-            # The last to close a file that was evicted waits until it is freed.
-            if exc_type is GeneratorExit:  # collected: nothing can be awaited any more
-                filling.close()
-            else:
-                await surely_in_thread(filling.close)
-        return None if opening is None else await opening.__aexit__(exc_type, exc, traceback)
-
-
-def _close(filling: Filling | None) -> None:
-    if filling is not None:
-        filling.close()
 
 
 def _release(lock: FileLock | None) -> None:

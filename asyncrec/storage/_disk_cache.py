@@ -23,16 +23,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 
 from asyncrec.errors import ArgumentValueError, IntegrityError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Buffer
-from asyncrec.storage._cache_files import SUFFIXES, CachedVersion, Filling, checksum_of
-from asyncrec.storage._local.disk import Disk, is_partial, mapped_errors, partial_name, write_at
+from asyncrec.storage._cache_files import CachedVersion, Filling, checksum_of
+from asyncrec.storage._cache_room import CacheRoom
+from asyncrec.storage._local.disk import mapped_errors, partial_name, write_at
 from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.opening import is_not_own, open_own
 
@@ -40,17 +39,11 @@ _log = logging.getLogger("asyncrec.storage")
 
 # Locks of pieces: so many files and no more stay in the folder; two pieces that share one wait for each other.
 _LOCKS = 256
-# An unfinished file this old was left by a process that was killed.
-_ABANDONED_SECONDS = 24 * 3600
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
-# Files that this process has compared, in folders that others can write to: folder, name and inode.
-_trusted: set[tuple[str, str, int]] = set()
-_MOST_TRUSTED = 1 << 16
 
-
-class CacheFullError(Exception):
-    """The disk takes no more."""
+class NotCachedError(Exception):
+    """The cache cannot have it: the disk is full, or whoever brings it is stuck. It is read from the store."""
 
 
 class DiskCache:
@@ -61,6 +54,7 @@ class DiskCache:
         max_bytes: of all files together, those that are still being filled at their full size.
 
     Attributes:
+        room: the folder.
         downloads: how many pieces this brought here.
         full: whether the disk took no more; then nothing is brought.
     """
@@ -70,31 +64,18 @@ class DiskCache:
             raise ArgumentValueError(
                 f"cache_bytes is {max_bytes}; a cache that holds nothing is no cache: leave out cache="
             )
-        self.folder = os.path.abspath(os.fspath(folder))
-        self.disk = Disk()
+        self.room = CacheRoom(os.path.abspath(os.fspath(folder)), max_bytes)
         self.downloads = 0
         self.full = False
-        self._max_bytes = max_bytes
         self._looked_at: set[str] = set()  # files in which a record was damaged, and that are as they came
         self._dropped: set[str] = set()
 
-    def trim(self) -> None:
-        """See to it that no more than ``max_bytes`` are here, left by whoever was allowed more."""
-        with mapped_errors("opening", self.folder):
-            try:
-                if not stat.S_ISDIR(os.stat(self.folder).st_mode):
-                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.folder)
-            except FileNotFoundError:
-                return
-            with self._evicting():
-                self._make_room(0)
-
     def takes(self, size: int) -> bool:
         """Whether an object of so many bytes is kept at all: it must not push out everything else by itself."""
-        return 0 < size <= self._max_bytes
+        return 0 < size <= self.room.max_bytes
 
     def path_of(self, version: CachedVersion) -> str:
-        return os.path.join(self.folder, version.name)
+        return os.path.join(self.room.folder, version.name)
 
     def open_copy(self, version: CachedVersion) -> int:
         """Open the copy of an object, and note that it was used now; in a folder that others can write to, its checksum
@@ -112,7 +93,7 @@ class DiskCache:
             raise
         try:
             status = os.fstat(fd)
-            if status.st_size != version.size or not self._is_trusted(version, fd, status):
+            if status.st_size != version.size or not self.room.trusts(version, fd, status):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             with suppress(PermissionError):  # another user's, who may see it go earlier than its use deserves
                 os.utime(fd)
@@ -127,23 +108,23 @@ class DiskCache:
         `None` if the copy is there by now.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more.
             IntegrityError: all pieces are there, and are not what was expected; they are dropped.
             StorageError: what has its name is no file of this user's.
         """
         if self.full:
-            raise CacheFullError
+            raise NotCachedError
         path = self._filling_path(version)
         with self._full_disk(version):
             try:
                 fd = open_own(path, os.O_RDWR)
             except ObjectNotFoundError:
-                with self._evicting():
+                with self.room.evicting():
                     # Another process may have renamed its file since the copy was looked for.
                     with suppress(FileNotFoundError):
                         os.close(self.open_copy(version))
                         return None
-                    self._make_room(version.size)
+                    self.room.make_room(version.size)
                     fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
             filling = Filling(version, fd)
             try:
@@ -162,7 +143,7 @@ class DiskCache:
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
         """Take the right to bring a piece; `None` if another has it, or the piece is there by now."""
         with self._full_disk(filling.version):
-            lock = FileLock.attempt(*self._opened(f".lock-{(int(filling.version.name[:8], 16) + piece) % _LOCKS:03d}"))
+            lock = FileLock.attempt(*self.room.opened(f".lock-{(filling.version.number + piece) % _LOCKS:03d}"))
         filling.look()
         if lock is not None and filling.there[piece]:
             lock.release()
@@ -173,7 +154,7 @@ class DiskCache:
         """Put bytes of a piece into its file.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more.
         """
         with self._full_disk(filling.version), mapped_errors("writing", self._filling_path(filling.version)):
             write_at(filling.fd, data, position)
@@ -182,7 +163,7 @@ class DiskCache:
         """Note that a piece is whole; the last one makes the file a copy.
 
         Raises:
-            CacheFullError: the disk takes no more.
+            NotCachedError: the disk takes no more.
             IntegrityError: what came is not what was expected; it is dropped.
         """
         self.write(filling, b"\1", filling.version.size + piece)
@@ -250,7 +231,7 @@ class DiskCache:
                 # A long one need not be durable: whatever a crash takes of it, its records tell.
                 os.fsync(fd)
             # Under the lock: nobody puts another file under this name meanwhile.
-            with self._evicting(), suppress(FileNotFoundError):
+            with self.room.evicting(), suppress(FileNotFoundError):
                 status, named = os.fstat(fd), os.lstat(path)
                 if (status.st_dev, status.st_ino) == (named.st_dev, named.st_ino):
                     if found == version.crc32c:
@@ -265,54 +246,9 @@ class DiskCache:
                 "expected: it was damaged in the store or on its way, or is another object; nothing of it is kept"
             )
 
-    def _is_trusted(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
-        """Whether a copy is what it should be: what others may have put there is compared."""
-        file = (self.folder, version.name, status.st_ino)
-        if file in _trusted or not self._is_shared():
-            return True
-        own = status.st_uid == os.geteuid()
-        if not (own if version.crc32c is None else checksum_of(fd, version.size, file[1]) == version.crc32c):
-            return False
-        if len(_trusted) >= _MOST_TRUSTED:
-            _trusted.clear()
-        _trusted.add(file)
-        return True
-
-    def _is_shared(self) -> bool:
-        status = os.stat(self.folder)
-        return bool(status.st_mode & 0o022) or status.st_uid not in (os.geteuid(), 0)
-
-    def _make_room(self, size: int) -> None:
-        """Evict until ``size`` more bytes have room."""
-        files: list[tuple[float, int, str]] = []
-        for entry in os.scandir(self.folder):
-            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, who removes it
-                status = entry.stat(follow_symlinks=False)
-                if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
-                    continue
-                if is_partial(entry.name) and status.st_mtime < time.time() - _ABANDONED_SECONDS:
-                    os.unlink(entry.path)
-                else:
-                    files.append((status.st_mtime, status.st_size, entry.path))
-        there = sum(size for _, size, _ in files)
-        for _, gone, path in sorted(files):
-            if there + size <= self._max_bytes:
-                break
-            with suppress(FileNotFoundError, PermissionError):
-                os.unlink(path)
-            there -= gone
-
-    @contextmanager
-    def _evicting(self) -> Iterator[None]:
-        lock = FileLock(*self._opened(".lock-evict"), wait=True)
-        try:
-            yield
-        finally:
-            lock.release()
-
     @contextmanager
     def _full_disk(self, version: CachedVersion) -> Iterator[None]:
-        """Raise CacheFullError where the disk is full, and give back what the object's pieces take."""
+        """Raise NotCachedError where the disk is full, and give back what the object's pieces take."""
         try:
             yield
         except StorageError as error:
@@ -320,18 +256,12 @@ class DiskCache:
                 raise
             if not self.full:
                 self.full = True
-                _log.warning("%s; what is not in the cache is read from the store", error, extra={"path": self.folder})
+                _log.warning(
+                    "%s; what is not in the cache is read from the store", error, extra={"path": self.room.folder}
+                )
             with suppress(OSError):
                 os.unlink(self._filling_path(version))
-            raise CacheFullError from error
+            raise NotCachedError from error
 
     def _filling_path(self, version: CachedVersion) -> str:
-        return os.path.join(self.folder, partial_name(version.name, str(os.geteuid())))
-
-    def _opened(self, name: str) -> tuple[int, str]:
-        """A file to lock, open, and its path."""
-        # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
-        with mapped_errors("making", self.folder):
-            self.disk.make_folder(self.folder, 0o700)
-        path = os.path.join(self.folder, name)
-        return open_own(path, os.O_RDWR | os.O_CREAT, 0o666, anyones=True), path
+        return os.path.join(self.room.folder, partial_name(version.name, str(os.geteuid())))

@@ -96,6 +96,20 @@ def test_what_is_sent_to_a_worker_holds_nothing_open_and_the_same_snapshot(numbe
     assert [copy[index] for index in (0, 5, -1)] == [dataset[index] for index in (0, 5, -1)]
 
 
+@WORKERS
+def test_all_workers_and_epochs_read_the_snapshot_that_was_sent(
+    numbers: str, workers: int, method: str | None, tmp_path: Path
+) -> None:
+    dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1, cache=tmp_path / "cache")
+    with blocking.open_sharded_writer(numbers, max_shard_records=10) as writer:
+        writer.write(b"0")
+    for manifest in (tmp_path / "_manifest").rglob("*.json"):
+        manifest.unlink()  # nobody asks for it again
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context=method)
+    for _ in range(2):
+        assert sorted(flat(loader)) == list(range(COUNT))
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("given", [0, 1, 7, 31, 32])
 def test_a_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: int, given: int) -> None:

@@ -5,44 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import pytest
 
 import asyncrec
-from asyncrec.errors import CorruptRecordError, IntegrityError, ObjectChangedError, StorageError
+from asyncrec.errors import IntegrityError, ObjectChangedError, StorageError
 from asyncrec.storage._disk_cache import DiskCache
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import Fault, FlakyStorage
+from tests.storage.cache_kit import RECORDS, damage_all, files, reads, stored, taken
 
 pytestmark = pytest.mark.anyio
-
-RECORDS = [b"%04d" % number * 5 for number in range(400)]
-
-
-async def stored() -> FlakyStorage:
-    storage = MemoryStorage()
-    async with asyncrec.open_sharded_writer("pages", max_shard_records=100, storage=storage, writer_id="w") as writer:
-        await writer.write_many(RECORDS)
-    return FlakyStorage(storage)
-
-
-def reads(storage: FlakyStorage) -> int:
-    """How often a shard was opened in the store since this was last asked."""
-    count = sum(kind == "open_source" and key.endswith(".tfrecord") for kind, key in storage.operations)
-    storage.operations.clear()
-    return count
-
-
-def taken(folder: Path) -> int:
-    """The bytes of everything but locks."""
-    return sum(path.stat().st_size for path in folder.iterdir() if not path.name.startswith(".lock-"))
-
-
-def files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.tfrecord"))
 
 
 async def test_each_shard_is_fetched_once_and_read_from_the_cache_ever_after(tmp_path: Path) -> None:
@@ -273,65 +248,6 @@ async def test_a_pipe_in_place_of_a_damaged_copy_is_not_waited_for(tmp_path: Pat
         assert await dataset.get_many(range(400)) == RECORDS
 
 
-def damage_all(folder: Path, at: int = 250) -> None:
-    for path in files(folder):
-        data = bytearray(path.read_bytes())
-        data[at] ^= 1
-        path.write_bytes(data)
-
-
-@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-@pytest.mark.parametrize("index", [True, False])
-async def test_a_copy_that_is_damaged_here_is_brought_again_and_that_is_said(
-    compression: str, index: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    inner = MemoryStorage()
-    async with asyncrec.open_sharded_writer(
-        "pages", max_shard_records=100, compression=compression, storage=inner, index=index
-    ) as writer:
-        await writer.write_many(RECORDS)
-    storage = FlakyStorage(inner)
-    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
-        assert await dataset.get_many(range(400)) == RECORDS
-    assert reads(storage) == 4
-    for skips in (True, False):
-        damage_all(tmp_path)
-        caplog.clear()
-        async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
-            if skips:
-                async with dataset.shuffled(on_corrupt="skip") as stream:
-                    assert sorted([record async for record in stream]) == RECORDS
-                assert stream.damage == []
-            else:
-                assert await dataset.get_many(range(400)) == RECORDS
-            assert reads(storage) == 4
-        said = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
-        assert len(said) == 4
-        assert all(str(path) in " ".join(said) for path in files(tmp_path))
-
-
-async def test_what_is_damaged_in_the_store_too_is_not_brought_again_and_again(tmp_path: Path) -> None:
-    storage = MemoryStorage()
-    async with asyncrec.open_sharded_writer("pages", max_shard_records=100, storage=storage) as writer:
-        await writer.write_many(RECORDS)
-    (shard,) = [info.key async for info in storage.list_objects("pages-") if "000002" in info.key]
-    data = bytearray(await storage.get(shard))
-    data[250] ^= 1
-    manifest = await asyncrec.read_manifest("pages", storage=storage)
-    await storage.put(shard, data)
-    damaged = replace(
-        manifest, shards=tuple(replace(each, crc32c=None) if each.path == shard else each for each in manifest.shards)
-    )
-    flaky = FlakyStorage(storage)
-    async with asyncrec.open_dataset(damaged, storage=flaky, cache=tmp_path) as dataset:
-        whole = [*range(200), *range(300, 400)]
-        await dataset.get_many(whole)  # by themselves: the error below would cancel whatever is still coming
-        for _ in range(3):
-            with pytest.raises(CorruptRecordError, match="pages-"):
-                await dataset.get_many(range(400))
-    assert reads(flaky) == 4
-
-
 async def test_a_smaller_bound_holds_from_the_opening_on(tmp_path: Path) -> None:
     storage = await stored()
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
@@ -342,23 +258,6 @@ async def test_a_smaller_bound_holds_from_the_opening_on(tmp_path: Path) -> None
         await dataset.get_many(range(400))
     async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path, cache_bytes=1):
         assert files(tmp_path) == []  # no shard is kept at all
-
-
-async def test_tasks_that_meet_the_same_damage_all_get_their_records(tmp_path: Path) -> None:
-    storage = await stored()
-    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
-        await dataset.get_many(range(400))
-    damage_all(tmp_path)
-    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
-        found: list[list[bytes]] = []
-
-        async def get() -> None:
-            found.append(await dataset.get_many(range(400)))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(get)
-    assert found == [RECORDS] * 10
 
 
 async def test_more_shards_at_once_than_the_cache_holds_are_read_all_the_same(tmp_path: Path) -> None:

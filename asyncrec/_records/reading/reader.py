@@ -204,8 +204,7 @@ async def open_reader(
         max_record_bytes: a longer record is an error, before any memory is allocated for it; 256 MiB by default.
         start_offset: start at this byte of the object, where a record begins, or in a GZIP file a member.
         chunk_size: the number of bytes of one read.
-        cache, cache_bytes: a local folder that keeps what was read, for all processes of this machine, and how many
-            bytes; as for `open_dataset`. The store is asked which version there is, and for what the folder has not.
+        cache, cache_bytes: as for `open_dataset`; the store is asked which version there is.
         storage: an open `Storage`; it is used, and not closed.
         storage_options: options for the backend, if this call opens the storage.
 

@@ -59,7 +59,7 @@ class LocalShards:
     def __init__(self, folder: LocalStorage | CachedStorage, files: ShardFiles) -> None:
         self._folder = folder
         self._files = files
-        self._disk = folder.cache.disk if isinstance(folder, CachedStorage) else folder.disk
+        self._disk = folder.cache.room.disk if isinstance(folder, CachedStorage) else folder.disk
         self._open = OpenFiles(self._disk)
         self._scratch = bytearray()
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.

@@ -1,0 +1,104 @@
+"""`CacheRoom` is the folder of a `DiskCache`: what lies in it, how many bytes, and who may change that. All block."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from asyncrec.storage._cache_files import SUFFIXES, CachedVersion, checksum_of
+from asyncrec.storage._local.disk import Disk, is_partial, mapped_errors
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import open_own
+
+# An unfinished file this old was left by a process that was killed.
+_ABANDONED_SECONDS = 24 * 3600
+# Files that this process has compared, in folders that others can write to: folder, name and inode.
+_trusted: set[tuple[str, str, int]] = set()
+_MOST_TRUSTED = 1 << 16
+
+
+class CacheRoom:
+    """A folder whose files, but locks, together have a bound.
+
+    Args:
+        folder: made when it is not there; nothing else should be kept in it.
+        max_bytes: of all files together, those that are still being filled at their full size.
+    """
+
+    def __init__(self, folder: str, max_bytes: int) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.disk = Disk()
+
+    def trim(self) -> None:
+        """See to it that no more than ``max_bytes`` are here, left by whoever was allowed more.
+
+        Raises:
+            StorageError: the folder is none.
+        """
+        with mapped_errors("opening", self.folder):
+            try:
+                if not stat.S_ISDIR(os.stat(self.folder).st_mode):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), self.folder)
+            except FileNotFoundError:
+                return
+            with self.evicting():
+                self.make_room(0)
+
+    def trusts(self, version: CachedVersion, fd: int, status: os.stat_result) -> bool:
+        """Whether a copy is what it should be: in a folder that others can write to it is compared once a process."""
+        file = (self.folder, version.name, status.st_ino)
+        if file in _trusted or not self._is_shared():
+            return True
+        own = status.st_uid == os.geteuid()
+        if not (own if version.crc32c is None else checksum_of(fd, version.size, file[1]) == version.crc32c):
+            return False
+        if len(_trusted) >= _MOST_TRUSTED:
+            _trusted.clear()
+        _trusted.add(file)
+        return True
+
+    def make_room(self, size: int) -> None:
+        """Evict until ``size`` more bytes have room; within `evicting`."""
+        files: list[tuple[float, int, str]] = []
+        for entry in os.scandir(self.folder):
+            with suppress(FileNotFoundError, PermissionError):  # gone; or another user's, who removes it
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISREG(status.st_mode) or not (entry.name.endswith(SUFFIXES) or is_partial(entry.name)):
+                    continue
+                if is_partial(entry.name) and status.st_mtime < time.time() - _ABANDONED_SECONDS:
+                    os.unlink(entry.path)
+                else:
+                    files.append((status.st_mtime, status.st_size, entry.path))
+        there = sum(size for _, size, _ in files)
+        for _, gone, path in sorted(files):
+            if there + size <= self.max_bytes:
+                break
+            with suppress(FileNotFoundError, PermissionError):
+                os.unlink(path)
+            there -= gone
+
+    @contextmanager
+    def evicting(self) -> Iterator[None]:
+        """Let no other process evict, begin or rename a file meanwhile."""
+        lock = FileLock(*self.opened(".lock-evict"), wait=True)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def opened(self, name: str) -> tuple[int, str]:
+        """A file to lock, open, and its path."""
+        # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
+        with mapped_errors("making", self.folder):
+            self.disk.make_folder(self.folder, 0o700)
+        path = os.path.join(self.folder, name)
+        return open_own(path, os.O_RDWR | os.O_CREAT, 0o666, anyones=True), path
+
+    def _is_shared(self) -> bool:
+        status = os.stat(self.folder)
+        return bool(status.st_mode & 0o022) or status.st_uid not in (os.geteuid(), 0)

@@ -1,0 +1,211 @@
+"""An object is brought into a cache in pieces, of which a reader waits for those that it wants and no others."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import IntegrityError, StorageError
+from asyncrec.storage._local.storage import LocalStorage
+from tests.storage.cache_kit import files, taken
+from tests.storage.counted_store import CountedStorage, asked
+
+pytestmark = pytest.mark.anyio
+
+# Two and a half pieces a shard.
+RECORDS = [bytes([number]) * (1 << 20) for number in range(40)]
+SHARD = 20 << 20
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> CountedStorage:
+    async with asyncrec.open_sharded_writer(tmp_path / "store" / "pages", max_shard_records=20) as writer:
+        await writer.write_many(RECORDS)
+    return CountedStorage(tmp_path / "store", tmp_path / "log")
+
+
+def pieces(base: Path) -> list[str]:
+    """The ranges of shards that were asked for."""
+    return sorted(line.split(" ", 2)[2] for line in asked(base / "log").elements() if line.startswith("GET pages-"))
+
+
+async def test_a_record_waits_for_its_piece_and_not_for_its_shard(store: CountedStorage, tmp_path: Path) -> None:
+    async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
+        assert await dataset.get(10) == RECORDS[10]
+        assert pieces(tmp_path) == [f"{8 << 20} {16 << 20}"]
+        assert await dataset.get(11) == RECORDS[11]
+        assert pieces(tmp_path) == []
+        assert files(tmp_path / "cache") == []
+        assert await dataset.get_many(range(20)) == RECORDS[:20]
+        assert len(pieces(tmp_path)) == 2
+        assert [path.stat().st_size for path in files(tmp_path / "cache")] == [dataset.manifest.shards[0].bytes]
+    async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
+        assert await dataset.get_many(range(20)) == RECORDS[:20]
+    assert pieces(tmp_path) == []
+
+
+async def test_a_piece_that_is_there_serves_who_opens_later(store: CountedStorage, tmp_path: Path) -> None:
+    for number in (0, 8, 19):
+        async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
+            assert await dataset.get(number) == RECORDS[number]
+        assert len(pieces(tmp_path)) == 1
+    assert len(files(tmp_path / "cache")) == 1
+
+
+async def test_a_copy_is_compared_when_its_last_piece_came(store: CountedStorage, tmp_path: Path) -> None:
+    async with asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache") as dataset:
+        path = tmp_path / "store" / dataset.manifest.shards[0].path
+        data = bytearray(path.read_bytes())
+        data[-30] ^= 1
+        path.write_bytes(data)
+        assert await dataset.get(0) == RECORDS[0]
+        with pytest.raises(IntegrityError, match="nothing of it is kept"):
+            await dataset.get_many(range(20))
+        assert files(tmp_path / "cache") == []
+        assert not list((tmp_path / "cache").glob(".*.tfrecord.*"))
+
+
+async def test_files_that_are_being_filled_keep_the_bound(store: CountedStorage, tmp_path: Path) -> None:
+    bound = SHARD + (1 << 20)
+    async with (
+        asyncrec.open_dataset("pages", storage=store, cache=tmp_path / "cache", cache_bytes=bound) as dataset,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def read(numbers: range) -> None:
+            assert await dataset.get_many(numbers) == [RECORDS[number] for number in numbers]
+            assert taken(tmp_path / "cache") <= bound
+
+        for start in range(0, 40, 5):
+            tasks.start_soon(read, range(start, start + 5))
+
+
+READS: Mapping[str, Callable[[Any, Any, Path], Any]] = {}
+
+
+def way(read: Callable[[Any, Any, Path], Any]) -> Callable[[Any, Any, Path], Any]:
+    READS[read.__name__] = read  # type: ignore[index]
+    return read
+
+
+@way
+async def open_dataset(storage: Any, paths: list[str], cache: Path) -> list[bytes]:
+    async with asyncrec.open_dataset("pages", storage=storage, cache=cache) as dataset:
+        return await dataset.get_many(range(40))
+
+
+@way
+async def open_reader(storage: Any, paths: list[str], cache: Path) -> list[bytes]:
+    found = []
+    for path in paths:
+        async with asyncrec.open_reader(path, storage=storage, cache=cache) as reader:
+            found += [record async for record in reader]
+    return found
+
+
+@way
+async def interleave(storage: Any, paths: list[str], cache: Path) -> list[bytes]:
+    async with asyncrec.interleave(paths, cycle_length=1, storage=storage, cache=cache) as stream:
+        return [record async for record in stream]
+
+
+@way
+async def sampler(storage: Any, paths: list[str], cache: Path) -> list[bytes]:
+    async with asyncrec.InterleaveSampler(
+        "", bytes, 2, 20, seed=1, num_repeat=1, storage=storage, cache=cache
+    ) as batches:
+        return sorted([record async for batch in batches for record in batch])
+
+
+@pytest.mark.parametrize("way_of_reading", READS)
+async def test_every_way_of_reading_reads_the_store_once(
+    way_of_reading: str, store: CountedStorage, tmp_path: Path
+) -> None:
+    paths = await asyncrec.list_shards("pages", storage=store)
+    for came in (6, 0):
+        assert await READS[way_of_reading](store, paths, tmp_path / "cache") == RECORDS
+        assert len(pieces(tmp_path)) == came
+    async with asyncrec.open_dataset(
+        await asyncrec.read_manifest("pages", storage=store), storage=store, cache=tmp_path / "cache"
+    ) as dataset:
+        asked(tmp_path / "log")
+        assert await dataset.get_many(range(40)) == RECORDS
+
+
+@pytest.mark.parametrize("way_of_reading", READS)
+async def test_a_full_disk_is_said_once_and_the_store_is_read(
+    way_of_reading: str,
+    store: CountedStorage,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    paths = await asyncrec.list_shards("pages", storage=store)
+    pwrite, left = os.pwrite, [11 << 20]
+
+    def full(fd: int, data: bytes, position: int) -> int:
+        left[0] -= len(data)
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert await READS[way_of_reading](store, paths, tmp_path / "cache") == RECORDS
+    said = [record for record in caplog.records if "read from the store" in record.getMessage()]
+    assert len(said) == (len(paths) if way_of_reading == "open_reader" else 1), "once by each that is opened"
+    assert not list((tmp_path / "cache").glob("*.tfrecord"))
+
+
+@pytest.mark.parametrize("way_of_reading", READS)
+async def test_a_cancelled_read_leaves_nothing_half_done(
+    way_of_reading: str, store: CountedStorage, tmp_path: Path, anyio_backend_name: str
+) -> None:
+    paths = await asyncrec.list_shards("pages", storage=store)
+    read, cache = READS[way_of_reading], tmp_path / "cache"
+    for steps in range(3, 200, 25):
+        with anyio.CancelScope() as scope:
+
+            async def cancel(scope: anyio.CancelScope = scope, steps: int = steps) -> None:
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                scope.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(cancel)
+                await read(store, paths, cache)
+        for path in files(cache) if cache.is_dir() else []:
+            assert path.stat().st_size > SHARD, "a copy is whole"
+    with anyio.fail_after(60):
+        assert await read(store, paths, cache) == RECORDS
+
+
+async def test_a_file_in_place_of_the_folder_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_bytes(b"")
+    storage = LocalStorage(tmp_path)
+    with pytest.raises(StorageError, match="cache"):
+        async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path / "cache"):
+            pass
+    with pytest.raises(StorageError, match="cache"):
+        async with asyncrec.open_reader("one", storage=storage, cache=tmp_path / "cache"):
+            pass
+    with pytest.raises(ValueError, match="cache_bytes"):
+        async with asyncrec.interleave(["one"], storage=storage, cache=tmp_path, cache_bytes=0):
+            pass
+
+
+async def test_a_pipe_in_place_of_pieces_is_an_error_and_not_waited_for(store: CountedStorage, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    async with asyncrec.open_dataset("pages", storage=store, cache=cache) as dataset:
+        await dataset.get(0)
+        (filling,) = cache.glob(".*.tfrecord.*.partial")
+        filling.unlink()
+        os.mkfifo(filling)
+        with pytest.raises(StorageError, match="regular file"):
+            await dataset.get(0)

@@ -68,7 +68,7 @@ async def recover_on_opening(
         if done and header.kind == "rolling":
             found = run.records - before
             what = f"{found} records that it left in {home.root} are recovered" if found else "it left no whole record"
-            message = "the writer %s died; %s; what it took in its last flush_seconds is lost: fetch it again"
+            message = "the writer %s died; %s; what it took in its last flush_seconds may be lost: fetch it again"
             _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found)
     for header in run.left:
         _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)

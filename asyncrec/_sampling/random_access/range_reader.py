@@ -234,16 +234,16 @@ class RangeReader:
                 if last == len(begins) and self._cost is not None:
                     self._cost.took(size, anyio.current_time() - began)
                 extractor = FrameExtractor(path, read.within[first:last], begins[first:last], sizes[first:last])
-                records += await self._cut(extractor, data, at)
+                records += await self._cut(extractor, data, at, len(data))
                 at = until
         return records
 
-    async def _cut(self, extractor: FrameExtractor, data: bytes, at: int) -> list[bytes]:
-        """The records of a piece of a range, which begins at byte ``at``."""
-        if len(data) > 2 * _PIECE_BYTES:  # one large record
+    async def _cut(self, extractor: FrameExtractor, data: bytes, at: int, size: int) -> list[bytes]:
+        """The records of ``data``, which begins at byte ``at``; they have ``size`` bytes of it."""
+        if size > 2 * _PIECE_BYTES:  # one large record
             return await in_thread(extractor.of, data, at, limiter=self._extracting)
         records = extractor.of(data, at)
-        if len(data) > _CUT_ON_LOOP:
+        if size > _CUT_ON_LOOP:
             await checkpoint()
         return records
 
@@ -265,12 +265,13 @@ class RangeReader:
             data = await self._members.get(key, make)
             records: list[bytes] = []
             try:
-                for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
-                    at, until = int(begins[first]), int(begins[last - 1] + sizes[last - 1])
+                before = np.cumsum(sizes) - sizes
+                for first, last in split_ranges(before, most=_PIECE_BYTES, count=_PIECE_RECORDS):
+                    size = int(before[last - 1] + sizes[last - 1] - before[first])
                     extractor = FrameExtractor(
                         path, within[first:last], begins[first:last], sizes[first:last], member=member
                     )
-                    records += await self._cut(extractor, data[at:until], at)
+                    records += await self._cut(extractor, data, 0, size)
                 return records
             except FormatError:
                 self._members.forget(key)

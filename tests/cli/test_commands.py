@@ -20,6 +20,7 @@ from cli_data import Run, example, no_rights
 from mortal import dies
 
 import asyncrec
+from asyncrec._shards.journal.header import JobHeader
 from asyncrec.cli._table import COMMANDS
 from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._local.storage import LocalStorage

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# Of a store that is far away, enough to hide its delays.
+# Enough to hide the delays of a store that is far away.
 _FAR = 8
 
 

@@ -1,7 +1,7 @@
 """`read_through` reads one shard to its end, and says what it is and what is damaged.
 
 A shard that is whole, as nearly all are, is measured: no record is made. One in which anything is wrong is read again
-by a reader that skips what is damaged and knows what that was; so what is told of damage has one source. What it reads
+by a reader that skips what is damaged and knows what that was; so reports of damage have one source. What it reads
 passes through a `ChecksummedStorage`, which knows the CRC32C of all the bytes afterwards.
 """
 

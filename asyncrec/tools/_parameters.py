@@ -15,7 +15,7 @@ from asyncrec._concurrency.processors import processors
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 from asyncrec.storage._base import Storage
 
-# Of a store that is far away, enough to hide its delays.
+# Enough to hide the delays of a store that is far away.
 _FAR = 8
 
 

@@ -1,4 +1,4 @@
-"""`json_of` makes the JSON of a report: the attributes that it is given the names of, in that order."""
+"""`json_of` makes the JSON of a report: the attributes whose names it gets, in that order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def json_of(report: object, names: str, **instead: Any) -> dict[str, Any]:
     """Return attributes of a report by their names, which spaces separate.
 
     A report among them is made into JSON by its own ``to_json``, a time is text (ISO 8601), and a float is rounded to
-    three places, since those of reports are seconds and rates.
+    three places, since a report has seconds and rates alone.
 
     Args:
         instead: the values of names that are no attributes, or are shown otherwise.

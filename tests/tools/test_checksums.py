@@ -8,7 +8,7 @@ from crc32c import crc32c
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.testing._checks import content
-from asyncrec.tools._checksums import ChecksummedStorage
+from asyncrec.tools._read_through import ChecksummedStorage
 
 pytestmark = pytest.mark.anyio
 

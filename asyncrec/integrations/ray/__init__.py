@@ -19,7 +19,7 @@ _writing    tasks write shards, and the driver commits
 from asyncrec.integrations._needed import needed
 
 with needed(__name__, "Ray Data", "ray"):
-    import ray.data  # noqa: F401  # here, so that its absence is told once
+    import ray.data  # noqa: F401  # here, so that one error says that it is missing
 
 from asyncrec.integrations.ray._reading import AsyncrecDatasource, read_asyncrec
 from asyncrec.integrations.ray._writing import AsyncrecDatasink, WriteReport, write_asyncrec

@@ -18,7 +18,7 @@ _types      Spark's types are Arrow's, and the other way round
 from asyncrec.integrations._needed import needed
 
 with needed(__name__, "Spark 4", "pyspark"):
-    import pyspark.sql.datasource  # noqa: F401  # here, so that its absence is told once
+    import pyspark.sql.datasource  # noqa: F401  # here, so that one error says that it is missing
 
 from asyncrec.integrations.spark._source import AsyncrecDataSource
 

@@ -1,19 +1,24 @@
-"""This case asks whether other tasks go on while the store keeps an operation waiting."""
+"""While the store keeps an operation waiting, other tasks go on, and the operation can be cancelled."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 
 import anyio
+import anyio.lowlevel
 
 from asyncrec.storage._base import Storage
+from asyncrec.storage._other_loop import on_asyncio
+from asyncrec.testing._checks import content, pieces
 from asyncrec.testing._kit import nothing_to_try
-from asyncrec.testing._storage.hooks import StorageHooks, keys_of
+from asyncrec.testing._storage.hooks import StorageHooks, chunk_of, keys_of
 
 # How late each answer is: long enough that a busy machine, which holds up every task now and then, does so less often.
 _SLOW_SECONDS = 0.2
-# The loop counts as held if it was each time. A plugin that holds it does so each time; a busy machine does not.
+# The loop counts as held, and a cancellation as held up, if it was each time. A busy machine does not do so each time.
 _ATTEMPTS = 5
 
 
@@ -69,3 +74,137 @@ class WaitingCases(StorageHooks):
             group.cancel_scope.cancel()
         assert took >= 0.9 * _SLOW_SECONDS, f"{name} took {took:.2f} s: slowed delayed none of its requests"
         return longest
+
+
+# How late each answer is, when it is cancelled, and how much later it may then end: a shielded request ends later yet.
+_LATE_SECONDS = 0.35
+_CANCELLED_AFTER = 0.05
+_HELD_UP_SECONDS = 0.15
+# How late it is where no request can be given up: each is awaited, and nothing is asked of the time that takes.
+_AWAITED_SECONDS = 0.1
+
+Operation = Callable[["_Part"], Awaitable[object]]
+SCOPE, TASK = "a cancel scope", "asyncio's task.cancel()"
+
+
+class CancellingCases(StorageHooks):
+    """The case of a caller that does not wait any longer."""
+
+    cancellable_requests: bool = True
+    """Whether a request that is under way can be given up. `False`, with a comment why, is for what runs in threads."""
+
+    async def test_what_waits_can_be_cancelled(self) -> None:
+        """While an answer is awaited a cancellation comes through, as itself: a scope's, and on asyncio a task's, too.
+
+        What publishes may put it off to the next await (`asyncrec.storage.sheltered`). It needs the hook `slowed`.
+        """
+        async with self.open_storage() as storage:
+            if self.slowed(storage, 0.0) is None:
+                nothing_to_try("slowed gives None: whether what waits can be cancelled cannot be seen")
+            chunk = content(await chunk_of(storage))
+            await storage.put("c/there", b"x")
+
+            async def send(part: _Part) -> None:
+                with suppress(_Stop):
+                    async with storage.open_sink("c/sent") as sink:
+                        await sink.send(pieces(chunk))  # which may begin the upload: the next is nothing but a part
+                        await part.run(lambda: sink.send(pieces(content(sink.chunk_size, seed=2))))
+                        raise _Stop
+
+            operations: Mapping[str, Operation] = {
+                "head": lambda part: part.run(lambda: storage.head("c/there")),
+                "get": lambda part: part.run(lambda: storage.get("c/there")),
+                "list_objects": lambda part: part.run(lambda: keys_of(storage, "c/")),
+                "send": send,
+                "put": lambda part: part.run(lambda: storage.put("c/new", b"new")),
+            }
+            for how in (SCOPE, TASK) if on_asyncio() else (SCOPE,):
+                for name, operation in operations.items():
+                    await self._try(storage, name, operation, how)
+                    assert await self.raw_get(storage, "c/sent") is None, "an object whose send was cancelled is there"
+                    assert await self.raw_get(storage, "c/new") in (None, b"new"), "what a cancelled put left is not it"
+                    left = await self.raw_unfinished(storage)
+                    assert not left, f"left behind when {name} was cancelled by {how}: {sorted(left)}"
+
+    async def _try(self, storage: Storage, name: str, operation: Operation, how: str) -> None:
+        for _ in range(_ATTEMPTS):
+            slow = self.slowed(storage, _LATE_SECONDS if self.cancellable_requests else _AWAITED_SECONDS)
+            assert slow is not None, "slowed gave a context once and None another time"
+            part = _Part(slow)
+            try:
+                await part.interrupted(operation, how)
+            except Exception as error:
+                error.add_note(f"raised by {name} when it was cancelled by {how}, in place of the cancellation")
+                raise
+            assert not part.went_on, (
+                f"{name} was cancelled by {how}, and its caller went on as if it had not been: the cancellation was "
+                "swallowed. Raise it again; `asyncrec.storage.sheltered` puts it off"
+            )
+            if part.late < _HELD_UP_SECONDS or name == "put" or not self.cancellable_requests:
+                return
+        raise AssertionError(
+            f"{name} held up its caller's cancellation, by {how}, for {part.late:.2f} s: it waited for an answer that "
+            f"took {_LATE_SECONDS:g} s. Where no request can be given up the tests say `cancellable_requests = False`"
+        )
+
+
+class _Stop(Exception):
+    """What leaves a sink without publishing."""
+
+
+class _Part:
+    """The part of an operation that is cancelled, and how it took that."""
+
+    def __init__(self, slow: AbstractContextManager[object]) -> None:
+        self.went_on = False
+        """Its caller was not cancelled, neither in it nor behind it."""
+        self.late = 0.0
+        """Seconds from the cancellation to its end."""
+        self._slow = slow
+        self._begun = anyio.Event()
+        self._ended = False
+        self._asked_at: float | None = None
+
+    async def run(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Make the call while the store is slow, and wait once more, where a cancellation that was put off comes."""
+        self._begun.set()
+        try:
+            with self._slow:
+                await call()
+        finally:
+            self._ended = True
+            if self._asked_at is not None:
+                self.late = time.perf_counter() - self._asked_at
+        await anyio.lowlevel.checkpoint()
+        self.went_on = self._asked_at is not None
+
+    async def interrupted(self, operation: Operation, how: str) -> None:
+        """Run the operation, and cancel it while `run` waits. Raises what it raised, but for the cancellation."""
+        failed: Exception | None = None
+        async with anyio.create_task_group() as group:
+            try:
+                if how == TASK:
+                    task = asyncio.ensure_future(operation(self))
+                    group.start_soon(self._ask, task.cancel)
+                    try:
+                        await asyncio.wait([task])
+                    finally:
+                        task.cancel()  # where the case is at its end
+                    if not task.cancelled():
+                        task.result()
+                else:
+                    with anyio.CancelScope() as scope:
+                        group.start_soon(self._ask, scope.cancel)
+                        await operation(self)
+            except Exception as error:
+                failed = error
+            group.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
+
+    async def _ask(self, cancel: Callable[[], object]) -> None:
+        await self._begun.wait()
+        await anyio.sleep(_CANCELLED_AFTER)
+        if not self._ended:
+            self._asked_at = time.perf_counter()
+            cancel()

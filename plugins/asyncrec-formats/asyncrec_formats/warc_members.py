@@ -12,7 +12,7 @@ from typing import Any
 
 GZIP = b"\x1f\x8b\x08"
 _STEP = 256 << 10
-# A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is told after it.
+# A member's output waits for its checksum while it is no larger; beyond it goes on, and damage is reported afterwards.
 _HELD_BYTES = 64 << 20
 # Compressed bytes inflated at once: zlib copies what is left of them behind a member's end, so the first are few.
 _FIRST_SLICE = 1 << 10

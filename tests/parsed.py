@@ -33,9 +33,11 @@ def paths(*patterns: str) -> list[Path]:
 @cache
 def modules() -> list[Module]:
     """What is imported by users. Not before a test asks, since each process of a run of the tests imports this."""
+    gc.disable()  # half a million objects, which it would look at again and again, now and with each test
     sources = paths("asyncrec/**/*.py", "plugins/*/asyncrec_*/**/*.py")
     found = [parsed(path.read_text("utf-8"), path.relative_to(ROOT).as_posix()) for path in sources]
-    gc.freeze()  # half a million objects, which the collector would look at each time
+    gc.freeze()
+    gc.enable()
     return found
 
 

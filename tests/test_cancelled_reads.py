@@ -299,15 +299,13 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
         monkeypatch.setattr(in_order, "_STEP_RECORDS", 7)
 
 
-@pytest.mark.slow(
-    but=[
-        "reader GZIP-scope", "large records-scope", "damaged GZIP-scope", "interleave by a pool",
-        "asyncio-interleave from a state-scope", "sampler with its task", "trio-sampler by class-scope",
-        "shuffled blocks-scope", "a split-scope", "asyncio-tuples", "asyncio-records of the tools, chosen",
-        "asyncio-reader, record by record-task", "asyncio-shuffled-task", "asyncio-interleave-task",
-        "asyncio-a data set in order-task",
-    ]
-)  # fmt: skip
+@pytest.mark.slow(but=[
+    "reader GZIP-scope", "large records-scope", "damaged GZIP-scope", "interleave by a pool",
+    "asyncio-interleave from a state-scope", "sampler with its task", "trio-sampler by class-scope",
+    "shuffled blocks-scope", "a split-scope", "asyncio-tuples", "asyncio-records of the tools, chosen",
+    "asyncio-reader, record by record-task", "asyncio-shuffled-task", "asyncio-interleave-task",
+    "asyncio-a data set in order-task",
+])  # fmt: skip
 @pytest.mark.parametrize("how", ["scope", "task", "late"])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_record_comes_once_wherever_the_reading_is_cancelled(

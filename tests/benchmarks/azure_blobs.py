@@ -30,12 +30,7 @@ def storage() -> AbstractAsyncContextManager[Any]:
     import asyncrec
 
     return asyncrec.open_storage(
-        "az://bench",
-        endpoint=endpoint(),
-        account="bench",
-        account_key=KEY,
-        chunk_size=PART,
-        max_concurrency=AT_ONCE,
+        "az://bench", endpoint=endpoint(), account="bench", account_key=KEY, chunk_size=PART, max_concurrency=AT_ONCE
     )
 
 

@@ -159,9 +159,7 @@ def shown(warm: WarmPython, data: Path) -> Iterator[tuple[int, Child]]:
     process.wait(LIMIT)
 
 
-def test_in_a_terminal_it_writes_over_its_screen_until_ctrl_c_and_leaves_the_last(
-    shown: tuple[int, Child],
-) -> None:
+def test_in_a_terminal_it_writes_over_its_screen_until_ctrl_c_and_leaves_the_last(shown: tuple[int, Child]) -> None:
     outside, process = shown
     raw, asked = b"", False
     while True:

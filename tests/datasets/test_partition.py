@@ -54,9 +54,7 @@ def test_the_seed_decides_and_nothing_else() -> None:
 
 
 @given(
-    st.lists(st.integers(0, 5), max_size=200),
-    st.lists(st.integers(1, 20), min_size=2, max_size=3),
-    st.integers(0, 5),
+    st.lists(st.integers(0, 5), max_size=200), st.lists(st.integers(1, 20), min_size=2, max_size=3), st.integers(0, 5)
 )
 def test_each_split_has_its_share_of_every_stratum(strata: list[int], parts: list[int], seed: int) -> None:
     weights = {str(number): part / sum(parts) for number, part in enumerate(parts)}

@@ -38,11 +38,7 @@ async def test_both_files_are_those_of_all_manifests(caplog: pytest.LogCaptureFi
         "test": {"test-00000-of-00001.tfrecord": 2},
         "train": {"train-00000-of-00001.tfrecord": 2},
     }
-    assert await read_table(storage) == {
-        "tags": {"type": "string", "shape": [-1], "dense": False},
-        "x": INT,
-        "y": INT,
-    }
+    assert await read_table(storage) == {"tags": {"type": "string", "shape": [-1], "dense": False}, "x": INT, "y": INT}
     assert not caplog.records, "nothing changed under way"
 
 

@@ -87,12 +87,7 @@ def test_types_go_there_and_back(tmp_path: Path) -> None:
         }
     )
     schema = Schema(
-        {
-            "when": FixedLen((), "int64"),
-            "maybe": VarLen("int32"),
-            "words": VarLen("str"),
-            "name": FixedLen((), "str"),
-        }
+        {"when": FixedLen((), "int64"), "maybe": VarLen("int32"), "words": VarLen("str"), "name": FixedLen((), "str")}
     )
     report = write_asyncrec(ray.data.from_arrow(table), tmp_path / "d", schema=schema, metadata={"by": "ray"})
     assert (report.rows, report.repeated) == (2, False)

@@ -27,8 +27,7 @@ def test_integers_become_the_type_when_it_holds_them(dtype: str, values: list[in
 
 
 @pytest.mark.parametrize(
-    ("dtype", "wrong"),
-    [("bool", 2), ("int8", 128), ("uint8", -1), ("int32", 2**31), ("uint32", 2**32), ("uint64", -1)],
+    ("dtype", "wrong"), [("bool", 2), ("int8", 128), ("uint8", -1), ("int32", 2**31), ("uint32", 2**32), ("uint64", -1)]
 )
 def test_an_integer_out_of_range_is_a_misfit_of_its_row(dtype: str, wrong: int) -> None:
     with pytest.raises(Misfit, match=f"{wrong} is no {dtype}") as caught:

@@ -199,11 +199,7 @@ def test_sparse_indices_that_do_not_fit_are_an_error(features: dict[str, Any], m
 
 def test_a_sequence_example_decodes_its_context_and_its_steps() -> None:
     schema = Schema(
-        {
-            "id": FixedLen((), "int64"),
-            "frames": Sequence(FixedLen((2,), "float32")),
-            "words": Sequence(VarLen("str")),
-        }
+        {"id": FixedLen((), "int64"), "frames": Sequence(FixedLen((2,), "float32")), "words": Sequence(VarLen("str"))}
     )
     first = encode_sequence_example(
         {"id": 1}, {"frames": np.arange(6, dtype=np.float32).reshape(3, 2), "words": [["a", "b"], [], "c"]}

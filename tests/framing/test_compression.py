@@ -29,6 +29,8 @@ from asyncrec._framing.compression import (
 from asyncrec._framing.frames import FrameDecoder, encode_frames
 from asyncrec.errors import CorruptRecordError, FormatError, TruncatedError
 
+from .pieces import cut
+
 TYPES = ["GZIP", "ZLIB"]
 EMPTY_MEMBER = gzip.compress(b"", mtime=0)
 
@@ -68,16 +70,6 @@ def decompress(type: str, pieces: Iterable[bytes], max_bytes: int = 1 << 18) -> 
 
 def stock(type: str, data: bytes) -> bytes:
     return gzip.decompress(data) if type == "GZIP" else zlib.decompress(data)
-
-
-def cut(stream: bytes, sizes: Iterable[int]) -> Iterable[bytes]:
-    at = 0
-    for size in sizes:
-        if at >= len(stream):
-            return
-        yield stream[at : at + size]
-        at += size
-    yield stream[at:]
 
 
 # --- there and back ---------------------------------------------------------------------------------------------------

@@ -9,26 +9,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from asyncrec._framing import encoding
 from asyncrec._framing.crc import Buffer, masked_crc32c
 from asyncrec._framing.encoding import encode_frames, encode_frames_in_python
 
-LARGE = 200_000  # above every threshold
+from .pieces import LARGE, sized_records, small_records
 
 Encode = Callable[[Sequence[bytes]], list[Buffer]]
-
-small_records = st.lists(st.binary(max_size=40), max_size=40)
-# Sizes around the thresholds of the implementation, without Hypothesis having to draw so many bytes.
-sized_records = st.lists(
-    st.builds(
-        lambda size, seed: bytes([seed]) * size,
-        st.sampled_from([0, 1, 3, 255, 256, 4095, 4096, 65535, 65536, 65537, 131071, 131072, LARGE]),
-        st.integers(0, 255),
-    ),
-    max_size=24,
-)
 
 
 @pytest.fixture(

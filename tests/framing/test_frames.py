@@ -17,7 +17,7 @@ from asyncrec._framing.crc import masked_crc32c
 from asyncrec._framing.frames import FRAME_OVERHEAD, HEADER_BYTES, MAX_RECORD_BYTES, FrameDecoder, encode_frames
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 
-LARGE = 200_000  # above every threshold
+from .pieces import LARGE, cut, sized_records, small_records
 
 
 @pytest.fixture(
@@ -30,18 +30,6 @@ def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(frames, "native", request.param)
         yield
-
-
-small_records = st.lists(st.binary(max_size=40), max_size=40)
-# Sizes around the thresholds of the implementation, without Hypothesis having to draw so many bytes.
-sized_records = st.lists(
-    st.builds(
-        lambda size, seed: bytes([seed]) * size,
-        st.sampled_from([0, 1, 3, 255, 256, 4095, 4096, 65535, 65536, 65537, 131071, 131072, LARGE]),
-        st.integers(0, 255),
-    ),
-    max_size=24,
-)
 
 
 def header(length: int) -> bytes:
@@ -71,16 +59,6 @@ def damaged(stream: bytes, **options: bool | int) -> tuple[list[bytes], FormatEr
     assert decoder.records == len(records)
     assert decoder.offset == sum(map(len, records)) + FRAME_OVERHEAD * len(records)
     return records, caught.value
-
-
-def cut(stream: bytes, sizes: Iterable[int]) -> Iterable[bytes]:
-    at = 0
-    for size in sizes:
-        if at >= len(stream):
-            return
-        yield stream[at : at + size]
-        at += size
-    yield stream[at:]
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------------

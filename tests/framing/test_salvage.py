@@ -113,10 +113,7 @@ def test_garbage_between_records_is_passed_over(number: int, garbage: bytes) -> 
 
 def test_a_torn_tail_is_reported() -> None:
     for size in range(70_387, 70_405):
-        assert salvaged(framed(RECORDS)[:size]) == (
-            RECORDS[:-1],
-            [Damage(70_386, size - 70_386, "truncated", 5)],
-        )
+        assert salvaged(framed(RECORDS)[:size]) == (RECORDS[:-1], [Damage(70_386, size - 70_386, "truncated", 5)])
 
 
 def test_a_record_beyond_the_limit_is_lost() -> None:

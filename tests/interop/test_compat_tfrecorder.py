@@ -84,10 +84,7 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
             np.save(f"data/e{number}.npy", np.full(number % 3 + 1, number, np.float32))
             csv.writer(file).writerow([f"e{number}", number])
     tf_factory.generate_and_save_train_eval_test_tfrecords_files(
-        save_directory_path="save",
-        example_class=ToyExample,
-        examples_list_filepath="list.csv",
-        src_data_dirpath="data",
+        save_directory_path="save", example_class=ToyExample, examples_list_filepath="list.csv", src_data_dirpath="data"
     )
     return "save/train"
 

@@ -28,10 +28,7 @@ LABEL = asyncrec.Schema({"label": asyncrec.FixedLen((), "int64")}, allow_extra=T
 def deserialize(record: Any) -> Any:
     """As users of TensorFlow write it: traced, not run, so it sees a tensor and no bytes."""
     assert tf.is_tensor(record)
-    features = {
-        "image": tf.io.FixedLenFeature((4,), tf.float32),
-        "label": tf.io.FixedLenFeature((), tf.int64),
-    }
+    features = {"image": tf.io.FixedLenFeature((4,), tf.float32), "label": tf.io.FixedLenFeature((), tf.int64)}
     example = tf.io.parse_single_example(record, features)
     return example["image"], example["label"]
 

@@ -157,17 +157,10 @@ def test_feature_lists_are_what_parse_sequence_example_makes_of_them() -> None:
     context, lists = tf.io.parse_single_sequence_example(
         record,
         {"id": tf.io.FixedLenFeature((), tf.int64)},
-        {
-            "frames": tf.io.FixedLenSequenceFeature((2,), tf.float32),
-            "words": tf.io.RaggedFeature(tf.string),
-        },
+        {"frames": tf.io.FixedLenSequenceFeature((2,), tf.float32), "words": tf.io.RaggedFeature(tf.string)},
     )
     ours = Schema(
-        {
-            "id": FixedLen((), "int64"),
-            "frames": Sequence(FixedLen((2,), "float32")),
-            "words": Sequence(VarLen("bytes")),
-        }
+        {"id": FixedLen((), "int64"), "frames": Sequence(FixedLen((2,), "float32")), "words": Sequence(VarLen("bytes"))}
     ).decode(record)
     assert ours["id"] == context["id"].numpy()
     assert np.array_equal(ours["frames"], lists["frames"].numpy())

@@ -52,11 +52,7 @@ def test_workers_together_give_every_record_once_each_epoch_in_another_order(
 ) -> None:
     dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
     loader = DataLoader(
-        dataset,
-        batch_size=None,
-        num_workers=workers,
-        multiprocessing_context=method,
-        persistent_workers=workers > 0,
+        dataset, batch_size=None, num_workers=workers, multiprocessing_context=method, persistent_workers=workers > 0
     )
     first = flat(loader)
     again = flat(loader)

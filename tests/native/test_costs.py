@@ -62,12 +62,7 @@ def test_a_record_of_many_features_is_read_as_often_as_one_of_few() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        np.arange(8 * MANY),
-        np.zeros(8 * MANY, np.float64),
-        np.zeros(32 * MANY, np.float32),
-        [bytes(64 * MANY), b""],
-    ],
+    [np.arange(8 * MANY), np.zeros(8 * MANY, np.float64), np.zeros(32 * MANY, np.float32), [bytes(64 * MANY), b""]],
     ids=["integers", "float64", "float32", "bytes"],
 )
 @pytest.mark.usefixtures("unhurried")

@@ -79,11 +79,7 @@ def test_nothing_is_released_that_the_changelog_does_not_tell_of(changes: str) -
 
 
 @pytest.mark.parametrize(
-    ("text", "links"),
-    [
-        ("[a](docs/a.md) ![b](https://c/d.png)", ["docs/a.md"]),
-        ("[a](https://b/c) [d](#e)", []),
-    ],
+    ("text", "links"), [("[a](docs/a.md) ![b](https://c/d.png)", ["docs/a.md"]), ("[a](https://b/c) [d](#e)", [])]
 )
 def test_a_link_that_only_a_checkout_has_is_found(text: str, links: list[str]) -> None:
     assert module("dist").relative_links(text) == links

@@ -162,11 +162,7 @@ async def test_what_is_large_is_encoded_and_looked_at_in_a_thread(
             assert len(threads) == 1
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [PAGE.to_json(), PAGE.features, PAGE],
-    ids=["json", "entries", "schema"],
-)
+@pytest.mark.parametrize("schema", [PAGE.to_json(), PAGE.features, PAGE], ids=["json", "entries", "schema"])
 async def test_a_schema_is_given_as_itself_as_its_json_or_as_entries_by_name(tmp_path: Path, schema: Any) -> None:
     async with asyncrec.open_writer(tmp_path / "a", schema=schema) as writer:
         assert writer.schema == PAGE

@@ -101,12 +101,15 @@ async def test_of_records_with_one_key_the_first_is_found_and_without_keys_none(
             await dataset.find("same")
 
 
-async def test_keys_of_another_shard_are_an_error() -> None:
+async def test_keys_of_another_shard_or_none_are_an_error() -> None:
     storage = MemoryStorage()
     await written(storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         await storage.put(dataset.manifest.shards[0].keys.path, bytes(16))
         with pytest.raises(DatasetError, match="16 bytes of keys for 130 records"):
+            await dataset.find("key 1")
+        await storage.delete(dataset.manifest.shards[0].keys.path)
+        with pytest.raises(ObjectNotFoundError):
             await dataset.find("key 1")
 
 

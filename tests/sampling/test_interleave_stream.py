@@ -161,6 +161,9 @@ async def test_a_state_is_of_these_shards_and_parameters() -> None:
     async with asyncrec.interleave(["s0", "s1"], cycle_length=3, storage=storage) as stream:
         with pytest.raises(ValueError, match="cycle_length=16 there, 3 here"):
             stream.load_state_dict(state)
+    async with asyncrec.interleave(["s0", "s1"], deterministic=False, storage=storage) as stream:
+        with pytest.raises(RuntimeError, match="there is no state to go on from"):
+            stream.load_state_dict(state)
 
 
 async def test_taking_what_is_ready_first_gives_every_record_and_no_state() -> None:

@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from asyncrec import (
-    ConflictError,
-    ObjectExistsError,
-    ShardEntry,
-    open_reader,
-    open_storage,
-    read_manifest,
-    recover,
-)
+from asyncrec import ConflictError, ObjectExistsError, ShardEntry, open_reader, open_storage, read_manifest, recover
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.writing.joint_job import JobShare, open_joint_job, open_share
 from asyncrec.errors import DatasetError, StorageError

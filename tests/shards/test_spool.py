@@ -15,12 +15,7 @@ import asyncrec
 from asyncrec._records.index import parse_index
 from asyncrec._shards.journal.journal import find_job_headers
 from asyncrec._shards.journal.status import read_status
-from asyncrec.errors import (
-    ConflictError,
-    StorageError,
-    StoragePermissionError,
-    TransientStorageError,
-)
+from asyncrec.errors import ConflictError, StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.disk import Disk
 from asyncrec.storage._local.storage import LocalStorage

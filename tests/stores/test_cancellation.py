@@ -180,8 +180,7 @@ class TestStores:
 
 
 @pytest.mark.parametrize(
-    ("anyio_backend", "url"),
-    [("asyncio", "file://{}"), ("trio", "file://{}"), ("asyncio", "file+aiofiles://{}")],
+    ("anyio_backend", "url"), [("asyncio", "file://{}"), ("trio", "file://{}"), ("asyncio", "file+aiofiles://{}")]
 )
 class TestFiles:
     """On a disk: no descriptor, no unfinished file."""

@@ -91,10 +91,7 @@ async def test_a_crawl_into_s3_is_the_same_on_azure_by_a_web_address_and_through
     azure = {"account_key": KEY, "endpoint": azure_server.endpoint}
     with counted("copied to az://", azure_server.log, shown):
         await tools.copy(
-            f"{place.url}/pages",
-            f"az://{CONTAINER}/pages",
-            storage_options=place.options,
-            target_storage_options=azure,
+            f"{place.url}/pages", f"az://{CONTAINER}/pages", storage_options=place.options, target_storage_options=azure
         )
     with counted("read from az://", azure_server.log, shown):
         assert await checksums(f"az://{CONTAINER}/pages", **azure) == written

@@ -131,8 +131,7 @@ def test_a_wrong_command_is_caught(tally: Callable[..., list[str]], function: An
 
 
 @pytest.mark.parametrize(
-    "command",
-    [Command("verify", "words", "toy:function"), Command("tally", "words", "toy:nothing"), "tally"],
+    "command", [Command("verify", "words", "toy:function"), Command("tally", "words", "toy:nothing"), "tally"]
 )
 def test_a_command_that_cannot_be_taken_in_is_caught(tally: Callable[..., list[str]], command: object) -> None:
     assert "test_it_is_taken_in" in tally(count, command)

@@ -18,13 +18,7 @@ from tool_data import change, data_names, killed, names, write_pages
 import asyncrec
 from asyncrec import tools
 from asyncrec._shards.writing.keys import key_digests
-from asyncrec.errors import (
-    ConflictError,
-    FormatError,
-    ObjectExistsError,
-    ObjectNotFoundError,
-    TransientStorageError,
-)
+from asyncrec.errors import ConflictError, FormatError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import Storage
 from asyncrec.testing import Fault, FlakyStorage
 from asyncrec.tools import _convert

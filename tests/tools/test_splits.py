@@ -187,9 +187,7 @@ async def test_rows_without_a_label_and_very_many_classes_are_told(storage: Stor
     await storage.put("few.csv", "\n".join(["n,kind", *(f"{n},{cell}" for n, cell in enumerate(cells))]).encode())
     few = await tools.from_csv("few.csv", "few", label="kind", storage=storage, target_storage=storage)
     assert few.labels == ["", "a", "b"]
-    assert few.notes == [
-        "kind is empty in 2 rows, the first at line 2: these rows are a class by themselves, ''",
-    ]
+    assert few.notes == ["kind is empty in 2 rows, the first at line 2: these rows are a class by themselves, ''"]
     await storage.put("many.csv", "\n".join(["n,kind", *(f"{n},{n % 1001}" for n in range(2002))]).encode())
     many = await tools.from_csv("many.csv", "many", label="kind", storage=storage, target_storage=storage)
     assert many.notes == ["kind has 1,001 classes in 2,002 rows: is it a label?"]

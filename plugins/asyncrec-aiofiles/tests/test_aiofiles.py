@@ -22,12 +22,7 @@ from asyncrec.errors import ObjectChangedError, StorageError, StoragePermissionE
 from asyncrec.storage import Storage
 from asyncrec.testing import StorageConformance, replaces_case
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # aiofiles knows no other
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # aiofiles knows no other
 
 
 def late(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:

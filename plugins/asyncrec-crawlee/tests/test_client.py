@@ -17,12 +17,7 @@ import asyncrec
 from asyncrec import pages
 from asyncrec.errors import SchemaError
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"  # Crawlee's
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]  # Crawlee's
 
 
 def client(folder: Path | str, **options: Any) -> AsyncrecStorageClient:

@@ -67,10 +67,7 @@ def warc(*, compressed: bool, pages: int = 20) -> bytes:
     for number in range(pages):
         body = b"page %d " % number + chance.randbytes(500)
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-N: %d\r\nContent-Length: %d\r\n\r\n"
-        for kind, block in (
-            (b"response", head % (number, len(body)) + body),
-            (b"request", b"GET / HTTP/1.0\r\n\r\n"),
-        ):
+        for kind, block in ((b"response", head % (number, len(body)) + body), (b"request", b"GET / HTTP/1.0\r\n\r\n")):
             records.append(
                 b"WARC/1.0\r\nWARC-Type: %s\r\nWARC-Record-ID: <urn:uuid:%d>\r\nWARC-Date: 2026-11-21T00:00:00Z\r\n"
                 b"WARC-Target-URI: http://example.org/%d\r\nContent-Type: application/http; msgtype=%s\r\n"

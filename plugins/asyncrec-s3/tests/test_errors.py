@@ -75,10 +75,7 @@ def test_how_long_a_store_asks_to_wait_comes_in_seconds_or_as_a_date() -> None:
 
 @pytest.mark.parametrize("words", ["[SSL: WRONG_VERSION_NUMBER] wrong version number", "[SSL] record layer failure"])
 def test_an_endpoint_without_tls_is_told_as_such_and_not_as_an_unknown_authority(words: str) -> None:
-    for error in (
-        botocore.exceptions.SSLError(endpoint_url="https://127.0.0.1:8302", error=words),
-        OSError(words),
-    ):
+    for error in (botocore.exceptions.SSLError(endpoint_url="https://127.0.0.1:8302", error=words), OSError(words)):
         told = translate(error, "put s3://crawl/x")
         assert type(told) is StorageError
         assert "http://" in str(told)

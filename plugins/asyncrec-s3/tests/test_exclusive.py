@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
-from asyncrec_s3.plugin import open_s3
-from asyncrec_s3.storage import S3Storage
+from s3_opening import Open, opener
 from s3_store import CHUNK
 
 from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
@@ -23,18 +20,10 @@ OTHER = random.Random(3).randbytes(CHUNK + 1_000)
 CEPH = frozenset({"CompleteMultipartUpload"})
 NOTHING = CEPH | {"PutObject"}
 
-Open = Callable[..., AbstractAsyncContextManager[S3Storage]]
-
 
 @pytest.fixture
 def open_storage(store: Any, proxy: Any, prefix: str, small_parts: None) -> Open:
-    @asynccontextmanager
-    async def open_() -> AsyncIterator[S3Storage]:
-        async with open_s3(f"s3://{store.bucket}/{prefix}", endpoint_url=proxy.endpoint, chunk_size=CHUNK) as storage:
-            assert isinstance(storage, S3Storage)
-            yield storage
-
-    return open_
+    return opener(store, proxy, prefix, chunk_size=CHUNK)
 
 
 async def send(sink: ByteSink, data: bytes) -> None:

@@ -78,11 +78,9 @@ async def test_a_list_that_goes_on_nowhere_is_an_error(request_name: str, entrie
     page = {"IsTruncated": True, **marks}
     client = Client(**{request_name: [{**page, entries: [{"Key": "a"}]}, {**page, entries: [{"Key": "b"}]}]})
     bucket = bucket_of(client)
-    listing = {
-        "Contents": bucket.objects("", ""),
-        "Uploads": bucket.uploads(""),
-        "Parts": bucket.parts("key", "id"),
-    }[entries]
+    listing = {"Contents": bucket.objects("", ""), "Uploads": bucket.uploads(""), "Parts": bucket.parts("key", "id")}[
+        entries
+    ]
     with pytest.raises(StorageError, match="there is more, and not where it goes on") as raised:
         async for _ in listing:
             assert next(numbers) < 2

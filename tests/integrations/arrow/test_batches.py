@@ -261,10 +261,7 @@ def test_what_is_no_batch_and_no_schema_is_refused() -> None:
 def test_a_sparse_without_values_is_empty() -> None:
     schema = Schema({"s": Sparse("float32", (3,), ("i",), "v")})
     batch = to_batch([encode_example({}), encode_example({"i": 1, "v": 2.0})], schema)
-    assert batch.to_pylist() == [
-        {"s": {"indices": [], "values": []}},
-        {"s": {"indices": [[1]], "values": [2.0]}},
-    ]
+    assert batch.to_pylist() == [{"s": {"indices": [], "values": []}}, {"s": {"indices": [[1]], "values": [2.0]}}]
     assert to_batch(to_records(batch), schema).equals(batch)
 
 

@@ -73,7 +73,6 @@ class EpochOrder:
         begin = number * self.window
         return self._entered[1][start - begin : stop - begin]
 
-
     def across(self, position: int) -> tuple[int, int] | None:
         """The first record, and the one behind the last, of the block with a record on either side of a position."""
         return self._entering.across(position) if isinstance(self._entering, _Blocks) else None

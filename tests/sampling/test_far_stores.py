@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -211,3 +213,97 @@ async def test_records_share_a_read_where_the_gap_takes_no_longer_than_a_read_ta
         assert await dataset.get_many(wanted) == [records[number] for number in wanted]
     assert store.reads <= most
     assert (store.reads == len(wanted)) == (most == len(wanted))
+
+
+async def forty_blocks(compression: str = "") -> Wire:
+    """8 shards of 1,000 records of 112 bytes, whose blocks of 22,400 bytes are 200 records; of GZIP, about."""
+    store = Wire()
+    async with asyncrec.open_sharded_writer(
+        "pages", max_shard_records=1000, storage=store, compression=compression, writer_id="w"
+    ) as writer:
+        await writer.write_many(b"%06d" % number + bytes(90) for number in range(8000))
+    return store
+
+
+async def order_of(store: MemoryStorage, **options: Any) -> list[list[int]]:
+    found = []
+    async with asyncrec.open_dataset("pages", storage=store) as dataset, dataset.shuffled(**BLOCKS | options) as stream:
+        async for records in stream.batches(100):
+            found.append([int(record[:6]) for record in records])
+    return found
+
+
+# Windows of three and a half blocks: each second border of two cuts a block.
+BLOCKS: dict[str, Any] = {"seed": 5, "block_bytes": 22_400, "buffer_size": 700}
+
+
+async def test_an_epoch_asks_a_far_store_once_for_each_block_though_windows_cut_it() -> None:
+    store = await forty_blocks()
+    store.reads = 0
+    found = await order_of(store)
+    assert sorted(number for batch in found for number in batch) == list(range(8000))
+    assert 30 <= store.reads <= 40  # fewer than there are blocks: neighbours in one window are one request
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+async def test_a_store_that_is_far_gives_the_order_of_one_that_is_near(compression: str) -> None:
+    far = await forty_blocks(compression)
+    near = MemoryStorage()
+    async for info in far.list_objects():
+        await near.put(info.key, await far.get(info.key))
+    for options in ({}, {"block_bytes": None}, {"mode": "buffer"}, {"mode": "global"}):
+        alone = await order_of(near, **options)
+        far.latency = 0.01
+        assert await order_of(far, **options) == alone
+        dealt = [await order_of(far, worker=(worker, 3), uneven="pad", **options) for worker in range(3)]
+        assert [batch for turn in zip(*dealt, strict=True) for batch in turn][:80] == alone
+        far.latency = 0.5  # what was measured decides nothing of the order
+        assert await order_of(far, **options) == alone
+
+
+async def test_a_shuffled_stream_reads_on_across_the_borders_of_windows() -> None:
+    """12 windows of some four reads each: one after the other they would take 12 s."""
+    store = await forty_blocks()
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        await dataset.get_many(range(0, 8000, 1000))  # indexes
+        store.latency = 1.0
+        began = anyio.current_time()
+        async with dataset.shuffled(**BLOCKS) as stream:
+            async for _ in stream.batches(100):
+                pass
+        assert anyio.current_time() - began < 8
+
+
+async def test_a_first_batch_waits_for_an_index_and_a_block_and_no_more() -> None:
+    store = await forty_blocks()
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        store.latency = 1.0
+        began = anyio.current_time()
+        async with dataset.shuffled(**BLOCKS) as stream:
+            await anext(stream)
+        assert anyio.current_time() - began <= 2.5
+
+
+async def test_the_members_of_a_block_are_one_read_of_a_far_store() -> None:
+    store = Wire()
+    async with asyncrec.open_sharded_writer("pages", storage=store, compression="GZIP", writer_id="w") as writer:
+        for _ in range(3):
+            await writer.write_many([random.randbytes(1000) * 40] * 120)  # each more than a member
+            await writer.flush()
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        locations = {(await dataset.locate(number)).member for number in range(360)}
+        assert len(locations) >= 3
+        store.reads = 0
+        assert len(await dataset.get_many(range(360))) == 360
+    assert store.reads == 1
+
+
+async def test_what_random_reads_cost_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    store = await forty_blocks()
+    with caplog.at_level(logging.INFO, "asyncrec.sampling"):
+        async with asyncrec.open_dataset("pages", storage=store) as dataset:
+            for number in range(0, 8000, 8):
+                await dataset.get(number)
+    [line] = [record for record in caplog.records if "requests gave" in record.message]
+    assert (vars(line)["requests"], vars(line)["records"]) == (500, 500)
+    assert vars(line)["wanted"] == 500 * 112

@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 import anyio
+import numpy as np
 import pytest
 
 import asyncrec
@@ -207,6 +208,19 @@ async def test_neighbours_come_from_one_shard_as_seldom_as_in_a_perfect_shuffle(
             assert sum(whole) / len(whole) <= 1.2 * ideal, mode
             # Of some 4,000 pairs 3 standard deviations are 0.18 of the mean.
             assert sum(firsts) / len(firsts) <= 1.2 * ideal, mode
+
+
+@pytest.mark.parametrize(("mode", "blocks", "spread"), [("block", 15, 1.7), ("buffer", 15, 1.7), ("global", 39, 1.2)])
+async def test_a_batch_mixes_as_many_blocks_as_the_docs_say(mode: Any, blocks: int, spread: float) -> None:
+    """Batches of 64, of 64 blocks: a true permutation mixes 40.6. And of a value that 100 neighbours share, a batch's
+    mean varies so many times as much as in one."""
+    count = 65_536
+    async with asyncrec.open_dataset("pages", storage=await stored(count, shards=64)) as dataset:
+        async with dataset.shuffled(seed=1, mode=mode) as stream:
+            found = np.array(await batches(stream, 64))
+    assert np.mean([len(np.unique(batch // 1024)) for batch in found]) > blocks
+    values = np.random.default_rng(1).standard_normal(count // 100 + 1)[found // 100]
+    assert np.var(values.mean(axis=1)) * 64 / np.var(values) < spread
 
 
 async def test_a_state_of_another_order_is_refused_and_says_why() -> None:

@@ -243,8 +243,10 @@ class Dataset:
             buffer_size: how many records are shuffled together. Up to twice as many are in memory, because the next
                 ones are read ahead.
             buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
-            block_bytes: the size of a block in ``"block"``, as stored. By default 4 MiB, but at most 1/16 of the buffer,
-                worked out from the manifest alone: so the order is the same wherever the shards lie. TODO figures.
+            block_bytes: the size of a block of neighbours in ``"block"``, as stored; one request of a store. By default
+                4 MiB, but at most 1/16 of the buffer, worked out from the manifest alone: the order is the same
+                wherever the shards lie. So a batch comes from some 16 blocks; smaller blocks, or a larger buffer, mix
+                more. See docs/how-to/random-access.md for how well each shuffles.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
                 batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).

@@ -17,6 +17,7 @@ for nothing: that many bytes between two records, and they share a read.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -45,6 +46,8 @@ from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 from asyncrec.storage._base import ByteSource
 
+_log = logging.getLogger("asyncrec.sampling")
+
 Indices = NDArray[np.int64]
 
 # Bytes read for nothing rather than in a read of their own: what comes in the time that a read takes to begin. Of a
@@ -66,6 +69,12 @@ _CUT_ON_LOOP = 64 << 10
 # Of a range, so much is cut at a time between two steps of the event loop: some 0.2 ms of it.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
+
+
+# What reading costs is said after so many requests of a store, where a request gives less than so much on average, or
+# less than half of what came was wanted.
+_SAID_AFTER = 500
+_CHEAP_BYTES = 256 << 10
 
 
 class RangeRead:
@@ -94,6 +103,7 @@ class RangeReader:
         self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
         # With a cache on the disk the store is read in whole shards.
         self._cost = ReadCost() if files.remote and not files.cached else None
+        self._requests = self._asked = self._came = self._wanted = 0  # of a store: requests, records and bytes so far
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
@@ -189,6 +199,35 @@ class RangeReader:
             pieces = inflater.pieces
         return await in_thread(extractor.whole_of, pieces, limiter=self._extracting)
 
+    def _count(self, size: int, records: int, wanted: int, seconds: float) -> None:
+        """Learn from a read of a store, and say once what such reads cost, if they cost much."""
+        if self._cost is None:
+            return
+        self._cost.took(size, seconds)
+        self._requests += 1
+        self._asked += records
+        self._came += size
+        self._wanted += wanted
+        if self._requests == _SAID_AFTER and (
+            self._wanted < _SAID_AFTER * _CHEAP_BYTES or 2 * self._wanted < self._came
+        ):
+            _log.info(
+                "%s: %d requests gave %d records: %.1f MiB came, %.1f MiB were wanted; shuffled in blocks, or with "
+                "cache=, a store is asked less",
+                self._files.folder.root,
+                self._requests,
+                self._asked,
+                self._came / (1 << 20),
+                self._wanted / (1 << 20),
+                extra={
+                    "path": self._files.folder.root,
+                    "requests": self._requests,
+                    "records": self._asked,
+                    "bytes": self._came,
+                    "wanted": self._wanted,
+                },
+            )
+
     def _stored(self, read: RangeRead) -> _Stored:
         members = read.index.members
         assert members is not None, "asked for where there are members"
@@ -199,8 +238,7 @@ class RangeReader:
         async def receive() -> bytes:
             began = anyio.current_time()
             data = await self._files.read(read.shard, start, end)
-            if self._cost is not None:
-                self._cost.took(len(data), anyio.current_time() - began)
+            self._count(len(data), len(read.within), len(data), anyio.current_time() - began)
             return data
 
         return _Stored(start, end if end - start <= self._most_read else start, receive)
@@ -231,8 +269,8 @@ class RangeReader:
                 # With what lies between it and the next.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
-                if last == len(begins) and self._cost is not None:
-                    self._cost.took(size, anyio.current_time() - began)
+                if last == len(begins):
+                    self._count(size, len(begins), int(sizes.sum()), anyio.current_time() - began)
                 extractor = FrameExtractor(path, read.within[first:last], begins[first:last], sizes[first:last])
                 records += await self._cut(extractor, data, at, len(data))
                 at = until

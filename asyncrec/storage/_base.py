@@ -104,10 +104,13 @@ class ByteSource(ABC):
         info: of the version that is read.
         buffered: bytes that came with an earlier answer and were not received yet: more than was asked for, in one
             piece, would have been a copy. They count towards nobody's limit but the caller's, who asked for them.
+        flowing: whether the next bytes come without being asked for: of an answer that is under way. Then little need
+            be held ahead of the work on the last ones.
     """
 
     info: ObjectInfo
     buffered: int = 0
+    flowing: bool = False
 
     @abstractmethod
     async def receive(self, max_bytes: int) -> bytes:

@@ -151,5 +151,5 @@ class _BridgedSource(ByteSource):
 
     async def receive(self, max_bytes: int) -> bytes:
         block = await self._context.call(lambda: self._inner.receive(max_bytes))
-        self.buffered = self._inner.buffered
+        self.buffered, self.flowing = self._inner.buffered, self._inner.flowing
         return block

@@ -177,6 +177,10 @@ class _Source(ByteSource):
     def buffered(self) -> int:  # type: ignore[override]  # likewise
         return self._source.buffered
 
+    @property
+    def flowing(self) -> bool:  # type: ignore[override]  # likewise
+        return self._source.flowing
+
     async def receive(self, max_bytes: int) -> bytes:
         return await self._source.receive(max_bytes)
 

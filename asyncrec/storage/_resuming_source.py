@@ -28,6 +28,11 @@ from asyncrec.storage._url import join, redact
 _FIRST_AHEAD = 1 << 20
 
 
+# Where bytes come without being asked for, so much is received at a time, and twice as much held: no request is saved
+# by more, and memory that was just used is still in the processor's cache.
+_FLOWING = 1 << 20
+
+
 @runtime_checkable
 class KeepsCopies(Protocol):
     """A `Storage` has this, too, if what it gives may be a copy that was damaged here."""
@@ -185,6 +190,11 @@ class ResumingSource(ByteSource):
             self._ended = True
             self._changed.set()
 
+    @property
+    def _most_held(self) -> int:
+        """How much the task holds, and what it asks for."""
+        return min(self._limit, 2 * _FLOWING) if self._reader.flowing else self._limit
+
     async def _keep_reading(self) -> None:
         """Open, read and close in one task, so that scopes are entered and left in the same."""
         error: BaseException | None = None
@@ -197,7 +207,7 @@ class ResumingSource(ByteSource):
             self._changed.set()
             while True:
                 # What the source holds already takes no more room here than there.
-                while not self._reader.buffered and self._held > self._limit - wanted:
+                while not self._reader.buffered and self._held > self._most_held - wanted:
                     self._room = anyio.Event()
                     await self._room.wait()
                 block = await self._reader.receive(wanted)
@@ -206,7 +216,7 @@ class ResumingSource(ByteSource):
                 self._blocks.append(block)
                 self._held += len(block)
                 self._changed.set()
-                wanted = min(wanted * 2, most)
+                wanted = min(wanted * 2, min(most, _FLOWING) if self._reader.flowing else most)
         except Exception as fault:
             error = self._error = fault
         except BaseException as cancellation:
@@ -255,6 +265,10 @@ class _Reader:
     @property
     def buffered(self) -> int:
         return self._source.buffered if self._source is not None else 0
+
+    @property
+    def flowing(self) -> bool:
+        return self._source is not None and self._source.flowing
 
     async def open(self) -> None:
         while True:

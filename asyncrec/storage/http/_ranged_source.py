@@ -142,6 +142,10 @@ class RangedSource(ByteSource):
         self._fetched = self.window
         self._returned_at = math.inf  # the clock's time, when the reader was last given something
 
+    @property
+    def flowing(self) -> bool:  # type: ignore[override]  # only read
+        return self._answer is not None
+
     @abstractmethod
     async def look(self) -> ObjectInfo:
         """Ask for the version that is there. It may raise whatever `Storage.head` does."""

@@ -81,6 +81,26 @@ class ReadingCases(StorageHooks):
                 async with storage.open_source("v", info=after) as source:
                     await receive_all(source)
 
+    async def test_known_version(self) -> None:
+        """What `head`, a listing, `put` and a source say of an object opens that version of it, at any range.
+
+        A backend need not ask for it again; if it does, it finds the same.
+        """
+        data = content(70_000)
+        async with self.open_storage() as storage:
+            for key, stored in (("k/0", b""), ("k/1", data)):
+                known = [await storage.put(key, stored), await storage.head(key)]
+                known += [info async for info in storage.list_objects(key)]
+                async with storage.open_source(key) as source:
+                    known.append(source.info)
+                for info in known:
+                    for start, end in ((0, None), (5, 1_000), (60_000, 80_000), (70_000, None)):
+                        async with storage.open_source(key, start=start, end=end, info=info) as source:
+                            assert (source.info.key, source.info.size) == (key, len(stored))
+                            assert source.info.etag == info.etag, "a source of a known version has another etag"
+                            assert await receive_all(source) == stored[start:end]
+                            assert source.info.etag == info.etag, "a source of a known version has another etag"
+
     async def test_many_sources(self) -> None:
         """Any number of sources may be open and idle at once, on one object or many."""
         async with self.open_storage() as storage:

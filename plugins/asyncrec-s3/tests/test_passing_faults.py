@@ -91,7 +91,9 @@ async def test_one_fault_in_reading_is_got_over(
 
     for n in range(5):
         store.put(f"{prefix}/x-{n}", data)
-    async with open_impatient(max_connections=3) as storage:  # too few for any source to hold one: it asks for ranges
+    async with open_impatient(
+        max_connections=3, max_concurrency=2
+    ) as storage:  # too few for any source to hold one: it asks for ranges
         proxy.plan = nth_of_key(fault)
         async with anyio.create_task_group() as group:
             for n in range(5):

@@ -66,9 +66,8 @@ class LocalWriterRecovery(WriterRecovery):
             _path_log.warning(path, message, header.writer, writer=header.writer)
         if closing is not None and closing.abandoned and await in_thread(self._journal.holds_promises):
             error = abandoned_error(self._target, header.name, closing)
-            error.add_note(
-                f"what it left in {self._folder.root} stays there; 'asyncrec recover' with --abandon removes it"
-            )
+            command = header.recover_command(self._folder.root if header.spool else header.url, abandon=True)
+            error.add_note(f"what it left in {self._folder.root} stays there; {command} removes it")
             raise error
         await in_thread(take_journals, self._journal.folder, header)
         if closing is None and header.kind == "rolling":

@@ -72,7 +72,8 @@ class AsyncrecDatasetClient(DatasetClient):
         ticket = 0
         for item in items:
             if self._pages and isinstance(status := item.get("status"), int) and is_temporary(status):
-                _log.warning("%s: its status %d may pass, and it is not stored", item.get("url"), status)
+                extra = {"path": self._writer.path, "status": status}
+                _log.warning("%s: its status %d may pass, and it is not stored", item.get("url"), status, extra=extra)
                 continue
             record = asyncrec.encode_example(features_of(item)) if self._writer.schema is None else item
             ticket = await self._writer.write(record, key=self._key_of(item))

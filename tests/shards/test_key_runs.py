@@ -2,91 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 from random import Random
 from typing import Any
 from unittest import mock
 
 import anyio
-import numpy as np
 import pytest
 
 import asyncrec
 from asyncrec import tools
 from asyncrec._shards.commit import key_runs
-from asyncrec._shards.manifest.checkpoint_blocks import encode_block, encode_columns
-from asyncrec._shards.manifest.key_run import ENTRY_BYTES, MAGIC, KeyRun, RunTail
-from asyncrec._shards.writing.keys import key_digest
-from asyncrec.errors import IntegrityError, ManifestError, StorageError
-from asyncrec.storage import ByteSource, MemoryStorage, ObjectInfo
+from asyncrec._shards.manifest.key_run import ENTRY_BYTES
+from asyncrec.errors import IntegrityError, StorageError
+from asyncrec.storage import MemoryStorage
 
+from .keyed_store import PREFIX, Far, expected, looked_up, write
 from .manifest_store import Store
 
 pytestmark = pytest.mark.anyio
-
-PREFIX = "_manifest/pages/"
-
-
-class Far(MemoryStorage):
-    """A store of which each read is counted, and which is far away."""
-
-    read_ahead = 8 << 20
-
-    def __init__(self) -> None:
-        super().__init__(chunk_size=1 << 20)
-        self.asked: list[str] = []
-
-    def open_source(self, key: str, **options: Any) -> AbstractAsyncContextManager[ByteSource]:
-        self.asked.append(key)
-        return super().open_source(key, **options)
-
-    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        self.asked.append(f"{prefix}*")
-        async for info in super().list_objects(prefix, start_after=start_after):
-            yield info
-
-    async def runs(self) -> dict[str, ObjectInfo]:
-        return {info.key: info async for info in super().list_objects(PREFIX + "~keys-")}
-
-
-async def write(
-    storage: MemoryStorage, keys: Sequence[str | None], *, writer: str, per_shard: int = 10, **more: Any
-) -> None:
-    async with asyncrec.open_sharded_writer(
-        "pages", storage=storage, writer_id=writer, max_shard_records=per_shard, status_seconds=None, **more
-    ) as opened:
-        for number, key in enumerate(keys):
-            await opened.write(f"{writer} {number}".encode(), key=key)
-
-
-async def looked_up(storage: MemoryStorage, keys: Any) -> dict[str, bytes | None]:
-    found: dict[str, bytes | None] = {}
-    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        for key in keys:
-            try:
-                found[key] = await dataset.get_by_key(key)
-            except KeyError:
-                found[key] = None
-    return found
-
-
-async def expected(storage: MemoryStorage, keys: Any) -> dict[str, bytes | None]:
-    """By the shards' own keys alone."""
-    manifest = await asyncrec.read_manifest("pages", storage=storage)
-    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        records = [record async for record in dataset]
-    digests = b""
-    for shard in manifest.shards:
-        content = bytes(16 * shard.records) if shard.keys is None else await storage.get(shard.keys.path)
-        digests += content
-    of: dict[bytes, bytes] = {}
-    for number, record in enumerate(records):
-        of.setdefault(digests[16 * number : 16 * number + 16], record)
-    return {key: of.get(key_digest(key)) for key in keys}
 
 
 @pytest.fixture
@@ -207,91 +144,6 @@ async def test_runs_are_few_and_a_key_is_written_seldom(small: None) -> None:
         for key in set(after) & set(before):
             assert after[key] == before[key]  # a run is never changed
     assert sum(written.values()) < 16 * 800 * ENTRY_BYTES
-
-
-@pytest.mark.parametrize("part", ["tail", "block", "gone", "cut", "other"])
-async def test_a_run_that_cannot_be_read_is_passed_over(part: str, caplog: pytest.LogCaptureFixture) -> None:
-    storage = Far()
-    await write(storage, [f"k{n}" for n in range(40)], writer="a")
-    await tools.compact("pages", storage=storage)
-    [(key, info)] = (await storage.runs()).items()
-    content = bytearray(await storage.get(key))
-    if part == "gone":
-        await storage.delete(key)
-    else:
-        content[-5 if part == "tail" else len(MAGIC) + 3] ^= 1
-        if part == "cut":
-            content = content[: len(MAGIC) + 100]
-        elif part == "other":
-            content = bytearray(random_bytes(info.size))
-        await storage.put(key, bytes(content))
-    caplog.clear()
-    assert await looked_up(storage, ("k7", "no")) == {"k7": b"a 7", "no": None}
-    assert [line for line in caplog.records if "a run of keys cannot be read" in line.getMessage()]
-    assert all("path" in vars(line) for line in caplog.records)
-    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
-        assert (writer.has("k7"), writer.has("no")) == (True, False)
-        await writer.write(b"more", key="more")
-    # The next checkpoint has no use for it.
-    await tools.compact("pages", storage=storage)
-    await write(storage, ["last"], writer="z")
-    await tools.compact("pages", storage=storage)
-    caplog.clear()
-    assert await looked_up(storage, ("k7", "more", "last")) == {"k7": b"a 7", "more": b"more", "last": b"z 0"}
-    assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
-
-
-def random_bytes(size: int) -> bytes:
-    return Random(1).randbytes(size)
-
-
-async def test_every_damaged_byte_gives_the_right_record() -> None:
-    storage = Far()
-    await write(storage, [f"k{n}" for n in range(8)], writer="a", per_shard=4)
-    await tools.compact("pages", storage=storage)
-    [key] = await storage.runs()
-    content = await storage.get(key)
-    wanted = {f"k{n}": f"a {n}".encode() for n in range(8)} | {"no": None}
-    for at in range(0, len(content), 3):
-        await storage.put(key, content[:at] + bytes([content[at] ^ 0x55]) + content[at + 1 :])
-        assert await looked_up(storage, wanted) == wanted, at
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"entries": 1 << 40},
-        {"entries": -1},
-        {"tail": 1 << 60},
-        {"bytes": 1.5},
-        {"shards": 1 << 30},
-        {"name": "../x"},
-        {"name": "~keys-1~x.run"},
-        {"more": 1},
-    ],
-)
-def test_a_checkpoint_that_names_an_impossible_run_is_refused(changed: dict[str, Any]) -> None:
-    run = KeyRun("~keys-000001~a.run", len(MAGIC) + 3 * ENTRY_BYTES + 100, 7, 3, 2, 100)
-    assert KeyRun.from_json(run.to_json(), "x") == run
-    with pytest.raises(ManifestError, match="cannot be"):
-        KeyRun.from_json(run.to_json() | changed, "x")
-
-
-def test_a_tail_that_counts_otherwise_is_refused() -> None:
-    rows = np.zeros(3, np.int64)
-    paths = encode_columns(b"a\0b\0c\0", [rows.astype(np.uint32), rows])
-    more = encode_columns(b"a\0b\0", [rows.astype(np.uint32), rows])
-    for tail in (
-        encode_block(0, 3, paths, json=False)[:-1],
-        encode_block(0, 3, paths, json=False),  # the blocks' own rows are not there
-        encode_block(1, 0, encode_columns(b"", []), json=False) + encode_block(0, 3, paths, json=False),
-        encode_block(0, 3, more, json=False),
-        encode_block(2, 3, paths, json=False),
-        b"x" * 10,
-    ):
-        run = KeyRun("~keys-000001~a.run", len(MAGIC) + ENTRY_BYTES + len(tail), 7, 1, 3, len(tail))
-        with pytest.raises(ManifestError):
-            RunTail.decode(tail, run)
 
 
 async def test_the_runs_of_one_that_lost_the_number_are_gone() -> None:

@@ -73,7 +73,16 @@ ROOMS = {
         "measuring",
         "salvage",
     ),
-    "asyncrec._records": ("dataset_names", "record_size", "position", "index", "torn_end", "reading", "writing"),
+    "asyncrec._records": (
+        "dataset_names",
+        "record_size",
+        "position",
+        "index_columns",
+        "index",
+        "torn_end",
+        "reading",
+        "writing",
+    ),
     "asyncrec._shards": ("manifest", "journal", "commit", "ownership", "spool", "recovery", "writing"),
     "asyncrec._datasets": ("progress", "description", "sidecars", "shuffling", "from_generator", "from_csv", "reading"),
     "asyncrec._sampling": (

@@ -6,7 +6,7 @@ from typing import Any
 
 from .operations import Drawing
 
-__all__ = ["bystanders", "elsewhere"]
+__all__ = ["bystanders", "compactor", "elsewhere"]
 
 
 def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None:
@@ -33,10 +33,10 @@ def bystanders(drawing: Drawing, path: str, *, spool: str | None = None) -> None
         )
     if rng.random() < 0.35:
         for _ in range(rng.choice((1, 1, 2, 3))):
-            _compactor(drawing, path, machine)
+            compactor(drawing, path, machine)
 
 
-def _compactor(drawing: Drawing, path: str, machine: str) -> None:
+def compactor(drawing: Drawing, path: str, machine: str) -> None:
     """Who merges the manifest, again and again: at once, or so much later that what was merged goes."""
     rng = drawing.rng
     pauses = [rng.choice((0.0, 1.0, 61.0, 61.0, 700.0)) for _ in range(rng.randint(1, 6))]

@@ -14,7 +14,7 @@ from asyncrec._shards.manifest.names import closing_segment_key
 from asyncrec._shards.manifest.segment import parse_segment
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 
-from . import contents, judgement
+from . import contents, judgement, keyed
 from .tooling import make
 
 __all__ = ["examine"]
@@ -75,13 +75,17 @@ async def _compact(world: Any, path: str) -> None:
                 if before != after or report.id != before.id:
                     world.book.complain("a checkpoint says what its segments said", f"{path}: {report}")
             await asyncio.sleep(100.0)
+        await keyed.look_up(world, path)
 
+    await world.do(f"look up {path}", _machine(path), partial(keyed.look_up, world, path))
     await world.do(f"compact {path}", _machine(path), compact)
     if (report := found.get("report")) is not None and report.written:
         below = contents.tree(world, f"{path.rpartition('/')[0]}/_manifest/{path.rpartition('/')[2]}")
         columns = [key for key in below if key.endswith(".columns")]
         if len(columns) > 2:
             world.book.complain("nobody's checkpoint is left", f"{path}: {columns}")
+        if runs := keyed.unnamed_runs(below):
+            world.book.complain("nobody's run of keys is left", f"{path}: {runs}")
 
 
 async def _recover_all(world: Any, paths: list[str]) -> None:

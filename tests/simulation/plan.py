@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from . import cast, joint, operations, reading, sharing, tooling, writing  # noqa: F401  # what registers itself
+from . import cast, joint, keyed, operations, reading, sharing, tooling, writing  # noqa: F401  # what registers itself
 
 __all__ = ["KNOWN_HOLES", "draw"]
 
@@ -43,6 +43,9 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
         settings["short"] = 0.0
     # By a generator of its own, as later additions are: the plans of older seeds stay what they were.
     settings["lists"] = random.Random(f"lists {seed}").choice((0.0, 0.0, 0.0, 0.05, 0.3))
+    keys = random.Random(f"keys {seed}")
+    settings["knobs"]["asyncrec._shards.commit.key_runs:_MOST_AT_ONCE"] = keys.choice((3, 20, 1 << 20))
+    settings["knobs"]["asyncrec._shards.commit.key_runs:_LEAST_ENTRIES"] = keys.choice((2, 2, 1 << 16))
     if drawing.steady:
         settings["failing"] = settings["lists"] = 0.0
     return plan

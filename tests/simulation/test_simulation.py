@@ -123,6 +123,8 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
         ("a promise is written down behind what it promises", "fixed", 500),
         ("a flush looks whether its job is still its own", "shared folder", 150),
         ("a lock proves death only where it was taken", "shared folder", 100),
+        ("shards behind a checkpoint are asked for their own keys", "keys", 100),
+        ("a run of keys that nothing names goes", "keys", 100),
     ],
 )
 def test_a_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:

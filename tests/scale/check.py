@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import anyio
@@ -10,7 +11,7 @@ import asyncrec
 from asyncrec import tools
 from asyncrec._shards.manifest.names import CLOSED, is_segment, manifest_prefix
 
-from .paper import Crawl, Found, Requests, compaction, life
+from .paper import Crawl, Found, Requests, compaction, life, merging
 from .store import CountingBucket
 
 NAME = "pages"
@@ -38,7 +39,10 @@ async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
             found = _found(store, closings=True)
             before = store.requests.copy()
             await tools.compact(NAME, storage=store)
-            computed = compaction(crawl, found, _found(store, closings=False).checkpoint, 0, old=False)
+            shards = 2 * crawl.writers * math.ceil(records / crawl.records_a_shard)
+            runs = merging(crawl, [], shards, 2 * crawl.writers * records)[1]
+            size = _found(store, closings=False).checkpoint
+            computed = compaction(crawl, found, size, 0, old=False, runs=runs)
             steps.append(Check("compaction", store.requests - before, computed))
         found = _found(store, closings=step == "again")
         before = store.requests.copy()

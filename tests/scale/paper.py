@@ -199,12 +199,31 @@ def life(crawl: Crawl, records: int, seconds: float, found: Found) -> dict[str, 
     return requests
 
 
-def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool) -> Requests:
-    """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one."""
-    requests = opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
-    requests += list_(found.listed + 2) + list_(found.listed + 2 - deleted)
-    requests += Requests(DeleteObject=deleted, HeadObject=1)
-    return requests + Requests(HeadObject=1, GetObject=1) if old else requests
+# What is merged, sorted and read at once, as asyncrec/_shards/commit/key_runs.py has it; bytes of an entry.
+_RATIO, _LEAST_ENTRIES, _SORTED, _BLOCK, _LEAST_STEP, _ENTRY = 4, 1 << 16, 1 << 20, 512, 64, 24
+
+
+def merging(crawl: Crawl, runs: list[int], shards: int, records: int) -> tuple[list[int], Requests]:
+    """Runs of keys, by their entries, when so many shards with so many records are new; and what that asks."""
+    fresh = [*[_SORTED] * (records // _SORTED), records % _SORTED]
+    stay, merged, more = [], fresh[:-1], records
+    for entries in sorted(runs):
+        (stay if entries >= max(_RATIO * more, _LEAST_ENTRIES) else merged).append(entries)
+        more += entries
+    whole = sum(merged) + fresh[-1]
+    step = _BLOCK * max(_LEAST_STEP, _SORTED // _BLOCK // max(1, len(merged)) // 4)
+    reads = len(runs) + shards + sum(math.ceil(entries / step) for entries in merged)
+    requests = Requests(HeadObject=reads, GetObject=reads, DeleteObject=len(fresh) - 1)
+    for entries in (*fresh[:-1], whole) if records or merged else ():
+        requests += put(_ENTRY * entries, crawl.part_bytes)
+    return [*stay, *[whole] * bool(whole)], requests
+
+
+def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool, runs: Requests) -> Requests:
+    """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one; ``runs``: for keys."""
+    requests = runs + opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
+    requests += list_(found.listed + 3) + list_(found.listed + 3 - deleted)
+    return requests + Requests(DeleteObject=deleted, HeadObject=3 if old else 1, GetObject=2 if old else 0)
 
 
 def watching(writers: int, listed: int) -> Requests:
@@ -259,9 +278,10 @@ class _Manifest:
         self.fresh = 0  # single segments in no checkpoint
         self.waiting = 0  # single segments in the newest, which are deleted by the next run
         self.shards_of: dict[Life, int] = {}
+        self.runs, self.merged = list[int](), 0  # of keys; commits that they are of
 
     def found(self) -> Found:
-        listed = self.fresh + self.waiting + self.ended + 2 * self.checkpoints
+        listed = self.fresh + self.waiting + self.ended + 2 * self.checkpoints + len(self.runs)
         return Found(listed=listed, checkpoint=self.checkpoint, singles=self.singles, closings=tuple(self.closings))
 
     def commit(self, life: Life) -> None:
@@ -276,9 +296,12 @@ class _Manifest:
         self.closings.append(ENTRY * self.shards_of.pop(life, 0))
         self.ended += 1
 
-    def compact(self) -> int:
-        """Returns how many objects are deleted."""
+    def compact(self, crawl: Crawl) -> tuple[int, Requests]:
+        """Returns how many objects are deleted, and what is asked for the runs of keys."""
         deleted, self.waiting, self.fresh = self.waiting, self.fresh, 0
+        before, new, self.merged = self.runs, self.committed - self.merged, self.committed
+        self.runs, runs = merging(crawl, before, new, new * crawl.records_a_shard)
+        deleted += sum(each not in self.runs for each in before)
         if self.checkpoints:
             deleted += 2
         self.checkpoints = 1
@@ -286,7 +309,7 @@ class _Manifest:
         self.uncovered.clear()
         self.singles = 0
         self.closings.clear()
-        return deleted
+        return deleted, runs
 
 
 def the_day(crawl: Crawl) -> Day:
@@ -310,8 +333,8 @@ def the_day(crawl: Crawl) -> Day:
         if one is None:
             if (here := manifest.found()).listed:
                 old = manifest.checkpoints > 0
-                deleted = manifest.compact()
-                day.requests["compaction"] += compaction(crawl, here, manifest.checkpoint, deleted, old=old)
+                deleted, runs = manifest.compact(crawl)
+                day.requests["compaction"] += compaction(crawl, here, manifest.checkpoint, deleted, old=old, runs=runs)
         elif what == "open":
             found[one] = manifest.found()
             day.most_segments = max(day.most_segments, found[one].segments)

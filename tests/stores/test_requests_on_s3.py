@@ -17,7 +17,7 @@ from asyncrec import tools
 from asyncrec.storage import Storage
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from scale.paper import Crawl, Found, Requests, compaction, life
+from scale.paper import Crawl, Found, Requests, compaction, life, merging
 
 pytestmark = pytest.mark.anyio
 
@@ -68,4 +68,5 @@ async def test_a_writer_and_a_compaction_make_the_requests_that_are_counted_on(p
         assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, 23, found).values(), Requests())
         found = Found(listed=10, closings=found.closings * 2)
         await tools.compact("pages", storage=storage)
-        assert taken(s3_proxy) == compaction(CRAWL, found, 400, 0, old=False)
+        runs = merging(CRAWL, [], 8, 2 * RECORDS)[1]
+        assert taken(s3_proxy) == compaction(CRAWL, found, 400, 0, old=False, runs=runs)

@@ -84,6 +84,7 @@ LARGE_CLASSES = {
     "asyncrec/_records/writing/memory_budget.py: ByteBudget": "one number, and all that may change it",
     "asyncrec/_shards/journal/header.py: JobHeader": "the fields of a stored format",
     "asyncrec/_shards/journal/status.py: JobStatus": "the fields of a stored format",
+    "asyncrec/_shards/manifest/shard_list.py: ShardList": "a sequence, and what is asked of all its shards at once",
     "asyncrec/_shards/writing/totals.py: ShardedWriterStats": "what users are told, a field each",
     "asyncrec/_records/reading/reader.py: RecordReader": "public: what a reader does",
     "asyncrec/_sampling/random_access/dataset.py: Dataset": "public: what a data set does",

@@ -21,7 +21,7 @@ class CompactReport:
         checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` takes; `None` where there is none.
         written: whether this call has made it: not when nothing was new, nor when another was faster.
         merged: the segments that were in no checkpoint before.
-        deleted: segments and older checkpoints that were deleted.
+        deleted: segments, older checkpoints and runs of keys that were deleted.
         latest: the path of the object that names the checkpoint, where that was asked for.
     """
 
@@ -61,6 +61,10 @@ async def compact(
 
     It may be called at any time, also while others write, read or compact. Whatever a reader finds, with a checkpoint
     or without, is the same. Call it now and then while a crawl goes on, and once when it has ended.
+
+    It also reads the keys of shards that are new, and sorts them into *runs* beside the checkpoint, 24 bytes a key.
+    Behind them a look-up by key, and a writer that skips duplicates, ask no request for each shard. It holds a million
+    keys at a time, some 100 MiB.
 
     Args:
         path: the data set's folder and name.

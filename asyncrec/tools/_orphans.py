@@ -17,11 +17,20 @@ from typing import Any
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit.closing import entomb, fence
+from asyncrec._shards.commit.compaction import unnamed_runs
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.history import History
-from asyncrec._shards.manifest.loading import load_history
-from asyncrec._shards.manifest.names import claim_key, index_key, keys_key, maker_of, sequence_of, stem_of
+from asyncrec._shards.manifest.loading import list_manifest, load_history
+from asyncrec._shards.manifest.names import (
+    claim_key,
+    index_key,
+    keys_key,
+    maker_of,
+    manifest_prefix,
+    sequence_of,
+    stem_of,
+)
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.abandonment import is_another_data_set
@@ -46,7 +55,8 @@ class Orphan:
     Attributes:
         path: for people.
         key: in the data set's folder.
-        kind: ``"shard"``, ``"index"`` or ``"keys"`` (of a shard that is not there, either).
+        kind: ``"shard"``; ``"index"`` or ``"keys"``, of a shard that is not there, either; or ``"run"``, of keys, which
+            no checkpoint names.
         refused: why it is not to be adopted; `None` for a shard that may be, when it is whole.
         owner: the job that it belongs to, which has not ended: it is left to `asyncrec.recover`.
         recent: it is younger than the age asked for.
@@ -80,6 +90,33 @@ class Orphan:
 
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
     """What lies in the data set's folder under its names and is in no manifest."""
+    return [
+        *await _find_shards(dataset, base, min_age=min_age),
+        *await _find_runs(dataset, base, min_age=min_age),
+    ]
+
+
+async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
+    """The runs of keys that no checkpoint names. That one was to name them, only their age tells."""
+    listed = await list_manifest(dataset.folder, dataset.name)
+    youngest = datetime.now(UTC) - timedelta(seconds=min_age)
+    prefix = manifest_prefix(dataset.name)
+    return [
+        Orphan(
+            path=base + dataset.prefix + prefix + name,
+            key=prefix + name,
+            kind="run",
+            size=listed.runs[name].size,
+            modified=listed.runs[name].modified,
+            refused="no checkpoint names it",
+            owner=None,
+            recent=listed.runs[name].modified > youngest,
+        )
+        for name in await unnamed_runs(dataset.folder, dataset.name, listed)
+    ]
+
+
+async def _find_shards(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
     folder, name = dataset.folder, dataset.name
     listed = dataset.manifest.shards
     shards: set[str] = set()
@@ -182,7 +219,8 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
     may live, and have a shard of such a name on its way.
     """
     folder, name = dataset.folder, dataset.name
-    free = [orphan for orphan in orphans if orphan.is_free]
+    free = [orphan for orphan in orphans if orphan.is_free and orphan.kind != "run"]
+    runs = [orphan for orphan in orphans if orphan.is_free and orphan.kind == "run"]
     shards = {orphan.key: orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys") for orphan in free}
     makers = {shard: maker_of(name, shard) or (None, False) for shard in shards.values()}
     closings = {
@@ -205,6 +243,12 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
         return fenced[shard]
 
     removed = []
+    if runs:
+        unnamed = await unnamed_runs(folder, name, await list_manifest(folder, name))
+        for orphan in runs:
+            if orphan.key.rpartition("/")[2] in unnamed:
+                await folder.delete(orphan.key)
+                removed.append(orphan)
     for orphan in free:
         if not await may_go(shards[orphan.key]):
             continue

@@ -85,7 +85,7 @@ class Dataset:
         self.files = ShardFiles(folder, manifest.shards, cache)
         self._indexes = Indexes(folder, self.files)
         self.lookup = RecordLookup(self.files, self._indexes, self._starts)
-        self.keys = KeyIndex(folder, manifest.shards, self._starts, manifest.path)
+        self.keys = KeyIndex(folder, name, manifest.shards, self._starts, manifest.path)
         self._blocks: dict[tuple[int, int], NDArray[np.int64]] = {}
         self.versions = FileVersions(manifest.shards, self.files.display_path)
 
@@ -177,6 +177,8 @@ class Dataset:
         """Read the record that was written with this ``key``; if there are several, the first one.
 
         The first call reads the keys of all shards, 16 bytes per record, and keeps them sorted in memory, in 24 bytes.
+        In a far store a checkpoint (`asyncrec.tools.compact`) has them sorted: then a call reads a block of them, until
+        reading all would have cost as much.
 
         Raises:
             KeyError: no record has this key, or the shards were written without keys.

@@ -1,4 +1,4 @@
-"""`KeyIndex` finds the number of a record by its key, in the sorted keys of all shards: 24 bytes a record."""
+"""`KeyIndex` finds the number of a record by its key: in the sorted keys of all shards, or in a checkpoint's runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from numpy.typing import NDArray
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.manifest.key_run import Entries
+from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
 from asyncrec._shards.manifest.names import keys_key
 from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage
 
+Columns = tuple[NDArray[np.bytes_], NDArray[np.int64]]
+
+# A request of a far store takes as long as so many bytes.
+_REQUEST = 512 << 10
 # Of a key, so much is shown.
 _LONGEST = 200
 
@@ -25,16 +32,27 @@ _LONGEST = 200
 class KeyIndex:
     """Finds the number of a record by its key. The keys are read when it is first asked.
 
-    ``path`` is the data set's, for messages.
+    Of a far store they are looked up in the runs that the checkpoint names (`_shards.manifest.key_run`), a request for
+    each key and run, until reading all of them would have cost as much.
+
+    Args:
+        name: of the data set in its folder.
+        path: the data set's, for messages.
     """
 
-    def __init__(self, folder: Storage, shards: Sequence[ShardEntry], starts: NDArray[np.int64], path: str) -> None:
+    def __init__(
+        self, folder: Storage, name: str, shards: Sequence[ShardEntry], starts: NDArray[np.int64], path: str
+    ) -> None:
         self._path = path
         self._folder = folder
+        self._name = name
         self._shards = shards
         self._starts = starts
         self._reading = anyio.Lock()
-        self._columns: tuple[NDArray[np.bytes_], NDArray[np.int64]] | None = None
+        self._columns: Columns | None = None  # of all shards
+        self._runs: OpenRuns | None = None
+        self._others: Columns | None = None  # of the shards that are in no run
+        self._asked = 0
 
     async def find(self, key: str | bytes) -> int:
         """The number of the first record with this key.
@@ -46,7 +64,15 @@ class KeyIndex:
         if self._columns is None:
             async with self._reading:
                 if self._columns is None:
-                    self._columns = await self._read()
+                    await self._open()
+        runs, others = self._runs, self._others
+        if self._columns is None and runs is not None and others is not None:
+            try:
+                return await self._find_in_runs(key, runs.runs, others)
+            except UNFIT as error:
+                runs.told(self._path, error)
+                self._others = None
+            return await self.find(key)
         return self.look_up(key)
 
     @property
@@ -57,21 +83,54 @@ class KeyIndex:
     def look_up(self, key: str | bytes) -> int:
         """As `find`, where the keys were read before. From any thread."""
         assert self._columns is not None, "asked for where they are read"
-        digests, numbers = self._columns
-        if not len(digests):
+        return self._told(key, _found(self._columns, digest_of(key)), none=not len(self._columns[0]))
+
+    def _told(self, key: str | bytes, number: int | None, *, none: bool) -> int:
+        if number is not None:
+            return number
+        if none:
             raise RecordKeyError(
                 f"{self._path}: there is no record with the key {_shown(key)}, nor with any other: none was written "
                 "with a key"
             ).with_remedy("a record gets its key from writer.write(..., key=)", command="")
-        # S16 compares without trailing zeros on both sides alike.
-        wanted = np.frombuffer(digest_of(key), dtype="S16")[0]
-        at = int(np.searchsorted(digests, wanted))
-        if at == len(digests) or digests[at] != wanted:
-            raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
-        return int(numbers[at])
+        raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
 
-    async def _read(self) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        async def read(shard: ShardEntry) -> bytes:
+    async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> int:
+        digest = digest_of(key)
+        self._asked += _REQUEST * len(runs)
+        places = [place for place in await for_each(lambda run: run.find(digest), runs) if place is not None]
+        numbers = [int(self._starts[row]) + record for row, record in places]
+        other = _found(others, digest)
+        return self._told(key, min([*numbers, *([] if other is None else [other])], default=None), none=False)
+
+    async def _open(self) -> None:
+        """Open the runs, and read the keys of shards that are in none; or all keys, where that costs less."""
+        if self._runs is None:
+            if isinstance(self._shards, ShardList):
+                self._runs = await open_runs(self._folder, self._name, self._shards)
+            else:
+                self._runs = OpenRuns([], np.zeros(len(self._shards), np.bool_))
+        runs = self._runs.runs
+        whole = not self._folder.read_ahead or self._asked >= sum(run.run.bytes for run in runs)
+        if self._others is None:
+            self._others = await self._read(np.flatnonzero(~self._runs.covered).tolist())
+        if not whole:
+            return
+        try:
+            parts = [await run.all() for run in runs]
+        except UNFIT as error:
+            self._runs.told(self._path, error)
+            self._others = None
+            await self._open()
+        else:
+            self._columns = await in_thread(self._joined, self._others, [each for part in parts for each in part])
+            self._runs, self._others = None, None
+
+    async def _read(self, rows: Sequence[int]) -> Columns:
+        """The keys of some shards, by their own files."""
+
+        async def read(row: int) -> bytes:
+            shard = self._shards[row]
             if shard.keys is None and shard.committed:
                 return b""  # written without keys
             path = keys_key(shard.path) if shard.keys is None else shard.keys.path
@@ -90,19 +149,41 @@ class KeyIndex:
                 raise DatasetError(f"{path}: its checksum is not the manifest's; 'asyncrec verify' says more")
             return content
 
-        return await in_thread(self._sorted, await for_each(read, self._shards))
+        return await in_thread(self._sorted, rows, await for_each(read, rows))
 
-    def _sorted(self, contents: list[bytes]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+    def _sorted(self, rows: Sequence[int], contents: list[bytes]) -> Columns:
         digests = np.frombuffer(b"".join(contents), dtype="S16")
-        lengths = [len(content) // KEY_BYTES for content in contents]
         numbers = np.concatenate(
-            [np.arange(start, start + size) for start, size in zip(self._starts.tolist(), lengths, strict=False)]
-            or [np.empty(0, np.int64)]
+            [np.empty(0, np.int64)]
+            + [
+                np.arange(start, start + len(content) // KEY_BYTES)
+                for start, content in zip(self._starts[rows].tolist(), contents, strict=True)
+            ]
         )
         keyed = digests != b""
-        digests, numbers = digests[keyed], numbers[keyed]
-        order = np.argsort(digests, kind="stable")  # stable: of equal ones the first stays the first
-        return digests[order], numbers[order]
+        return _in_order(digests[keyed], numbers[keyed])
+
+    def _joined(self, others: Columns, parts: list[Entries]) -> Columns:
+        if not parts:
+            return others
+        digests = np.concatenate([np.ascontiguousarray(each.digests).view("S16").ravel() for each in parts])
+        numbers = np.concatenate([self._starts[each.shards] + each.records for each in parts])
+        digests, numbers = np.concatenate([digests, others[0]]), np.concatenate([numbers, others[1]])
+        order = np.argsort(numbers)
+        return _in_order(digests[order], numbers[order])
+
+
+def _in_order(digests: NDArray[np.bytes_], numbers: NDArray[np.int64]) -> Columns:
+    order = np.argsort(digests, kind="stable")  # stable: of equal ones the first stays the first
+    return digests[order], numbers[order]
+
+
+def _found(columns: Columns, digest: bytes) -> int | None:
+    digests, numbers = columns
+    # S16 compares without trailing zeros on both sides alike.
+    wanted = np.frombuffer(digest, dtype="S16")[0]
+    at = int(np.searchsorted(digests, wanted))
+    return None if at == len(digests) or digests[at] != wanted else int(numbers[at])
 
 
 def _shown(key: str | bytes) -> str:

@@ -11,18 +11,20 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.commit.key_runs import RunMaker
 from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.key_run import run_number
 from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
     MOST_POINTER_BYTES,
@@ -30,6 +32,7 @@ from asyncrec._shards.manifest.loading import (
     list_manifest,
     load_covered,
     load_listed,
+    load_runs,
     pointed_checkpoint,
     read_checkpoint,
     read_pointer,
@@ -74,7 +77,7 @@ class Compaction:
         checkpoint: the path of the newest checkpoint in the data set's folder; `None` where there is none.
         covered: how many segments this call has merged that were in no checkpoint.
         written: whether it made a checkpoint: not when nothing was new, nor when another was faster.
-        deleted: the segments and checkpoints that it deleted.
+        deleted: the segments, checkpoints and runs of keys that it deleted.
         latest: the object of a fixed name that names the checkpoint, where that was asked for.
     """
 
@@ -116,9 +119,9 @@ async def compact_manifest(
     deleted: list[str] = []
     written = False
     due = bool(new) or await in_thread(_may_delete, base, listed, grace)
-    if due and await _write(folder, name, history, manifest):
+    if due and (made := await _write(folder, name, history, manifest)) is not None:
         written = True
-        deleted = await delete_covered(folder, name, history, timedelta(seconds=grace))
+        deleted = await delete_covered(folder, name, made, timedelta(seconds=grace))
     if due:
         listed = await list_manifest(folder, name)
     checkpoint = None
@@ -145,21 +148,24 @@ def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
     return any(map(base.covered.may_go, listed.segments))
 
 
-async def _write(folder: Storage, name: str, history: History, manifest: Manifest) -> bool:
-    """Write a checkpoint, and take its number; returns False where somebody else had taken it."""
+async def _write(folder: Storage, name: str, history: History, manifest: Manifest) -> History | None:
+    """Write a checkpoint, with its runs of keys, and take its number; `None` where somebody else had taken it."""
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
+    runs = RunMaker(folder, name, number, manifest.shards)
     won = False
     try:
+        history = replace(history, runs=await runs.make())
         await _write_columns(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
         # What is deleted is in it alone: so what the store has is read, before anybody else relies on it.
         there = await read_checkpoint(folder, key)
-        if (there.identity, there.covered, len(there.shards)) != (
+        if (there.identity, there.covered, len(there.shards), there.runs) != (
             history.identity,
             history.covered,
             len(history.shards),
+            history.runs,
         ):
             raise IntegrityError(f"{folder.root}/{key}: the store has something else than what was written")
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest))
@@ -172,10 +178,12 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
     except Exception:
         with suppress(StorageError):
             await folder.delete(key)
+        await runs.delete()
         raise
     if not won:
         await folder.delete(key)
-    return won
+        await runs.delete()
+    return history if won else None
 
 
 async def _write_columns(folder: Storage, key: str, pieces: Iterator[bytes]) -> None:
@@ -219,8 +227,41 @@ async def delete_covered(folder: Storage, name: str, merged: History, grace: tim
             covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
             keys += await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered)
         await for_each(folder.delete, keys)
-        keys += await _delete_checkpoints(folder, name, listed, last)
+        checkpoints = await _delete_checkpoints(folder, name, listed, last)
+        keys += checkpoints
+        unnamed = await unnamed_runs(folder, name, listed, made=merged, gone=checkpoints)
+        # Who makes the next checkpoint may name what it has made; those who lost a number name nothing.
+        runs = [manifest_prefix(name) + each for each in unnamed if (run_number(each) or 0) <= listed.newest]
+        await for_each(folder.delete, runs)
+        keys += runs
     return keys
+
+
+async def unnamed_runs(
+    folder: Storage, name: str, listed: ListedManifest, *, made: History | None = None, gone: Collection[str] = ()
+) -> list[str]:
+    """The listed runs of keys that no checkpoint names.
+
+    Args:
+        made: of which the newest checkpoint was made, with the runs that it names.
+        gone: checkpoints that are not there any more, though they are listed.
+
+    Raises:
+        ObjectNotFoundError: a checkpoint that is listed is gone: somebody else deletes.
+    """
+    if not listed.runs:
+        return []
+    named = set() if made is None else {run.name for run in made.runs}
+    for number, makers in listed.columns.items():
+        for maker in makers if made is None or number != made.checkpoint + 1 else ():
+            if (key := checkpoint_key(name, number, maker)) not in gone:
+                try:
+                    named.update(run.name for run in await load_runs(folder, key))
+                except ManifestError as error:
+                    path = join(folder.root, name)
+                    _path_log.warning(path, "%s; any run of keys may be its own, so none is deleted", error)
+                    return []
+    return [each for each in listed.runs if each not in named]
 
 
 def _may_go(prefix: str, listed: ListedManifest, long: CoveredNames, now: CoveredNames) -> list[str]:

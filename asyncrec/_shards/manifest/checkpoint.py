@@ -1,6 +1,6 @@
 """A checkpoint is a history in one object: a line of JSON, and blocks of columns, in the order of `_KINDS`.
 
-    {"version": 3, "checkpoint": 1, "name": "pages", "number": 5, "time": "2026-11-22T..."}
+    {"version": 3, "checkpoint": 1, "name": "pages", "number": 5, "time": "2026-11-22T...", "runs": [{...}]}
     covered:  a line of JSON each, {"writer": ..., "ranges": [[0, 499]]} or {"others": [...], "fences": [...]}
     writers, values:  a line of JSON each; by its place, the rows below name it
     commits:  the columns of `COMMITS`
@@ -32,13 +32,13 @@ from asyncrec._shards.manifest.checkpoint_blocks import (
 from asyncrec._shards.manifest.checkpoint_checks import check_commits, check_paths, check_shards, check_sorted
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import COMMITS, History
+from asyncrec._shards.manifest.key_run import KeyRun
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
 from asyncrec._shards.manifest.texts import TextColumn
 from asyncrec.errors import ManifestError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
 
 _JOINED_AT_ONCE = 64
 
@@ -82,7 +82,7 @@ class ColumnParts:
 # Not that of segments: a checkpoint cannot be taken for one.
 VERSION = 3
 _FORMAT = 1
-_MOST_HEAD = 1 << 16
+MOST_HEAD = 1 << 16
 _KINDS = ("covered", "writers", "values", "commits", "removed", "names", "shards", "end")
 _JSON_KINDS = tuple(map(_KINDS.index, ("covered", "writers", "values", "end")))
 _REMOVED = {"commit": "uint32"}
@@ -94,7 +94,8 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
     Raises:
         ManifestError: a row of it is larger than is read.
     """
-    head = {"version": VERSION, "checkpoint": _FORMAT, "name": name, "number": number, "time": time}
+    runs = [run.to_json() for run in history.runs]
+    head = {"version": VERSION, "checkpoint": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
     yield json.dumps(head).encode() + b"\n"
     yield from _lines("covered", _covered(history.covered))
     yield from _lines("writers", history.writers)
@@ -151,12 +152,14 @@ class CheckpointDecoder:
     Attributes:
         covered: the names of the segments that it covers, once `knows_covered`.
         knows_covered: whether what was fed holds all of them.
+        runs: the runs of keys that it names; `None` until that was fed.
     """
 
     def __init__(self, name: str) -> None:
         """``name`` is for errors."""
         self.covered = CoveredNames()
         self.knows_covered = False
+        self.runs: tuple[KeyRun, ...] | None = None
         self._name = name
         self._waiting = bytearray()
         self._head: dict[str, Any] | None = None
@@ -178,9 +181,9 @@ class CheckpointDecoder:
         self._waiting += data
         at = 0
         if self._head is None:
-            end = self._waiting.find(b"\n", 0, _MOST_HEAD)
+            end = self._waiting.find(b"\n", 0, MOST_HEAD)
             if end < 0:
-                if len(self._waiting) >= _MOST_HEAD:
+                if len(self._waiting) >= MOST_HEAD:
                     raise ManifestError(f"{self._name}: it is no checkpoint")
                 return
             self._read_head(bytes(self._waiting[:end]))
@@ -221,6 +224,7 @@ class CheckpointDecoder:
             identity=self._identity(),
             covered=self.covered,
             checkpoint=self._head["number"],
+            runs=self.runs or (),
         )
         if {**_sizes(history), "identity": self._end["identity"]} != self._end:
             raise ManifestError(f"{self._name}: it does not hold what its end says")
@@ -238,7 +242,9 @@ class CheckpointDecoder:
         return identity
 
     def _read_head(self, line: bytes) -> None:
-        head = self._object(line)
+        head = self._parsed(line)
+        if not isinstance(head, dict):
+            raise ManifestError(f"{self._name}: it is no checkpoint")
         if head.get("version") != VERSION or head.get("checkpoint") != _FORMAT:
             raise ManifestError(
                 f"{self._name}: a checkpoint of format {str(head.get('checkpoint'))[:20]}, version "
@@ -247,7 +253,10 @@ class CheckpointDecoder:
             )
         if not isinstance(head.get("number"), int) or not 0 <= head["number"] < 1 << 63:
             raise ManifestError(f"{self._name}: a checkpoint without a number")
-        self._head = head
+        runs = head.get("runs", [])
+        if not isinstance(runs, list):
+            raise ManifestError(f"{self._name}: its head names no runs of keys; it is damaged")
+        self._head, self.runs = head, tuple(KeyRun.from_json(run, self._name) for run in runs)
 
     def _take(self, block: Block, content: bytes) -> None:
         if not self._kind <= block.kind < len(_KINDS) or self._end is not None:
@@ -297,12 +306,6 @@ class CheckpointDecoder:
     def _joined(self, kind: str, kinds: Any) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
         """All rows of one kind."""
         return self._columns.pop(kind, ColumnParts(kinds)).whole()
-
-    def _object(self, text: bytes) -> dict[str, Any]:
-        parsed = self._parsed(text)
-        if not isinstance(parsed, dict):
-            raise ManifestError(f"{self._name}: it is no checkpoint")
-        return parsed
 
     def _parsed(self, text: bytes) -> Any:
         try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from asyncrec._numpy import is_warm, np
 from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.key_run import KeyRun
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns, format_micros
 from asyncrec._shards.manifest.texts import TextColumn
@@ -57,6 +58,7 @@ class History:
         identity: of the shards that are in the data set now.
         covered: the names of all segments that were merged.
         checkpoint: the number of the checkpoint that it was read from; 0 where there was none.
+        runs: the runs of keys that this checkpoint names.
     """
 
     writers: tuple[str, ...] = ()
@@ -70,6 +72,7 @@ class History:
     identity: int = 0
     covered: CoveredNames = field(default_factory=CoveredNames)
     checkpoint: int = 0
+    runs: tuple[KeyRun, ...] = ()
 
     @property
     def is_little(self) -> bool:

@@ -21,9 +21,10 @@ import anyio
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._numpy import is_warm
-from asyncrec._shards.manifest.checkpoint import CheckpointDecoder
+from asyncrec._shards.manifest.checkpoint import MOST_HEAD, CheckpointDecoder
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.key_run import KeyRun, run_number
 from asyncrec._shards.manifest.merging import plus
 from asyncrec._shards.manifest.names import (
     CLOSED,
@@ -76,11 +77,13 @@ class ListedManifest:
         segments: by name, without the folder.
         pointers: of checkpoints, by number.
         columns: the checkpoints of each number, by maker: one of them is the one.
+        runs: of keys, by name, without the folder.
     """
 
     segments: dict[str, ObjectInfo] = field(default_factory=dict)
     pointers: dict[int, ObjectInfo] = field(default_factory=dict)
     columns: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
+    runs: dict[str, ObjectInfo] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -119,7 +122,9 @@ async def list_manifest(folder: Storage, name: str) -> ListedManifest:
         prefix = manifest_prefix(name)
         async for info in folder.list_objects(prefix):
             found = checkpoint_of(info.key)
-            if found is None and is_segment(info.key):
+            if found is None and run_number(info.key[len(prefix) :]) is not None:
+                listed.runs[info.key[len(prefix) :]] = info
+            elif found is None and is_segment(info.key):
                 listed.segments[info.key[len(prefix) :]] = info
             elif found is not None and found[1] is None:
                 listed.pointers[found[0]] = info
@@ -266,6 +271,15 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
         while block := await source.receive(_STEP):
             await in_thread(decoder.feed, block)
     return await in_thread(decoder.finish)
+
+
+async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
+    """Read from a checkpoint which runs of keys it names, and no more."""
+    decoder = CheckpointDecoder(key)
+    async with ResumingSource(folder, key, end=MOST_HEAD, read_ahead=0) as source:
+        while decoder.runs is None and (block := await source.receive(MOST_HEAD)):
+            await in_thread(decoder.feed, block)
+    return decoder.runs or ()
 
 
 async def load_covered(folder: Storage, key: str) -> CoveredNames:

@@ -12,6 +12,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
     _manifest/pages/~checkpoint-000001.json   which object the first checkpoint of all that is, one of those called
     _manifest/pages/~checkpoint-000001~<id>.columns     so; `~` sorts behind all others
+    _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
     _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
     _jobs/pages/<maker>.json                  the mark of a job that has not ended, where the folder is no local one
     _jobs/pages/<maker>.status                how its writer gets on, as it says itself now and then

@@ -30,7 +30,7 @@ LACKS: Final = {"crc32c": 4, "end_crc32c": 8, "first": 16, "last": 32, "committe
 # A writer whose id can be part of a name.
 PLAIN_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]*")
 # How an index or keys are named: not at all, as their shard, as their shard with its writer, or number n of `names`.
-_NONE, _BY_SHARD, BY_WRITER = -1, -2, -3
+NOT_NAMED, _BY_SHARD, BY_WRITER = -1, -2, -3
 
 # The columns of numbers, and their types.
 NUMBERS: Final[Mapping[str, str]] = {
@@ -147,7 +147,7 @@ class ShardColumns:
         return [path, *(name for name in sidecars if name is not None)]
 
     def _sidecar_name(self, kind: str, how: int, path: str, writer: str) -> str | None:
-        if how == _NONE:
+        if how == NOT_NAMED:
             return None
         if how >= 0:
             return self.names[how]
@@ -222,7 +222,7 @@ def _cells(entry: ShardEntry) -> dict[str, Any]:
 
 def _how_named(kind: str, sidecar: Sidecar | None, path: str, writer: str, names: list[str]) -> int:
     if sidecar is None:
-        return _NONE
+        return NOT_NAMED
     if sidecar.path == _KEYS[kind](path):
         return _BY_SHARD
     if PLAIN_WRITER.fullmatch(writer) and sidecar.path == _KEYS[kind](_with_writer(path, writer)):

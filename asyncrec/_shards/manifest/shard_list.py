@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.key_run import KeyRun
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.shard_columns import COMPRESSIONS
+from asyncrec._shards.manifest.shard_columns import COMPRESSIONS, NOT_NAMED
+from asyncrec._shards.manifest.texts import TextColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,6 +102,42 @@ class ShardList(Sequence[ShardEntry]):
         """Whether a shard, an index or keys of this path belong to them."""
         rows = self._history.rows_naming(key)
         return bool(rows) and (self._rows is None or bool(np.isin(rows, self._rows).any()))
+
+    @property
+    def runs(self) -> tuple[KeyRun, ...]:
+        """The runs of keys that the checkpoint names."""
+        return self._history.runs
+
+    @property
+    def keyed(self) -> NDArray[np.bool_]:
+        """Whether each shard has keys."""
+        keyed: NDArray[np.bool_] = self._column("keys") != NOT_NAMED
+        return keyed
+
+    def rows_keyed(
+        self, paths: TextColumn, keys_crc32c: NDArray[np.uint32], records: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Tell which of these shards each of those is that have keys with these checksums and counts; -1 for none.
+
+        ``paths`` ascend.
+        """
+        found = np.full(len(paths), -1, np.int64)
+        there, rows = self._history.shards.paths, range(len(self)) if self._rows is None else self._rows.tolist()
+        at = 0
+        for number in range(len(paths)):
+            path = paths.raw(number)
+            while at < len(rows) and there.raw(rows[at]) < path:
+                at += 1
+            if at < len(rows) and there.raw(rows[at]) == path:
+                found[number] = at
+        columns = self._column("keys_crc32c"), self._column("records"), self.keyed
+        fits = (columns[0][found] == keys_crc32c) & (columns[1][found] == records) & columns[2][found]
+        return np.where(fits, found, -1)
+
+    def keys_of(self, rows: NDArray[np.int64]) -> tuple[TextColumn, NDArray[np.uint32], NDArray[np.int64]]:
+        """Return of some of them the paths, the checksums of their keys and their counts: what `rows_keyed` takes."""
+        own = rows if self._rows is None else self._rows[rows]
+        return self._history.shards.paths.take(own), self._column("keys_crc32c")[rows], self.counts[rows]
 
     def by_writer(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """How many shards, and how many records, are of each writer of the history, by its number."""

@@ -10,10 +10,8 @@ from os import PathLike
 from typing import Any, Literal
 
 from asyncrec._arguments import Size, byte_count, record_limit
-from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import Compression, parse_compression
-from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES, ObjectLimits
@@ -21,7 +19,6 @@ from asyncrec._records.writing.record_encoder import GivenSchema, Validate, enco
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
-from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
@@ -33,14 +30,15 @@ from asyncrec._shards.recovery.on_opening import (
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
-from asyncrec._shards.writing.keys import KeySet, join_digests
+from asyncrec._shards.writing.keys import join_digests
+from asyncrec._shards.writing.known_keys import load_keys
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
 from asyncrec._shards.writing.telling import STATUS_SECONDS, telling
 from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter, commits_on_error
-from asyncrec.errors import ArgumentValueError, DatasetError, ManifestError
+from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import redact
@@ -256,7 +254,8 @@ async def open_sharded_writer(
             await in_thread(refuse_incompatible, display_path, described, theirs)
         elif described is None and theirs is not None:  # else it would store what does not decode
             encoder = await in_thread(lambda: encode_for(schema_of(theirs)))
-        keys = await _keys(folder, None if mode == "replace" else job.before) if on_duplicate == "skip" else None
+        before = None if mode == "replace" else job.before
+        keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         async with (
             telling(shards, status_seconds) as teller,
@@ -322,22 +321,3 @@ def _limits(
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ArgumentValueError(f"{option} is one of {', '.join(map(repr, allowed))}, not {value!r}")
-
-
-async def _keys(folder: Storage, before: Manifest | None) -> KeySet:
-    """Load the keys of everything in the snapshot."""
-    keys = await in_thread(KeySet)  # imports NumPy
-    shards = before.shards if before else ()
-    sidecars = await in_thread(lambda: {each.keys.path: each.keys for each in shards if each.keys is not None})
-
-    async def read(path: str) -> bytes:
-        content = await folder.get(path, max_bytes=sidecars[path].bytes)
-        if sidecars[path].crc32c not in (None, await in_thread(crc32c, content)):
-            raise DatasetError(f"{path} is not what was committed: its checksum is another")
-        return content
-
-    try:
-        await in_thread(keys.add_files, await for_each(read, list(sidecars)))
-    except ValueError as error:
-        raise ManifestError(f"{folder.root}: the keys of the data set cannot be read: {error}") from error
-    return keys

@@ -1,0 +1,264 @@
+"""`make_runs` writes the runs of keys for a checkpoint: of shards that are in none yet, and of small runs merged.
+
+A run stays as long as it has four times as many keys as all smaller ones and what is new together, and most of its
+shards are still in the data set. Everything else becomes one new run. So there are few (six hold a billion keys), and
+a key is written anew only when what it lies among has grown by a quarter. Keys that are new are sorted a million at a
+time; if there are more, these parts are runs themselves for as long as it takes to merge them.
+
+What a run would say stands in the shards' own keys: a shard whose keys cannot be read is left out, and makes no
+compaction fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.crc import crc32c
+from asyncrec._numpy import np
+from asyncrec._path_log import PathLog
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.manifest.key_run import MAGIC, MOST_RECORDS, RUN_BLOCK, Entries, KeyRun, RunTail, run_name
+from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
+from asyncrec._shards.manifest.names import manifest_prefix, new_writer_id
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.shard_list import ShardList
+from asyncrec.errors import DatasetError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._checksums import check_sent
+from asyncrec.storage._chunk_writer import ChunkWriter
+from asyncrec.storage._url import join
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_path_log = PathLog("asyncrec.shards")
+
+_RATIO = 4
+# A smaller run is always merged: 1.5 MiB are written in the time of a few requests.
+_LEAST_ENTRIES = 1 << 16
+# New keys that are sorted at once: 24 MiB, and three times that while they are.
+_MOST_AT_ONCE = 1 << 20
+# Blocks of one run that are read at once.
+_LEAST_STEP = 64
+
+
+class RunMaker:
+    """Makes the runs for one checkpoint of a data set.
+
+    Attributes:
+        made: the keys of the objects that it has written and not deleted.
+    """
+
+    def __init__(self, folder: Storage, name: str, number: int, shards: ShardList) -> None:
+        """``shards`` are those of the snapshot in the checkpoint ``number``."""
+        self.made: list[str] = []
+        self._folder = folder
+        self._name = name
+        self._number = number
+        self._shards = shards
+
+    async def make(self) -> tuple[KeyRun, ...]:
+        """Write what is new, and return all runs that the checkpoint is to name.
+
+        Raises:
+            StorageError: the store failed.
+        """
+        if not await in_thread(lambda: bool(self._shards.keyed.any())):
+            return ()
+        there = await open_runs(self._folder, self._name, self._shards)
+        parts, stay, old = await in_thread(_planned, self._shards, there)
+        if not parts and not old:
+            return tuple(each.run for each in stay)
+        try:
+            fresh = await self._read(parts[0]) if parts else (_NONE, _NONE.shards)
+            for part in parts[1:]:  # there is more than is sorted at once
+                old = [*old, await self._write(*fresh, [])]
+                fresh = await self._read(part)
+            new = await self._write(*fresh, old)
+        except UNFIT as error:
+            path = join(self._folder.root, self._name)
+            _path_log.warning(path, "a run of keys cannot be merged: %s; this checkpoint names no runs", error)
+            await self.delete()
+            return ()
+        await self.delete(but=1)
+        return (*(each.run for each in stay), new.run)
+
+    async def delete(self, *, but: int = 0) -> None:
+        """Delete what was made, ``but`` so many of the last: nothing names it. What cannot be deleted is a leftover."""
+        while len(self.made) > but:
+            with suppress(StorageError):
+                await self._folder.delete(self.made[0])
+            del self.made[0]
+
+    async def _read(self, rows: NDArray[np.int64]) -> tuple[Entries, NDArray[np.int64]]:
+        """The keys of some shards, sorted, and the shards of which they are."""
+
+        async def read(row: int) -> tuple[Entries, int] | None:
+            entry = self._shards[row]
+            assert entry.keys is not None, "asked for where there are keys"
+            try:
+                content = await self._folder.get(entry.keys.path, max_bytes=entry.records * KEY_BYTES)
+                return await in_thread(_of_file, content, row, entry), row
+            except UNFIT as error:
+                path = join(self._folder.root, entry.path)
+                _path_log.warning(path, "its keys cannot be read, and are in no run of keys: %s", error)
+                return None
+
+        found = [each for each in await for_each(read, rows.tolist()) if each is not None]
+        entries = await in_thread(lambda: Entries.joined([_NONE, *(each for each, _ in found)]).sorted())
+        return entries, np.array([row for _, row in found], np.int64)
+
+    async def _write(self, fresh: Entries, rows: NDArray[np.int64], old: Sequence[OpenRun]) -> OpenRun:
+        """Write one run of new keys, of the shards ``rows``, and of runs that there are."""
+        rows = await in_thread(lambda: np.unique(np.concatenate([rows, *(run.rows[run.rows >= 0] for run in old)])))
+        run = run_name(self._number, new_writer_id())
+        key = manifest_prefix(self._name) + run
+        self.made.append(key)
+        merging = _Merging(fresh, old)
+        blocks = _Blocks(rows)
+        async with self._folder.open_sink(key) as sink:  # nobody else makes this name
+            chunks = ChunkWriter(sink)
+            await chunks.write([MAGIC])
+            while (some := await merging.next()) is not None:
+                await chunks.write(await in_thread(blocks.take, some))
+            await chunks.write(await in_thread(blocks.rest))
+            tail = await in_thread(blocks.tail, self._shards)
+            begin = chunks.size
+            for piece in await in_thread(list, tail.encode()):
+                await chunks.write([piece])
+            await chunks.finish()
+        path = f"{self._folder.root}/{key}"
+        check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="nothing names it")
+        said = KeyRun(run, chunks.size, chunks.crc32c, blocks.entries, len(rows), chunks.size - begin)
+        return OpenRun(self._folder, key, said, tail, rows)
+
+
+class _Merging:
+    """The entries of sorted parts, merged, some at a time."""
+
+    def __init__(self, fresh: Entries, runs: Sequence[OpenRun]) -> None:
+        self._fresh = fresh
+        self._runs = [(run, 0) for run in runs]
+        self._step = max(_LEAST_STEP, _MOST_AT_ONCE // RUN_BLOCK // max(1, len(runs)) // 4)
+        self._heads: list[Entries] = []
+
+    async def next(self) -> Entries | None:
+        """The next of them; `None` behind the last."""
+        if not self._heads:
+            self._heads = [self._fresh, *(_NONE for _ in self._runs)]
+        for place, (run, at) in enumerate(self._runs, 1):
+            while at < len(run.tail.first) and not len(self._heads[place].shards):
+                high = min(at + self._step, len(run.tail.first))
+                self._heads[place] = await run.part(at, high)
+                self._runs[place - 1] = run, (at := high)
+        if not any(len(head.shards) for head in self._heads):
+            return None
+        return await in_thread(self._cut)
+
+    def _cut(self) -> Entries:
+        """What of the heads nothing that comes later stands before."""
+        ends = [head.digests[-1, 0] for head in self._heads if len(head.shards)]
+        bound = min(ends)
+        taken = []
+        for place, head in enumerate(self._heads):
+            end = int(head.digests[:, 0].searchsorted(bound, "right"))
+            taken.append(head.take(slice(end)))
+            self._heads[place] = head.take(slice(end, None))
+        return Entries.joined(taken).sorted()
+
+
+class _Blocks:
+    """Cuts merged entries into blocks. For a thread.
+
+    Attributes:
+        entries: how many there were.
+    """
+
+    def __init__(self, rows: NDArray[np.int64]) -> None:
+        """``rows`` are the shards of the run, by their numbers in the snapshot, ascending."""
+        self.entries = 0
+        self._rows = rows
+        self._left = _NONE
+        self._first: list[int] = []
+        self._crc32c: list[int] = []
+
+    def take(self, some: Entries) -> list[bytes]:
+        """The blocks that are full."""
+        some = Entries.joined([self._left, Entries(some.digests, self._rows.searchsorted(some.shards), some.records)])
+        full = len(some.shards) - len(some.shards) % RUN_BLOCK
+        self._left = some.take(slice(full, None))
+        return [self._block(some.take(slice(at, at + RUN_BLOCK))) for at in range(0, full, RUN_BLOCK)]
+
+    def rest(self) -> list[bytes]:
+        """The last block."""
+        return [self._block(self._left)] if len(self._left.shards) else []
+
+    def _block(self, entries: Entries) -> bytes:
+        content = entries.encode()
+        self.entries += len(entries.shards)
+        self._first.append(int(entries.digests[0, 0]))
+        self._crc32c.append(crc32c(content))
+        return content
+
+    def tail(self, shards: ShardList) -> RunTail:
+        """The tail of the run."""
+        return RunTail(
+            *shards.keys_of(self._rows),
+            first=np.array(self._first, np.uint64),
+            crc32c=np.array(self._crc32c, np.uint32),
+        )
+
+
+_NONE = Entries(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _planned(shards: ShardList, there: OpenRuns) -> tuple[list[NDArray[np.int64]], list[OpenRun], list[OpenRun]]:
+    """The shards whose keys are in no run yet, in parts; the runs that stay; and those that are merged."""
+    rows = np.flatnonzero(shards.keyed & ~there.covered & (shards.counts <= MOST_RECORDS))
+    counts = shards.counts[rows]
+    return _parts(rows, counts), *_chosen(there.runs, int(counts.sum()))
+
+
+def _chosen(runs: Sequence[OpenRun], more: int) -> tuple[list[OpenRun], list[OpenRun]]:
+    """Which runs stay, and which are merged with as many new keys as that."""
+    ordered = sorted(runs, key=lambda each: each.run.entries)
+    merged: list[OpenRun] = []
+    stay: list[OpenRun] = []
+    for each in ordered:
+        large = each.run.entries >= max(_RATIO * more, _LEAST_ENTRIES)
+        if large and 2 * int((each.rows >= 0).sum()) >= each.run.shards:
+            stay.append(each)
+        else:
+            merged.append(each)
+        more += each.run.entries
+    if len(merged) == 1 and more == merged[0].run.entries + sum(each.run.entries for each in stay):
+        [alone] = merged  # nothing is new, and nothing is beside it
+        if 2 * int((alone.rows >= 0).sum()) >= alone.run.shards:
+            return [*stay, alone], []
+    return stay, merged
+
+
+def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The shards in parts whose keys are sorted at once: a shard that has more is a part of its own."""
+    if not len(rows):
+        return []
+    number = (np.cumsum(counts) - 1) // _MOST_AT_ONCE
+    return np.split(rows, np.flatnonzero(np.diff(number)) + 1)
+
+
+def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:
+    """The keys of one shard, as its file has them.
+
+    Raises:
+        DatasetError: it is another file than the manifest's.
+    """
+    keys = entry.keys
+    if len(content) != KEY_BYTES * entry.records or (keys and keys.crc32c not in (None, crc32c(content))):
+        raise DatasetError(f"{len(content):,} bytes are not the keys that the manifest says")
+    digests = np.frombuffer(content, "<u8").reshape(-1, 2)
+    records = np.flatnonzero(digests.any(axis=1))  # all zero is no key
+    return Entries(digests[records], np.full(len(records), row, np.int64), records)

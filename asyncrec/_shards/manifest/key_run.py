@@ -1,0 +1,264 @@
+"""A run holds the keys of many shards, sorted: a look-up by key then asks a number of requests that no shard adds to.
+
+    magic                                       16 bytes: ``asyncrec keys 1`` and a newline
+    blocks of `RUN_BLOCK` entries, the last of fewer: the 16 bytes of each key's digest, then where each record is:
+        the number of its shard in the run, and its own in the shard, two little-endian 32-bit numbers
+    tail: blocks as a checkpoint has them: the shards' paths with ``keys_crc32c`` and ``records``; and of each block of
+        entries the first digest's beginning, and its CRC32C
+
+Entries ascend by the first eight bytes of the digest, taken as a little-endian number. A run is written once. The
+checkpoint that names it says how large it is, how many entries and shards it has, its CRC32C, and where its tail
+begins. A look-up reads the tail once, and then one block for each key; both are checked by checksums of their own. A
+shard that is not in a snapshot as the run names it (its path, its count, the checksum of its keys) is not believed:
+what was removed or replaced needs no new run.
+
+It costs 24 bytes a key. An index by hash would ask as many requests, and could not be merged in bounded memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asyncrec._framing.crc import crc32c
+from asyncrec._numpy import np
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.manifest.checkpoint_blocks import (
+    BLOCK_ROWS,
+    HEADER_BYTES,
+    decode_columns,
+    encode_block,
+    encode_columns,
+    parse_header,
+)
+from asyncrec._shards.manifest.texts import TextColumn
+from asyncrec.errors import ManifestError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAGIC = b"asyncrec keys 1\n"
+# A block is what a look-up reads: 12 KiB, in which the answer to a request of a far store is not delayed.
+RUN_BLOCK = 512
+ENTRY_BYTES = KEY_BYTES + 8
+# A count of a shard that has more is no number of 32 bits: its own keys are read.
+MOST_RECORDS = (1 << 32) - 1
+
+_SHARDS, _BLOCKS = 0, 1
+_KINDS: Mapping[int, Mapping[str, str]] = {
+    _SHARDS: {"keys_crc32c": "uint32", "records": "int64"},
+    _BLOCKS: {"first": "uint64", "crc32c": "uint32"},
+}
+_NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
+# The shortest rows of the tail, deflated to a 256th.
+_LEAST_SHARD = 1 / 16
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRun:
+    """What a checkpoint says of a run.
+
+    Attributes:
+        name: its file beside the checkpoint.
+        bytes: its size.
+        crc32c: of all of it.
+        entries: how many keys it has.
+        shards: how many shards it has keys of.
+        tail: the size of its tail.
+    """
+
+    name: str
+    bytes: int
+    crc32c: int
+    entries: int
+    shards: int
+    tail: int
+
+    @property
+    def begin_of_tail(self) -> int:
+        """The byte at which the tail begins."""
+        return self.bytes - self.tail
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, text: Any, name: str) -> KeyRun:
+        """Check what a checkpoint says; ``name`` is the checkpoint's.
+
+        Raises:
+            ManifestError: no run can be so.
+        """
+        numbers = ("bytes", "crc32c", "entries", "shards", "tail")
+        if (
+            not isinstance(text, dict)
+            or text.keys() != {"name", *numbers}
+            or run_number(text["name"]) is None
+            or not all(type(text[each]) is int and 0 <= text[each] < 1 << 62 for each in numbers)
+            or text["bytes"] != len(MAGIC) + ENTRY_BYTES * text["entries"] + text["tail"]
+            or text["shards"] * _LEAST_SHARD > text["tail"]
+        ):
+            raise ManifestError(f"{name}: it names a run of keys that cannot be: {str(text)[:200]}; it is damaged")
+        return cls(**text)
+
+
+def run_name(number: int, maker: str) -> str:
+    """Name a run that is made for the checkpoint ``number``."""
+    return f"~keys-{number:06d}~{maker}.run"
+
+
+def run_number(name: object) -> int | None:
+    """Tell from a run's name the checkpoint that it was made for; `None` for other names."""
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    return None if match is None else int(match[1])
+
+
+class Entries(NamedTuple):
+    """Some entries of runs, or of keys that are in none yet.
+
+    Attributes:
+        digests: uint64 (n, 2): the first and the last eight bytes.
+        shards: int64 (n,).
+        records: int64 (n,): the numbers in the shards.
+    """
+
+    digests: NDArray[np.uint64]
+    shards: NDArray[np.int64]
+    records: NDArray[np.int64]
+
+    def take(self, rows: Any) -> Entries:
+        """These of them."""
+        return Entries(self.digests[rows], self.shards[rows], self.records[rows])
+
+    def sorted(self) -> Entries:
+        """The same, in the order of runs."""
+        return self.take(np.argsort(self.digests[:, 0], kind="stable"))
+
+    @classmethod
+    def joined(cls, parts: list[Entries]) -> Entries:
+        """All of several."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def encode(self) -> bytes:
+        """At most a block of them, as they are stored."""
+        places = np.stack([self.shards, self.records], axis=1).astype("<u4")
+        return self.digests.astype("<u8", copy=False).tobytes() + places.tobytes()
+
+    @classmethod
+    def decode(cls, content: bytes) -> Entries:
+        """One block."""
+        count = len(content) // ENTRY_BYTES
+        digests = np.frombuffer(content, "<u8", 2 * count).reshape(-1, 2)
+        places = np.frombuffer(content, "<u4", 2 * count, KEY_BYTES * count).reshape(-1, 2).astype(np.int64)
+        return cls(digests, places[:, 0], places[:, 1])
+
+
+@dataclass(frozen=True, slots=True)
+class RunTail:
+    """The tail of a run.
+
+    Attributes:
+        paths: of its shards, ascending.
+        keys_crc32c, records: uint32 and int64 (shards,): what a snapshot says of these shards' keys.
+        first: uint64 (blocks,): the first eight bytes of each block's first digest.
+        crc32c: uint32 (blocks,).
+    """
+
+    paths: TextColumn
+    keys_crc32c: NDArray[np.uint32]
+    records: NDArray[np.int64]
+    first: NDArray[np.uint64]
+    crc32c: NDArray[np.uint32]
+
+    def encode(self) -> Iterator[bytes]:
+        """The tail, in pieces."""
+        for start in range(0, len(self.paths), BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, len(self.paths))
+            shards: list[NDArray[Any]] = [self.keys_crc32c[start:stop], self.records[start:stop]]
+            content = encode_columns(self.paths.encode(start, stop), shards)
+            yield encode_block(_SHARDS, stop - start, content, json=False)
+        for start in range(0, len(self.first), BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, len(self.first))
+            blocks: list[NDArray[Any]] = [self.first[start:stop], self.crc32c[start:stop]]
+            yield encode_block(_BLOCKS, stop - start, encode_columns(b"", blocks), json=False)
+
+    @classmethod
+    def decode(cls, content: bytes, run: KeyRun) -> RunTail:
+        """Read the tail of a run.
+
+        Raises:
+            ManifestError: it is damaged, or not what the checkpoint says.
+        """
+        texts: list[TextColumn] = []
+        columns: dict[str, list[NDArray[Any]]] = {name: [] for kind in _KINDS.values() for name in kind}
+        at, last = 0, _SHARDS
+        while at < len(content):
+            header = content[at : at + HEADER_BYTES]
+            if len(header) < HEADER_BYTES:
+                raise ManifestError(f"{run.name}: its tail is cut off; it is damaged")
+            block = parse_header(header, (), run.name)
+            at += HEADER_BYTES
+            if not last <= block.kind <= _BLOCKS:
+                raise ManifestError(f"{run.name}: the blocks of its tail are not in their order; it is damaged")
+            last = block.kind
+            raw, found = decode_columns(
+                block.content(content[at : at + block.stored], run.name), block.rows, _KINDS[block.kind], run.name
+            )
+            at += block.stored
+            paths = TextColumn.decode(raw)
+            if len(paths) != (block.rows if block.kind == _SHARDS else 0):
+                raise ManifestError(f"{run.name}: a block of its tail lacks paths; it is damaged")
+            texts.append(paths)
+            for name, column in found.items():
+                columns[name].append(column)
+        whole = {
+            name: np.concatenate([*columns[name], np.empty(0, kind)])
+            for kinds in _KINDS.values()
+            for name, kind in kinds.items()
+        }
+        blocks = -(-run.entries // RUN_BLOCK)
+        if (len(whole["records"]), len(whole["first"])) != (run.shards, blocks) or (
+            (whole["first"][1:] < whole["first"][:-1]).any()
+        ):
+            raise ManifestError(f"{run.name}: its tail does not hold what the checkpoint says; it is damaged")
+        return cls(
+            paths=TextColumn.joined(texts) if texts else TextColumn.of(()),
+            keys_crc32c=whole["keys_crc32c"],
+            records=whole["records"],
+            first=whole["first"],
+            crc32c=whole["crc32c"],
+        )
+
+    def blocks_of(self, first: int) -> tuple[int, int]:
+        """Which blocks ``[low, high)`` may have a digest that begins so."""
+        wanted = np.uint64(first)
+        low = max(int(self.first.searchsorted(wanted, "left")) - 1, 0)
+        return low, int(self.first.searchsorted(wanted, "right"))
+
+    def check(self, content: bytes, low: int, high: int, run: KeyRun) -> list[Entries]:
+        """The entries of blocks ``[low, high)``.
+
+        Raises:
+            ManifestError: they are damaged.
+        """
+        size = RUN_BLOCK * ENTRY_BYTES
+        if len(content) != min(run.begin_of_tail - len(MAGIC), high * size) - low * size:
+            raise ManifestError(f"{run.name}: it is cut off")
+        found = []
+        for number in range(low, high):
+            block = content[(number - low) * size : (number - low + 1) * size]
+            if crc32c(block) != self.crc32c[number]:
+                raise ManifestError(f"{run.name}: a block of keys does not have its checksum; it is damaged")
+            entries = Entries.decode(block)
+            if (entries.shards >= run.shards).any() or (entries.records >= self.records[entries.shards]).any():
+                raise ManifestError(f"{run.name}: it has a key of a record that cannot be; it is damaged")
+            found.append(entries)
+        return found
+
+
+def range_of_blocks(low: int, high: int, run: KeyRun) -> tuple[int, int]:
+    """The bytes in which blocks ``[low, high)`` are."""
+    size = RUN_BLOCK * ENTRY_BYTES
+    return len(MAGIC) + low * size, min(len(MAGIC) + high * size, run.begin_of_tail)

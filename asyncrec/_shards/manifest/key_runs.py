@@ -1,0 +1,158 @@
+"""`open_runs`: the runs of a snapshot are opened, and what of it they have the keys of is told.
+
+A run that is gone or damaged is left out, which the log says: the keys of its shards are read from the shards' own
+files. So a run saves requests, and is never needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._numpy import np
+from asyncrec._path_log import PathLog
+from asyncrec._shards.manifest.key_run import (
+    ENTRY_BYTES,
+    RUN_BLOCK,
+    Entries,
+    KeyRun,
+    RunTail,
+    range_of_blocks,
+)
+from asyncrec._shards.manifest.names import manifest_prefix
+from asyncrec._shards.manifest.shard_list import ShardList
+from asyncrec.errors import FormatError, ManifestError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
+from asyncrec.storage._url import join
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_path_log = PathLog("asyncrec.shards")
+
+# Entries that are looked at together: in a thread, a millisecond or two.
+_STEP_BLOCKS = 64
+_UNREADABLE = "a run of keys cannot be read: %s; the keys of its shards are read from their own files instead"
+# What a run that is gone, damaged or another's raises.
+UNFIT = (ObjectNotFoundError, ManifestError, FormatError, ValueError)
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """A run whose tail was read.
+
+    Attributes:
+        run: what the checkpoint says of it.
+        tail: its tail.
+        rows: int64 (run.shards,): which shard of the snapshot each of its shards is, -1 for one that is not in it.
+    """
+
+    folder: Storage
+    key: str
+    run: KeyRun
+    tail: RunTail
+    rows: NDArray[np.int64]
+
+    async def find(self, digest: bytes) -> tuple[int, int] | None:
+        """The first record with a key: its shard in the snapshot and its number there; `None` where there is none.
+
+        Raises:
+            ObjectNotFoundError, ManifestError: the run is gone, or damaged.
+        """
+        first, last = np.frombuffer(digest, "<u8").tolist()
+        low, high = self.tail.blocks_of(first)
+        best = None
+        for at in range(low, high, _STEP_BLOCKS):  # one block, unless a key comes again and again
+            entries = await self.part(at, min(at + _STEP_BLOCKS, high))
+            found = entries.take((entries.digests == np.array([first, last], np.uint64)).all(axis=1))
+            places = [*zip(found.shards.tolist(), found.records.tolist(), strict=True), *([best] if best else [])]
+            best = min(places, default=None)
+        return best
+
+    async def part(self, low: int, high: int) -> Entries:
+        """What blocks ``[low, high)`` have of the snapshot, with the shards' numbers there.
+
+        Raises:
+            ObjectNotFoundError, ManifestError: the run is gone, or damaged.
+        """
+        start, end = range_of_blocks(low, high, self.run)
+        return await in_thread(self._live, await _read(self.folder, self.key, start, end), low, high)
+
+    async def all(self) -> list[Entries]:
+        """All that it has of the snapshot, in its order, by one request.
+
+        Raises:
+            ObjectNotFoundError, ManifestError: the run is gone, or damaged.
+        """
+        found, blocks = [], len(self.tail.first)
+        start, end = range_of_blocks(0, blocks, self.run)
+        async with ResumingSource(self.folder, self.key, start=start, end=end) as source:
+            for low in range(0, blocks, _STEP_BLOCKS):
+                high = min(low + _STEP_BLOCKS, blocks)
+                content = await receive_exactly(source, (high - low) * RUN_BLOCK * ENTRY_BYTES)
+                found.append(await in_thread(self._live, content, low, high))
+        return found
+
+    def _live(self, content: bytes, low: int, high: int) -> Entries:
+        entries = Entries.joined(self.tail.check(content, low, high, self.run))
+        rows = self.rows[entries.shards]
+        found = Entries(entries.digests, rows, entries.records)
+        return found if (rows >= 0).all() else found.take(rows >= 0)
+
+
+@dataclass(slots=True)
+class OpenRuns:
+    """The runs of a snapshot.
+
+    Attributes:
+        runs: those that have keys of it.
+        covered: bool (shards,): whether a run has the keys of a shard; its own file need not be read.
+    """
+
+    runs: list[OpenRun]
+    covered: NDArray[np.bool_]
+
+    def told(self, path: str, error: Exception) -> None:
+        """Say that a run cannot be read; all are given up, and `covered` says so."""
+        _path_log.warning(path, _UNREADABLE, error)
+        self.runs = []
+        self.covered[:] = False
+
+
+async def open_runs(folder: Storage, name: str, shards: ShardList) -> OpenRuns:
+    """Open the runs that the checkpoint of a snapshot names."""
+    found = OpenRuns([], await in_thread(np.zeros, len(shards), np.bool_))
+
+    async def open_tail(run: KeyRun) -> tuple[KeyRun, RunTail] | None:
+        key = manifest_prefix(name) + run.name
+        try:
+            content = await _read(folder, key, run.begin_of_tail, run.bytes)
+            return run, await in_thread(RunTail.decode, content, run)
+        except UNFIT as error:
+            _path_log.warning(
+                join(folder.root, key),
+                "a run of keys cannot be read: %s; the keys of its shards are read instead",
+                error,
+            )
+            return None
+
+    if not len(shards):
+        return found
+    for opened in await for_each(open_tail, shards.runs):
+        if opened is None:
+            continue
+        run, tail = opened
+        rows = await in_thread(shards.rows_keyed, tail.paths, tail.keys_crc32c, tail.records)
+        rows[found.covered[rows] & (rows >= 0)] = -1  # another run has it
+        if (rows >= 0).any():
+            found.covered[rows[rows >= 0]] = True
+            found.runs.append(OpenRun(folder, manifest_prefix(name) + run.name, run, tail, rows))
+    return found
+
+
+async def _read(folder: Storage, key: str, start: int, end: int) -> bytes:
+    async with ResumingSource(folder, key, start=start, end=end, read_ahead=0) as source:
+        return await receive_exactly(source, end - start)

@@ -1,0 +1,59 @@
+"""`load_keys`: a writer that skips duplicates learns which keys a data set has.
+
+The runs that its checkpoint names have them sorted, in one object for many shards; of shards that are in no run, each
+is a request.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.crc import crc32c
+from asyncrec._numpy import np
+from asyncrec._shards.manifest.key_runs import UNFIT, open_runs
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.segment import Sidecar
+from asyncrec._shards.manifest.shard_list import ShardList
+from asyncrec._shards.writing.keys import KeySet
+from asyncrec.errors import DatasetError, ManifestError
+from asyncrec.storage._base import Storage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeySet:
+    """Load the keys of everything in the snapshot: from the runs that its checkpoint names, and of what is in none."""
+    keys = await in_thread(KeySet)  # imports NumPy
+    if before is None:
+        return keys
+    runs = await open_runs(folder, name, before.shards)
+    contents: list[bytes] = []
+    try:
+        for run in runs.runs:
+            contents += [part.digests.tobytes() for part in await run.all()]
+    except UNFIT as error:
+        runs.told(before.path, error)
+        contents.clear()
+    sidecars = await in_thread(_sidecars, before.shards, runs.covered)
+
+    async def read(path: str) -> bytes:
+        content = await folder.get(path, max_bytes=sidecars[path].bytes)
+        if sidecars[path].crc32c not in (None, await in_thread(crc32c, content)):
+            raise DatasetError(f"{path} is not what was committed: its checksum is another")
+        return content
+
+    try:
+        await in_thread(keys.add_files, [*contents, *await for_each(read, list(sidecars))])
+    except ValueError as error:
+        raise ManifestError(f"{folder.root}: the keys of the data set cannot be read: {error}") from error
+    return keys
+
+
+def _sidecars(shards: ShardList, covered: NDArray[np.bool_]) -> dict[str, Sidecar]:
+    """The files of keys of the shards that no run covers."""
+    rows = np.flatnonzero(shards.keyed & ~covered).tolist()
+    found = (each.keys for each in (shards if len(rows) == len(shards) else map(shards.__getitem__, rows)))
+    return {keys.path: keys for keys in found if keys is not None}

@@ -1,0 +1,249 @@
+"""Runs of keys: what a checkpoint with them finds is what the shards' own keys say, in few requests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+from typing import Any
+from unittest import mock
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec._shards.commit import key_runs
+from asyncrec._shards.manifest.key_run import ENTRY_BYTES
+from asyncrec.errors import IntegrityError, StorageError
+from asyncrec.storage import MemoryStorage
+
+from .keyed_store import PREFIX, Far, expected, looked_up, write
+from .manifest_store import Store
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def small() -> Iterator[None]:
+    """Runs of some dozens of keys are merged as those of millions are."""
+    with (
+        mock.patch.object(key_runs, "_MOST_AT_ONCE", 64),
+        mock.patch.object(key_runs, "_LEAST_ENTRIES", 8),
+        mock.patch.object(key_runs, "_LEAST_STEP", 1),
+    ):
+        yield
+
+
+async def test_a_look_up_behind_a_checkpoint_asks_few_requests() -> None:
+    storage = Far()
+    await write(storage, [f"k{n}" for n in range(3000)], writer="a")
+    await tools.compact("pages", storage=storage)
+    storage.asked.clear()
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert await dataset.find("k1234") == 1234
+        assert len(storage.asked) <= 6, storage.asked
+        assert await dataset.find("k77") == 77
+        with pytest.raises(KeyError):
+            await dataset.find("none")
+    assert not [key for key in storage.asked if key.endswith(".keys")]
+
+
+async def test_a_writer_that_skips_opens_behind_a_checkpoint_in_few_requests() -> None:
+    storage = Far()
+    await write(storage, [f"k{n}" for n in range(3000)], writer="a")
+    await tools.compact("pages", storage=storage)
+    await write(storage, ["new"], writer="b")
+    storage.asked.clear()
+    async with asyncrec.open_sharded_writer(
+        "pages", storage=storage, on_duplicate="skip", status_seconds=None
+    ) as writer:
+        assert len(storage.asked) <= 10, storage.asked
+        assert all(map(writer.has, ("k0", "k2999", "new")))
+        assert not writer.has("none")
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_look_ups_are_those_of_the_shards_own_keys(seed: int, small: None) -> None:
+    """Keys that come again, in one shard and in others; records without; shards behind the checkpoint."""
+    random, storage = Random(seed), Far()
+    names = [f"k{n}" for n in range(150)]
+    for turn in range(8):
+        keys = [random.choice([None, *random.choices(names, k=4)]) for _ in range(random.choice((5, 20, 90)))]
+        await write(storage, keys, writer=random.choice("abcz") + str(turn), per_shard=random.choice((1, 7, 40)))
+        if random.random() < 0.8:
+            await tools.compact("pages", storage=storage)
+        assert await looked_up(storage, names) == await expected(storage, names)
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
+        there = await expected(storage, names)
+        assert [writer.has(name) for name in names] == [there[name] is not None for name in names]
+
+
+async def test_a_near_store_gives_what_a_far_one_does(small: None) -> None:
+    storage = MemoryStorage()
+    names = [f"k{n % 70}" for n in range(200)]
+    await write(storage, names, writer="b")
+    await tools.compact("pages", storage=storage)
+    await write(storage, ["k3", "k99"], writer="a")
+    wanted = [*names, "k99", "no"]
+    assert await looked_up(storage, wanted) == await expected(storage, wanted)
+
+
+async def test_many_look_ups_read_the_runs_once() -> None:
+    storage = Far()
+    await write(storage, [f"k{n}" for n in range(500)], writer="a")
+    await tools.compact("pages", storage=storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        for n in range(5):
+            assert await dataset.find(f"k{n}") == n
+        storage.asked.clear()
+        for n in range(500):
+            assert await dataset.find(f"k{n}") == n
+    assert storage.asked == []
+
+
+async def test_a_run_of_removed_shards_is_not_believed() -> None:
+    storage = Far()
+    await write(storage, ["old", "both"], writer="a")
+    await tools.compact("pages", storage=storage)
+    await write(storage, ["both", "new"], writer="b", mode="replace")
+    assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
+        assert [writer.has(key) for key in ("old", "both", "new")] == [False, True, True]
+    await tools.compact("pages", storage=storage)
+    assert await looked_up(storage, ("old", "both", "new")) == {"old": None, "both": b"b 0", "new": b"b 1"}
+
+
+async def test_an_earlier_snapshot_finds_what_it_had() -> None:
+    storage = Far()
+    await write(storage, ["old"], writer="a")
+    await tools.compact("pages", storage=storage)
+    before = await asyncrec.read_manifest("pages", storage=storage)
+    await write(storage, ["new"], writer="b")
+    await tools.compact("pages", storage=storage)
+    then = await asyncrec.read_manifest("pages", at=before.id, storage=storage)
+    async with asyncrec.open_dataset(then, storage=storage) as dataset:
+        assert await dataset.get_by_key("old") == b"a 0"
+        with pytest.raises(KeyError):
+            await dataset.find("new")
+
+
+async def test_runs_are_few_and_a_key_is_written_seldom(small: None) -> None:
+    storage, written = Far(), Counter[str]()
+    for turn in range(40):
+        await write(storage, [f"{turn}-{n}" for n in range(20)], writer=f"w{turn:02}")
+        before = await storage.runs()
+        await tools.compact("pages", storage=storage)
+        after = await storage.runs()
+        written.update({key: info.size for key, info in after.items() if key not in before})
+        manifest = await asyncrec.read_manifest("pages", storage=storage)
+        assert len(manifest.shards.runs) <= 4
+        assert sum(run.entries for run in manifest.shards.runs) == 20 * (turn + 1)
+        for key in set(after) & set(before):
+            assert after[key] == before[key]  # a run is never changed
+    assert sum(written.values()) < 16 * 800 * ENTRY_BYTES
+
+
+async def test_the_runs_of_one_that_lost_the_number_are_gone() -> None:
+    storage = Far()
+    await write(storage, ["a"], writer="a")
+
+    async def lose(*_: Any, **__: Any) -> None:
+        raise asyncrec.ObjectExistsError("it is taken")
+
+    with mock.patch("asyncrec._shards.commit.compaction.create", lose):
+        await tools.compact("pages", storage=storage)
+    assert await storage.runs() == {}
+
+
+async def test_the_runs_of_a_compaction_that_failed_are_gone() -> None:
+    storage = Far()
+    await write(storage, ["a"], writer="a")
+    with (
+        mock.patch("asyncrec._shards.commit.compaction.create", mock.AsyncMock(side_effect=IntegrityError("no"))),
+        pytest.raises(IntegrityError),
+    ):
+        await tools.compact("pages", storage=storage)
+    assert await storage.runs() == {}
+
+
+async def test_the_run_of_a_compaction_that_died_goes_with_the_next_one() -> None:
+    storage = Far()
+    await write(storage, ["a"], writer="a")
+    with anyio.CancelScope() as scope:
+
+        async def die(*_: Any, **__: Any) -> None:
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+
+        with mock.patch("asyncrec._shards.commit.compaction.create", die):
+            await tools.compact("pages", storage=storage)
+    [leftover] = await storage.runs()
+    await tools.compact("pages", storage=storage)
+    [stays] = await storage.runs()
+    assert stays != leftover
+    assert (await tools.verify("pages", storage=storage)).orphans == []
+
+
+async def test_verify_deletes_a_run_that_nothing_names_and_no_other() -> None:
+    storage = Far()
+    await write(storage, ["a"], writer="a")
+    await tools.compact("pages", storage=storage)
+    [named] = await storage.runs()
+    await storage.put(PREFIX + "~keys-000009~x.run", b"")
+    report = await tools.verify("pages", storage=storage, delete=True)
+    assert [(orphan.kind, orphan.recent) for orphan in report.orphans] == [("run", True)]
+    assert (report.ok, report.deleted) == (True, [])
+    report = await tools.verify("pages", storage=storage, delete=True, min_age=0)
+    assert [path.rpartition("/")[2] for path in report.deleted] == ["~keys-000009~x.run"]
+    assert list(await storage.runs()) == [named]
+
+
+async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:
+    store = Store()
+    await write(store, ["a"], writer="a")
+    names = []
+    for turn in range(4):
+        await tools.compact("pages", storage=store)
+        manifest = await asyncrec.read_manifest("pages", storage=store)
+        names.append([run.name for run in manifest.shards.runs])
+        await write(store, [f"b{turn}"], writer=f"b{turn}")
+        store.now += timedelta(hours=2)
+    kept = [key for key in await store.keys() if "~keys-" in key]
+    checkpoints = [key for key in await store.keys() if key.endswith(".columns")]
+    assert len(checkpoints) == 2  # the newest, and the one before it
+    assert sorted(kept) == sorted({*names[-1], *names[-2]})
+
+
+async def test_a_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.LogCaptureFixture) -> None:
+    storage = Far()
+    await write(storage, [f"k{n}" for n in range(20)], writer="a")
+    shard = (await asyncrec.read_manifest("pages", storage=storage)).shards[0]
+    assert shard.keys is not None
+    await storage.delete(shard.keys.path)
+    assert (await tools.compact("pages", storage=storage)).written
+    assert [line for line in caplog.records if "in no run of keys" in line.getMessage()]
+    [run] = (await asyncrec.read_manifest("pages", storage=storage)).shards.runs
+    assert (run.shards, run.entries) == (1, 10)
+
+
+async def test_a_store_that_fails_while_a_run_is_written_fails_the_compaction() -> None:
+    storage = Far()
+    await write(storage, ["a"], writer="a")
+    with (
+        mock.patch.object(key_runs, "check_sent", side_effect=IntegrityError("another")),
+        pytest.raises(StorageError),
+    ):
+        await tools.compact("pages", storage=storage)
+    assert (await storage.runs(), await looked_up(storage, ["a"])) == ({}, {"a": b"a 0"})
+
+
+async def test_a_data_set_without_keys_has_no_runs() -> None:
+    storage = Far()
+    await write(storage, [None], writer="a")
+    with suppress(KeyError):
+        await tools.compact("pages", storage=storage)
+        assert await looked_up(storage, ["a"]) == {"a": None}
+    assert await storage.runs() == {}

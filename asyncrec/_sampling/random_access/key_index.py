@@ -70,8 +70,7 @@ class KeyIndex:
             try:
                 return await self._find_in_runs(key, runs.runs, others)
             except UNFIT as error:
-                runs.told(self._path, error)
-                self._others = None
+                self._give_up(runs, error)
             return await self.find(key)
         return self.look_up(key)
 
@@ -116,15 +115,21 @@ class KeyIndex:
             self._others = await self._read(np.flatnonzero(~self._runs.covered).tolist())
         if not whole:
             return
+        opened, others = self._runs, self._others
         try:
             parts = [await run.all() for run in runs]
         except UNFIT as error:
-            self._runs.told(self._path, error)
-            self._others = None
+            self._give_up(opened, error)
             await self._open()
         else:
-            self._columns = await in_thread(self._joined, self._others, [each for part in parts for each in part])
+            self._columns = await in_thread(self._joined, others, [each for part in parts for each in part])
             self._runs, self._others = None, None
+
+    def _give_up(self, runs: OpenRuns, error: Exception) -> None:
+        """Read the keys of all shards by their own files from now on."""
+        if runs.runs:  # nobody has said it yet
+            runs.told(self._path, error)
+            self._others = None
 
     async def _read(self, rows: Sequence[int]) -> Columns:
         """The keys of some shards, by their own files."""

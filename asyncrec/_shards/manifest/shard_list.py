@@ -122,14 +122,13 @@ class ShardList(Sequence[ShardEntry]):
         ``paths`` ascend.
         """
         found = np.full(len(paths), -1, np.int64)
-        there, rows = self._history.shards.paths, range(len(self)) if self._rows is None else self._rows.tolist()
-        at = 0
-        for number in range(len(paths)):
-            path = paths.raw(number)
-            while at < len(rows) and there.raw(rows[at]) < path:
-                at += 1
-            if at < len(rows) and there.raw(rows[at]) == path:
-                found[number] = at
+        there = enumerate(_texts(self._history.shards.paths, self._rows))
+        row, here = next(there, (-1, b""))
+        for number, path in enumerate(_texts(paths, None)):
+            while here < path and row >= 0:
+                row, here = next(there, (-1, b""))
+            if here == path:
+                found[number] = row
         columns = self._column("keys_crc32c"), self._column("records"), self.keyed
         fits = (columns[0][found] == keys_crc32c) & (columns[1][found] == records) & columns[2][found]
         return np.where(fits, found, -1)
@@ -150,6 +149,14 @@ class ShardList(Sequence[ShardEntry]):
     def _column(self, name: str) -> NDArray[Any]:
         column = self._history.shards.numbers[name]
         return column if self._rows is None else column[self._rows]
+
+
+def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes]:
+    """The texts of these rows, or of all, made some at a time."""
+    for at in range(0, len(column) if rows is None else len(rows), _RECENT):
+        some = column if rows is None else column.take(rows[at : at + _RECENT])
+        first, last = (at, min(at + _RECENT, len(column))) if rows is None else (0, len(some))
+        yield from some.encode(first, last).split(b"\0")[:-1]
 
 
 def _total(column: NDArray[np.int64]) -> int:

@@ -40,7 +40,7 @@ _path_log = PathLog("asyncrec.shards")
 _RATIO = 4
 # A smaller run is always merged: 1.5 MiB are written in the time of a few requests.
 _LEAST_ENTRIES = 1 << 16
-# New keys that are sorted at once: 24 MiB, and three times that while they are.
+# New keys that are sorted at once: 32 MiB, and three times that while they are.
 _MOST_AT_ONCE = 1 << 20
 # Blocks of one run that are read at once.
 _LEAST_STEP = 64
@@ -74,11 +74,9 @@ class RunMaker:
         if not parts and not old:
             return tuple(each.run for each in stay)
         try:
-            fresh = await self._read(parts[0]) if parts else (_NONE, _NONE.shards)
-            for part in parts[1:]:  # there is more than is sorted at once
-                old = [*old, await self._write(*fresh, [])]
-                fresh = await self._read(part)
-            new = await self._write(*fresh, old)
+            for part in parts[:-1]:  # there is more than is sorted at once
+                old.append(await self._write(part, []))
+            new = await self._write(parts[-1] if parts else _NONE.shards, old)
         except UNFIT as error:
             path = join(self._folder.root, self._name)
             _path_log.warning(path, "a run of keys cannot be merged: %s; this checkpoint names no runs", error)
@@ -109,16 +107,18 @@ class RunMaker:
                 return None
 
         found = [each for each in await for_each(read, rows.tolist()) if each is not None]
-        entries = await in_thread(lambda: Entries.joined([_NONE, *(each for each, _ in found)]).sorted())
-        return entries, np.array([row for _, row in found], np.int64)
+        there = np.array([row for _, row in found], np.int64)
+        return await in_thread(_sorted, found), there
 
-    async def _write(self, fresh: Entries, rows: NDArray[np.int64], old: Sequence[OpenRun]) -> OpenRun:
-        """Write one run of new keys, of the shards ``rows``, and of runs that there are."""
+    async def _write(self, part: NDArray[np.int64], old: Sequence[OpenRun]) -> OpenRun:
+        """Write one run of the keys of shards that are in none, and of runs that there are."""
+        fresh, rows = await self._read(part)
         rows = await in_thread(lambda: np.unique(np.concatenate([rows, *(run.rows[run.rows >= 0] for run in old)])))
         run = run_name(self._number, new_writer_id())
         key = manifest_prefix(self._name) + run
         self.made.append(key)
         merging = _Merging(fresh, old)
+        del fresh
         blocks = _Blocks(rows)
         async with self._folder.open_sink(key) as sink:  # nobody else makes this name
             chunks = ChunkWriter(sink)
@@ -141,15 +141,12 @@ class _Merging:
     """The entries of sorted parts, merged, some at a time."""
 
     def __init__(self, fresh: Entries, runs: Sequence[OpenRun]) -> None:
-        self._fresh = fresh
         self._runs = [(run, 0) for run in runs]
         self._step = max(_LEAST_STEP, _MOST_AT_ONCE // RUN_BLOCK // max(1, len(runs)) // 4)
-        self._heads: list[Entries] = []
+        self._heads = [fresh, *(_NONE for _ in runs)]
 
     async def next(self) -> Entries | None:
         """The next of them; `None` behind the last."""
-        if not self._heads:
-            self._heads = [self._fresh, *(_NONE for _ in self._runs)]
         for place, (run, at) in enumerate(self._runs, 1):
             while at < len(run.tail.first) and not len(self._heads[place].shards):
                 high = min(at + self._step, len(run.tail.first))
@@ -248,6 +245,13 @@ def _parts(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> list[NDArray[n
         return []
     number = (np.cumsum(counts) - 1) // _MOST_AT_ONCE
     return np.split(rows, np.flatnonzero(np.diff(number)) + 1)
+
+
+def _sorted(found: list[tuple[Entries, int]]) -> Entries:
+    """The entries of these files, which are let go of."""
+    entries = Entries.joined([_NONE, *(each for each, _ in found)])
+    found.clear()
+    return entries.sorted()
 
 
 def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:

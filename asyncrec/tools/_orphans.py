@@ -98,9 +98,13 @@ async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = 
 
 async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> list[Orphan]:
     """The runs of keys that no checkpoint names. That one was to name them, only their age tells."""
+    prefix = manifest_prefix(dataset.name)
+    named = {run.name for run in dataset.manifest.shards.runs}
+    there = [info.key[len(prefix) :] async for info in dataset.folder.list_objects(prefix + "~keys-")]
+    if named.issuperset(there):  # as nearly always: the manifest need not be listed once more
+        return []
     listed = await list_manifest(dataset.folder, dataset.name)
     youngest = datetime.now(UTC) - timedelta(seconds=min_age)
-    prefix = manifest_prefix(dataset.name)
     return [
         Orphan(
             path=base + dataset.prefix + prefix + name,

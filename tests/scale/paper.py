@@ -16,9 +16,6 @@ Requests = Counter[str]
 
 # Keys in one answer to a list.
 PAGE = 1000
-# What one request reads at most: of a small object (`Storage.get`), and of one that is read ahead.
-_SMALL = 1 << 20
-_LARGE = 8 << 20
 _WRITES = {"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "DeleteObject"}
 _FREE = {"DeleteObject"}
 
@@ -54,24 +51,9 @@ def put_parts(parts: int, *, exclusive: bool) -> Requests:
     return Requests(HeadObject=looks, CreateMultipartUpload=1, UploadPart=parts, CompleteMultipartUpload=1)
 
 
-def get(size: int) -> Requests:
-    """The requests that read a small object: which version it is, and its bytes."""
-    return Requests(HeadObject=1, GetObject=math.ceil(size / _SMALL))
-
-
-def read_ahead(size: int) -> Requests:
-    """The requests that read an object which may be long: a checkpoint."""
-    return Requests(HeadObject=1, GetObject=reads_of(size))
-
-
-def reads_of(size: int) -> int:
-    """How many requests read so many bytes: of 1, 2, 4, and then 8 MiB each."""
-    reads, step = 0, _SMALL
-    while size > 0:
-        size -= step
-        step = min(2 * step, _LARGE)
-        reads += 1
-    return reads
+def get() -> Requests:
+    """The requests that read an object: one, which also says which version it is."""
+    return Requests(GetObject=1)
 
 
 def list_(keys: int) -> Requests:
@@ -166,13 +148,7 @@ class Life:
 
 def opening(found: Found) -> Requests:
     """Reading the manifest."""
-    requests = list_(found.listed)
-    if found.checkpoint:
-        requests += read_ahead(found.checkpoint)
-    requests += Requests(HeadObject=found.singles, GetObject=found.singles)
-    for size in found.closings:
-        requests += get(size)
-    return requests
+    return list_(found.listed) + Requests(GetObject=bool(found.checkpoint) + found.singles + len(found.closings))
 
 
 def shard(crawl: Crawl, records: int) -> dict[str, Requests]:
@@ -201,15 +177,15 @@ def life(crawl: Crawl, records: int, seconds: float, found: Found) -> dict[str, 
 
 def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool) -> Requests:
     """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one."""
-    requests = opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
+    requests = opening(found) + put(size, crawl.part_bytes) + get() + Requests(PutObject=1)
     requests += list_(found.listed + 2) + list_(found.listed + 2 - deleted)
-    requests += Requests(DeleteObject=deleted, HeadObject=1)
-    return requests + Requests(HeadObject=1, GetObject=1) if old else requests
+    requests += Requests(DeleteObject=deleted, GetObject=1)
+    return requests + get() if old else requests
 
 
 def watching(writers: int, listed: int) -> Requests:
     """One look of ``asyncrec watch``, where nothing was committed since the last one: marks, statuses, two lists."""
-    return list_(2 * writers) + list_(listed) + Requests(HeadObject=2 * writers, GetObject=2 * writers)
+    return list_(2 * writers) + list_(listed) + Requests(GetObject=2 * writers)
 
 
 def lives(crawl: Crawl) -> Iterator[Life]:

@@ -16,9 +16,6 @@ Requests = Counter[str]
 
 # Keys in one answer to a list.
 PAGE = 1000
-# What one request reads at most: of a small object (`Storage.get`), and of one that is read ahead.
-_SMALL = 1 << 20
-_LARGE = 8 << 20
 _WRITES = {"PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload", "DeleteObject"}
 _FREE = {"DeleteObject"}
 

@@ -14,6 +14,7 @@ from s3_proxy import Proxy
 from asyncrec.errors import ObjectChangedError
 from asyncrec.storage import ObjectInfo
 from asyncrec.storage._resuming_source import ResumingSource
+from asyncrec.storage.http import StreamSlots
 from asyncrec.testing import check_source
 from asyncrec.testing._checks import receive_all
 
@@ -100,6 +101,20 @@ async def test_streams_through_chaos_are_whole(place: Place, monkeypatch: pytest
             async with ResumingSource(storage, "key", read_ahead=256 << 10) as source:
                 assert await receive_all(source, 1 << 20) == DATA
         place.calm()
+
+
+async def test_an_object_that_is_replaced_before_its_second_request_is_another(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its only answer so far gave is not in the new version."""
+    monkeypatch.setattr(StreamSlots, "__init__", lambda slots, count: setattr(slots, "left", 0))
+    async with place.open() as storage:
+        await storage.put("key", DATA)
+        async with storage.open_source("key") as source:
+            await source.receive(1 << 10)
+            await storage.put("key", DATA[::-1])
+            with pytest.raises(ObjectChangedError, match="key"):
+                await receive_all(source, 1 << 20)
 
 
 async def test_an_object_that_is_replaced_before_its_stream_begins_is_another(

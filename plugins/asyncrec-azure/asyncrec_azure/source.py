@@ -11,7 +11,7 @@ from azure.core.exceptions import HttpResponseError
 
 from asyncrec.errors import ObjectChangedError, ObjectNotFoundError, StorageError, TransientStorageError
 from asyncrec.storage import ObjectInfo
-from asyncrec.storage.http import RangedSource
+from asyncrec.storage.http import RangedSource, parse_content_range
 
 from .container import Container, info_of
 
@@ -92,7 +92,9 @@ class AzureSource(RangedSource):
                 return None
             raise
         found = stream.properties
-        info = info_of(self._key, found.size, found.etag, found.last_modified, found.metadata or {})
+        # The SDK's size is that of what it has loaded.
+        size = parse_content_range(found.content_range)[2]
+        info = info_of(self._key, size, found.etag, found.last_modified, found.metadata or {})
         return info, await stream.readall()
 
     async def _download(self, start: int, end: int) -> bytes:

@@ -16,6 +16,8 @@ __all__ = ["S3Source"]
 # The most that one request for a range fetches. 8 MiB carries its latency (some 30 ms on S3) at the speed of a
 # connection.
 WINDOW = 8 * MIB
+# Bytes at most that are kept to be compared, where the answer that they came by may have named a wrong version.
+_COMPARED = MIB // 2
 # glibc gives freed memory back, and takes it anew page by page, until a process has once freed a large block: then it
 # keeps twice as much of it for the next. Reading in blocks of 256 KiB, a third of the time went there.
 bytes(WINDOW)
@@ -30,7 +32,9 @@ class S3Source(RangedSource):
         self._shared = shared
         self._shown = key
         self._key = shared.options.prefix + key
-        self._certain = info is not None  # of the version: by the caller, or by bytes that the caller has
+        self._certain = info is not None  # of the version: by the caller, or by a second answer
+        self._start = start
+        self._given = bytearray()  # to the caller, of the only answer so far
         super().__init__(
             f"read s3://{shared.options.bucket}/{self._key}", start=start, end=end, info=info, slots=shared.streams
         )
@@ -45,7 +49,10 @@ class S3Source(RangedSource):
     async def receive(self, max_bytes: int) -> bytes:
         self._shared.check()
         block = await super().receive(max_bytes)
-        self._certain = self._certain or bool(block)
+        if not self._certain:
+            self._given += block
+            if len(self._given) > _COMPARED:
+                self._be_certain()
         return block
 
     async def first(self, start: int, end: int | None) -> tuple[ObjectInfo, LongAnswer] | None:
@@ -54,9 +61,12 @@ class S3Source(RangedSource):
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
         while True:
             try:
-                return await self._shared.bucket.read(self._key, start, end, self.info.etag)
+                blocks = await self._shared.bucket.read(self._key, start, end, self.info.etag)
             except ObjectChangedError as error:
                 await self._changed(error)
+                continue
+            self._be_certain()
+            return blocks
 
     async def stream(self, start: int, end: int) -> LongAnswer:
         try:
@@ -66,11 +76,19 @@ class S3Source(RangedSource):
             raise
 
     async def _changed(self, error: ObjectChangedError) -> None:
-        """An answer says it is another version: believed if HEAD agrees. Forgiven while nothing was read or pinned, and
-        the size is what it was: the caller counts on it."""
+        """An answer says it is another version: believed if HEAD agrees. Forgiven where a single answer said which it
+        was, of the same size, on which the caller counts, and the little that the caller was given is in this one too:
+        then that answer was damaged."""
         found = await self.look()
         if found.etag == self.info.etag:
             raise TransientStorageError(f"{self._what}: an answer had another etag than the object has") from error
         if self._certain or found.size != self.info.size:
             raise error
+        if given := self._given:
+            again = await self._shared.bucket.read(self._key, self._start, self._start + len(given), found.etag)
+            if b"".join(again) != given:
+                raise error
         self.info = found
+
+    def _be_certain(self) -> None:
+        self._certain, self._given = True, bytearray()

@@ -121,13 +121,13 @@ async def test_an_object_replaced_before_its_first_byte_by_one_of_another_size_i
 ) -> None:
     """What was said of it on opening no longer holds: whoever counts on its size would read less than there is."""
     async with open_impatient() as storage:
-        await storage.put("x", SMALL)
+        known = await storage.put("x", SMALL)
 
         def plan(request: Any) -> None:
             if request.operation == "GetObject" and request.number < 5:
                 store.put(f"{prefix}/x", SMALL + b"and more")
 
-        async with storage.open_source("x") as source:
+        async with storage.open_source("x", info=known) as source:
             proxy.plan = plan
             with pytest.raises(ObjectChangedError):
                 await source.receive(len(SMALL))

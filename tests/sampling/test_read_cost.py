@@ -5,26 +5,26 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._sampling.random_access.range_reader import ReadCost
+from asyncrec._sampling.random_access.read_cost import ReadCost
 
 
 def test_before_anything_was_measured_half_a_mebibyte_is_worth_a_read() -> None:
-    assert ReadCost().gap == 512 << 10
+    assert ReadCost("memory://").gap == 512 << 10
 
 
 def test_a_slow_answer_and_a_wide_wire_make_the_gap_larger_and_a_quick_answer_makes_it_small() -> None:
-    far, near = ReadCost(), ReadCost()
+    far, near = ReadCost("memory://"), ReadCost("memory://")
     for _ in range(40):
-        far.took(1000, 0.1)
-        far.took(1 << 20, 0.1 + (1 << 20) / 20e6)
-        near.took(1000, 0.001)
+        far.took(1000, 0.1, records=1, wanted=1)
+        far.took(1 << 20, 0.1 + (1 << 20) / 20e6, records=1, wanted=1)
+        near.took(1000, 0.001, records=1, wanted=1)
     assert 1_900_000 < far.gap < 2_100_000
     assert near.gap < 64 << 10
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 40), st.floats(0, 1e6))))
 def test_it_stays_within_its_bounds(reads: list[tuple[int, float]]) -> None:
-    cost = ReadCost()
+    cost = ReadCost("memory://")
     for size, seconds in reads:
-        cost.took(size, seconds)
+        cost.took(size, seconds, records=1, wanted=1)
         assert 32 << 10 <= cost.gap <= 4 << 20

@@ -5,7 +5,9 @@ scan_manifest    a manifest for shards that have none
 indexes          where the records of each shard begin
 lookup           records by their numbers: at once, in few hops, or as it must be
 local_shards     plain shards of a local folder, whose files stay open
-range_reader     the byte ranges of wanted records, read and cut; which are worth one read of a far store
+range_reader     the byte ranges of wanted records, read and cut
+read_cost        which of them are worth one read of a far store
+received         what came of a shard, until it is cut or decompressed
 frame_extractor  records from bytes that were read, pure
 shard_files      the shards as stored, or as cached on disk
 key_index        the number of the record that has a key

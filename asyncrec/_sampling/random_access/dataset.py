@@ -245,8 +245,7 @@ class Dataset:
             buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
             block_bytes: the size of a block of neighbours in ``"block"``, as stored; one request of a store. By default
                 4 MiB, but at most 1/16 of the buffer, worked out from the manifest alone: the order is the same
-                wherever the shards lie. So a batch comes from some 16 blocks; smaller blocks, or a larger buffer, mix
-                more. See docs/how-to/random-access.md for how well each shuffles.
+                wherever the shards lie. So a batch comes from some 16; smaller ones, or a larger buffer, mix more.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
                 batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).
@@ -269,9 +268,8 @@ class Dataset:
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]:
         """Where blocks of neighbours begin, and at last the number of records; int64. None spans two shards.
 
-        A block has about ``block_bytes`` as stored, and at most ``most`` records. In GZIP shards it is whole members,
-        for those are what is decompressed: small ones joined, and only those of more than ``most`` records cut. That
-        needs the indexes of such shards, once.
+        A block has about ``block_bytes`` as stored, and at most ``most`` records; in GZIP shards it is whole members,
+        if they have no more, which needs the indexes of such shards, once.
         """
         found = self._blocks.get((block_bytes, most))
         if found is None:

@@ -9,17 +9,11 @@ in bounded memory, and slow; asyncrec writes members of 4 MiB.
 
 On damage from a remote store the range is read once more: then it was damaged on its way, or is so at rest, and the
 error says which. So it is where a copy in the local cache turns out damaged, which is brought anew.
-
-`ReadCost` learns what a read of a far store costs, so as to say which neighbours are worth one read. A read takes a
-time before its first byte, and a time for each byte. What comes in the time before the first byte may as well be read
-for nothing: that many bytes between two records, and they share a read.
 """
 
 from __future__ import annotations
 
-import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import Literal, cast
@@ -42,11 +36,10 @@ from asyncrec._sampling.random_access.frame_extractor import (
     join_ranges,
     split_ranges,
 )
+from asyncrec._sampling.random_access.read_cost import ReadCost
+from asyncrec._sampling.random_access.received import Blocks, Stored
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
-from asyncrec.storage._base import ByteSource
-
-_log = logging.getLogger("asyncrec.sampling")
 
 Indices = NDArray[np.int64]
 
@@ -69,12 +62,6 @@ _CUT_ON_LOOP = 64 << 10
 # Of a range, so much is cut at a time between two steps of the event loop: some 0.2 ms of it.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
-
-
-# What reading costs is said after so many requests of a store, where a request gives less than so much on average, or
-# less than half of what came was wanted.
-_SAID_AFTER = 500
-_CHEAP_BYTES = 256 << 10
 
 
 class RangeRead:
@@ -102,8 +89,7 @@ class RangeReader:
         self._members: AsyncLRUCache[tuple[int, int], bytes] = AsyncLRUCache(_CACHED_BYTES, len)
         self._most_read = _MOST_READ_REMOTE if files.remote else _MOST_READ_LOCAL
         # With a cache on the disk the store is read in whole shards.
-        self._cost = ReadCost() if files.remote and not files.cached else None
-        self._requests = self._asked = self._came = self._wanted = 0  # of a store: requests, records and bytes so far
+        self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
@@ -199,36 +185,7 @@ class RangeReader:
             pieces = inflater.pieces
         return await in_thread(extractor.whole_of, pieces, limiter=self._extracting)
 
-    def _count(self, size: int, records: int, wanted: int, seconds: float) -> None:
-        """Learn from a read of a store, and say once what such reads cost, if they cost much."""
-        if self._cost is None:
-            return
-        self._cost.took(size, seconds)
-        self._requests += 1
-        self._asked += records
-        self._came += size
-        self._wanted += wanted
-        if self._requests == _SAID_AFTER and (
-            self._wanted < _SAID_AFTER * _CHEAP_BYTES or 2 * self._wanted < self._came
-        ):
-            _log.info(
-                "%s: %d requests gave %d records: %.1f MiB came, %.1f MiB were wanted; shuffled in blocks, or with "
-                "cache=, a store is asked less",
-                self._files.folder.root,
-                self._requests,
-                self._asked,
-                self._came / (1 << 20),
-                self._wanted / (1 << 20),
-                extra={
-                    "path": self._files.folder.root,
-                    "requests": self._requests,
-                    "records": self._asked,
-                    "bytes": self._came,
-                    "wanted": self._wanted,
-                },
-            )
-
-    def _stored(self, read: RangeRead) -> _Stored:
+    def _stored(self, read: RangeRead) -> Stored:
         members = read.index.members
         assert members is not None, "asked for where there are members"
         start, last = members[read.within[[0, -1]]].tolist()
@@ -238,10 +195,11 @@ class RangeReader:
         async def receive() -> bytes:
             began = anyio.current_time()
             data = await self._files.read(read.shard, start, end)
-            self._count(len(data), len(read.within), len(data), anyio.current_time() - began)
+            if self._cost is not None:
+                self._cost.took(len(data), anyio.current_time() - began, records=len(read.within), wanted=len(data))
             return data
 
-        return _Stored(start, end if end - start <= self._most_read else start, receive)
+        return Stored(start, end if end - start <= self._most_read else start, receive)
 
     def _by_member(self, read: RangeRead) -> Iterator[RangeRead]:
         """The parts of a read that are each of one member; all of it where there are none."""
@@ -264,13 +222,13 @@ class RangeReader:
         began = anyio.current_time()
         size = end - at
         async with self._files.opened(read.shard, at, end) as source:
-            blocks = _Blocks(source, size)
+            blocks = Blocks(source, size)
             for first, last in split_ranges(begins, most=_PIECE_BYTES, count=_PIECE_RECORDS):
                 # With what lies between it and the next.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
-                if last == len(begins):
-                    self._count(size, len(begins), int(sizes.sum()), anyio.current_time() - began)
+                if last == len(begins) and self._cost is not None:
+                    self._cost.took(size, anyio.current_time() - began, records=len(begins), wanted=int(sizes.sum()))
                 extractor = FrameExtractor(path, read.within[first:last], begins[first:last], sizes[first:last])
                 records += await self._cut(extractor, data, at, len(data))
                 at = until
@@ -285,7 +243,7 @@ class RangeReader:
             await checkpoint()
         return records
 
-    async def _of_member(self, read: RangeRead, stored: _Stored) -> list[bytes]:
+    async def _of_member(self, read: RangeRead, stored: Stored) -> list[bytes]:
         index, within = read.index, read.within
         assert index.members is not None, "asked for where there are members"
         member = int(index.members[within[0]])
@@ -325,7 +283,7 @@ class RangeReader:
         begins, sizes = read.index.offsets[read.within], read.index.sizes[read.within]
         return RangeInflater(self._kind(read), list(zip(begins.tolist(), (begins + sizes).tolist(), strict=True)))
 
-    async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: _Stored | None = None) -> list[bytes]:
+    async def _inflate(self, read: RangeRead, inflater: RangeInflater, stored: Stored | None = None) -> list[bytes]:
         """The pieces: ranges of what a member, and where a record leads on those behind it, decompress to.
 
         Its bytes are those of ``stored``, where it is given and has them.
@@ -365,84 +323,3 @@ class RangeReader:
             member_offset=member,
             part="compression",
         )
-
-
-class _Stored:
-    """The bytes of neighbouring members as they are stored, received when the first of them is wanted."""
-
-    def __init__(self, start: int, end: int, receive: Callable[[], Awaitable[bytes]]) -> None:
-        self._start = start
-        self._end = end
-        self._receive = receive
-        self._data: bytes | None = None
-
-    def has(self, end: int) -> bool:
-        """Whether it has the member that ends there; it has none where they are too large to be held."""
-        return end <= self._end
-
-    async def of(self, start: int, end: int) -> bytes:
-        if self._data is None:
-            self._data = await self._receive()
-        return self._data[start - self._start : end - self._start]
-
-
-class _Blocks:
-    """The next ``size`` bytes of a source, asked for at once, and taken piece by piece as they come."""
-
-    def __init__(self, source: ByteSource, size: int) -> None:
-        self._source = source
-        self._missing = size
-        self._blocks: deque[bytes | memoryview] = deque()
-        self._held = 0
-
-    async def take(self, size: int) -> bytes:
-        """Take so many bytes, fewer only where the source ends before; the first block, if it is that, uncopied."""
-        while self._held < size and (block := await self._source.receive(self._missing)):
-            self._blocks.append(block)
-            self._held += len(block)
-            self._missing -= len(block)
-        parts: list[bytes | memoryview] = []
-        size = min(size, self._held)
-        self._held -= size
-        while size:
-            first = self._blocks.popleft()
-            if len(first) > size:
-                view = memoryview(first)
-                self._blocks.appendleft(view[size:])
-                first = view[:size]
-            parts.append(first)
-            size -= len(first)
-        return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
-
-
-# Until a store was measured: 20 ms before the first byte, and 26 MB/s.
-_LATENCY = 0.020
-_BYTES_PER_SECOND = (512 << 10) / _LATENCY
-# A read of at most so many bytes tells of the first byte, one of at least so many of each.
-_SHORT = 32 << 10
-_LONG = 512 << 10
-# Of the last measurement against those before it: a burst of slow answers is forgotten after some dozens.
-_WEIGHT = 1 / 8
-# Whatever was measured: less is never worth a request, more never worth its memory.
-_LEAST_GAP = 32 << 10
-_MOST_GAP = 4 << 20
-
-
-class ReadCost:
-    """What reads have cost lately."""
-
-    def __init__(self) -> None:
-        self._latency = _LATENCY
-        self._bytes_per_second = _BYTES_PER_SECOND
-
-    @property
-    def gap(self) -> int:
-        """Bytes between two records up to which they are better read together."""
-        return int(max(_LEAST_GAP, min(_MOST_GAP, self._latency * self._bytes_per_second)))
-
-    def took(self, size: int, seconds: float) -> None:
-        """Note a read that gave so many bytes after so long."""
-        if size <= _SHORT:
-            self._latency += _WEIGHT * (seconds - self._latency)
-        elif size >= _LONG and seconds > self._latency:
-            self._bytes_per_second += _WEIGHT * (size / (seconds - self._latency) - self._bytes_per_second)

@@ -87,9 +87,10 @@ class PooledFeed:
 
     async def _read(self) -> None:
         pool, reader = self._pool, self._reader
+        size = 0  # of what came last, and so about that of what comes next
         try:
             while True:
-                while self._held >= pool.held:
+                while self._batches and self._held + size > pool.held:
                     self._room = anyio.Event()
                     await self._room.wait()
                 async with pool.turns:
@@ -97,7 +98,8 @@ class PooledFeed:
                 if not batches:
                     break
                 self._batches += batches
-                self._held += sum(batch.size for batch in batches)
+                size = sum(batch.size for batch in batches)
+                self._held += size
                 self._notify()
         except Exception as error:
             self._error = error

@@ -109,6 +109,10 @@ class CachedSource(ByteSource):
     def buffered(self) -> int:  # type: ignore[override]  # only read, and anew each time
         return 0 if self._source is None else self._source.buffered
 
+    @property
+    def flowing(self) -> bool:  # type: ignore[override]  # likewise
+        return self._source is not None and self._source.flowing
+
     async def _from_pieces(self, filling: Filling, max_bytes: int) -> bytes | None:
         """The next bytes; `None` if the cache cannot have them, and they come from the store."""
         piece = filling.version.piece_of(self._position)

@@ -130,7 +130,9 @@ class DiskCache:
             try:
                 with mapped_errors("opening", path):
                     if os.fstat(fd).st_size < version.size:  # new, perhaps made by another process in this moment
-                        os.ftruncate(fd, version.size + version.pieces)
+                        with self.room.evicting():  # which may have filled it, and is about to rename it
+                            if os.fstat(fd).st_size < version.size:
+                                os.ftruncate(fd, version.size + version.pieces)
                     os.utime(fd)
                     filling.look()
                 if filling.is_whole:  # whoever brought the last piece was killed

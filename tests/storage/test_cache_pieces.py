@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,34 @@ async def test_a_pipe_in_place_of_pieces_is_an_error_and_not_waited_for(store: C
         os.mkfifo(filling)
         with pytest.raises(StorageError, match="regular file"):
             await dataset.get(0)
+
+
+async def test_a_file_that_another_finishes_while_it_is_opened_stays_whole(
+    store: CountedStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = (await asyncrec.list_shards("pages", storage=store))[:1]
+    fstat, looks, found = os.fstat, list[os.stat_result](), list[bytes]()
+
+    async def read() -> list[bytes]:
+        storage = CountedStorage(tmp_path / "store", tmp_path / "log")  # for one loop
+        async with asyncrec.open_reader(path, storage=storage, cache=tmp_path / "cache") as reader:
+            return [record async for record in reader]
+
+    def look(fd: int) -> os.stat_result:
+        status = fstat(fd)
+        new = [path.stat().st_ino for path in (tmp_path / "cache").glob(".*.partial")]
+        if not status.st_size and status.st_ino in new:
+            looks.append(status)
+            if len(looks) == 2:  # the first time it is being made, under a lock
+                other = threading.Thread(target=lambda: found.extend(anyio.run(read)))
+                other.start()
+                other.join()
+        return status
+
+    monkeypatch.setattr(os, "fstat", look)
+    assert await read() == RECORDS[:20]
+    monkeypatch.undo()
+    assert found == RECORDS[:20]
+    assert len(pieces(tmp_path)) == 3
+    assert await read() == RECORDS[:20]
+    assert pieces(tmp_path) == []

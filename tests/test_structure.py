@@ -49,7 +49,6 @@ LARGE_CLASSES = {
     "asyncrec/_shards/writing/totals.py: ShardedWriterStats": "what users are told, a field each",
     "asyncrec/_records/reading/reader.py: RecordReader": "public: what a reader does",
     "asyncrec/_sampling/random_access/dataset.py: Dataset": "public: what a data set does",
-    "asyncrec/_shards/manifest/shard_list.py: ShardList": "public: what is known of all shards",
     "asyncrec/_shards/writing/writer.py: ShardedWriter": "public: what a sharded writer does",
     "asyncrec/blocking/_shards.py: ShardedWriter": "public: what a sharded writer does",
     "asyncrec/example/_schema.py: Schema": "public: what a schema does",

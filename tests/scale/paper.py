@@ -51,24 +51,9 @@ def put_parts(parts: int, *, exclusive: bool) -> Requests:
     return Requests(HeadObject=looks, CreateMultipartUpload=1, UploadPart=parts, CompleteMultipartUpload=1)
 
 
-def get(size: int) -> Requests:
-    """The requests that read a small object."""
-    return Requests(GetObject=math.ceil(size / _SMALL))
-
-
-def read_ahead(size: int) -> Requests:
-    """The requests that read an object which may be long: a checkpoint."""
-    return Requests(GetObject=reads_of(size))
-
-
-def reads_of(size: int) -> int:
-    """How many requests read so many bytes: of 1, 2, 4, and then 8 MiB each."""
-    reads, step = 0, _SMALL
-    while size > 0:
-        size -= step
-        step = min(2 * step, _LARGE)
-        reads += 1
-    return reads
+def get() -> Requests:
+    """The requests that read an object: one, which also says which version it is."""
+    return Requests(GetObject=1)
 
 
 def list_(keys: int) -> Requests:
@@ -163,13 +148,7 @@ class Life:
 
 def opening(found: Found) -> Requests:
     """Reading the manifest."""
-    requests = list_(found.listed)
-    if found.checkpoint:
-        requests += read_ahead(found.checkpoint)
-    requests += Requests(GetObject=found.singles)
-    for size in found.closings:
-        requests += get(size)
-    return requests
+    return list_(found.listed) + Requests(GetObject=bool(found.checkpoint) + found.singles + len(found.closings))
 
 
 def shard(crawl: Crawl, records: int) -> dict[str, Requests]:
@@ -196,32 +175,29 @@ def life(crawl: Crawl, records: int, seconds: float, found: Found) -> dict[str, 
     return requests
 
 
-# As asyncrec/_shards/commit/key_runs.py has them: what is merged, sorted and read at once; and bytes of an entry.
-_RATIO, _LEAST_ENTRIES, _SORTED, _BLOCK, _LEAST_STEP, ENTRY_OF_RUN = 4, 1 << 16, 1 << 20, 512, 64, 24
+# What is merged, sorted and read at once, as asyncrec/_shards/commit/key_runs.py has it; bytes of an entry.
+_RATIO, _LEAST_ENTRIES, _SORTED, _BLOCK, _LEAST_STEP, _ENTRY = 4, 1 << 16, 1 << 20, 512, 64, 24
 
 
 def merging(crawl: Crawl, runs: list[int], shards: int, records: int) -> tuple[list[int], Requests]:
     """Runs of keys, by their entries, when so many shards with so many records are new; and what that asks."""
-    requests = Requests(GetObject=len(runs) + shards)
-    fresh = [_SORTED] * (records // _SORTED) + [records % _SORTED] * bool(records % _SORTED)
+    fresh = [*[_SORTED] * (records // _SORTED), records % _SORTED]
     stay, merged, more = [], fresh[:-1], records
     for entries in sorted(runs):
         (stay if entries >= max(_RATIO * more, _LEAST_ENTRIES) else merged).append(entries)
         more += entries
-    if not (fresh or merged):
-        return runs, requests
-    step = max(_LEAST_STEP, _SORTED // _BLOCK // max(1, len(merged)) // 4)
-    for entries in merged:
-        requests += Requests(GetObject=math.ceil(entries / _BLOCK / step))
-    whole = sum(merged) + sum(fresh[-1:])
-    for entries in (*fresh[:-1], whole):
-        requests += put(ENTRY_OF_RUN * entries, crawl.part_bytes)
-    return [*stay, whole], requests + Requests(DeleteObject=len(fresh[:-1]))
+    whole = sum(merged) + fresh[-1]
+    step = _BLOCK * max(_LEAST_STEP, _SORTED // _BLOCK // max(1, len(merged)) // 4)
+    reads = len(runs) + shards + sum(math.ceil(entries / step) for entries in merged)
+    requests = Requests(GetObject=reads, DeleteObject=len(fresh) - 1)
+    for entries in (*fresh[:-1], whole) if records or merged else ():
+        requests += put(_ENTRY * entries, crawl.part_bytes)
+    return [*stay, *[whole] * bool(whole)], requests
 
 
 def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool, runs: Requests) -> Requests:
     """One run of ``compact``, which makes a checkpoint of so many bytes; ``old``: it finds one; ``runs``: for keys."""
-    requests = runs + opening(found) + put(size, crawl.part_bytes) + read_ahead(size) + Requests(PutObject=1)
+    requests = runs + opening(found) + put(size, crawl.part_bytes) + get() + Requests(PutObject=1)
     requests += list_(found.listed + 3) + list_(found.listed + 3 - deleted)
     requests += Requests(DeleteObject=deleted, GetObject=1)
     return requests + Requests(GetObject=2) if old else requests

@@ -39,14 +39,8 @@ class CountingBucket(MemoryStorage):
 
     @asynccontextmanager
     async def open_source(self, key: str, **options: Any) -> AsyncIterator[ByteSource]:
-        async def counted(max_bytes: int) -> bytes:
-            block = await receive(min(max_bytes, WINDOW))
-            self.requests["GetObject"] += bool(block)
-            return block
-
-        self.requests["GetObject"] += key not in self._objects
+        self.requests["GetObject"] += 1
         async with super().open_source(key, **options) as source:
-            receive, source.receive = source.receive, counted  # type: ignore[method-assign]
             yield source
 
     async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

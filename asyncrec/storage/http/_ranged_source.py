@@ -140,6 +140,7 @@ class RangedSource(ByteSource):
         self._answer: LongAnswer | None = None
         # Bytes since the reader last rested or an answer broke; at first it is taken for one that keeps up.
         self._fetched = self.window
+        self._at_once = int(self.window * _AT_ONCE)
         self._returned_at = math.inf  # the clock's time, when the reader was last given something
 
     @property
@@ -214,20 +215,12 @@ class RangedSource(ByteSource):
             await self._refill(max_bytes, end)
         block = self._blocks.popleft()
         if len(block) < _SMALL and self._blocks:
-            block = self._join(block)
+            block = _joined(block, self._blocks)
         if len(block) > max_bytes:
             self._blocks.appendleft(block[max_bytes:])
             block = block[:max_bytes]
         self.buffered -= len(block)
         return block
-
-    def _join(self, block: bytes) -> bytes:
-        pieces = [block]
-        size = len(block)
-        while self._blocks and len(self._blocks[0]) < _SMALL and size < _JOINED:
-            pieces.append(self._blocks.popleft())
-            size += len(pieces[-1])
-        return b"".join(pieces)
 
     async def _refill(self, max_bytes: int, end: int) -> None:
         if anyio.current_time() - self._returned_at > _REST:
@@ -242,10 +235,6 @@ class RangedSource(ByteSource):
             blocks = await self.fetch(self._position, end)
         self._take(blocks, end)
         self._returned_at = anyio.current_time()
-
-    @property
-    def _at_once(self) -> int:
-        return int(self.window * _AT_ONCE)
 
     @property
     def _end(self) -> int:
@@ -325,3 +314,13 @@ class RangedSource(ByteSource):
         if answer is not None:
             self._slots.left += 1
             await answer.aclose()
+
+
+def _joined(block: bytes, rest: deque[bytes]) -> bytes:
+    """Put a small block together with the small ones behind it."""
+    pieces = [block]
+    size = len(block)
+    while rest and len(rest[0]) < _SMALL and size < _JOINED:
+        pieces.append(rest.popleft())
+        size += len(pieces[-1])
+    return b"".join(pieces)

@@ -55,7 +55,14 @@ class Versioned(MemoryFileSystem):  # type: ignore[misc]  # fsspec ships no type
         if self.faults:
             raise self.faults.pop()
         found: dict[str, Any] = super().info(path, **options)
-        return found | {"ETag": f"v{self.versions.get(self._strip_protocol(path))}"}
+        return self._versioned(path, found)
+
+    def find(self, path: str, *args: Any, detail: bool = False, **options: Any) -> Any:
+        found = super().find(path, *args, detail=detail, **options)
+        return {name: self._versioned(name, entry) for name, entry in found.items()} if detail else found
+
+    def _versioned(self, path: str, entry: dict[str, Any]) -> dict[str, Any]:
+        return entry | {"ETag": f"v{self.versions.get(self._strip_protocol(path))}"}
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         if self.faults:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -119,26 +119,11 @@ class Bucket:
 
         return await self.repeat(once, what, policy)
 
-    async def read(self, key: str, start: int, end: int, etag: str) -> Sequence[bytes]:
-        """Read from ``start`` up to ``end``, in blocks: fewer when the body broke off, but at least one.
-
-        One attempt; when it returns no connection is held.
-
-        Raises:
-            ObjectChangedError: the object is not the one of ``etag``, says the answer.
-            TransientStorageError: no byte came.
-        """
-        download = await self.download(key, start, end, etag)
-        try:
-            return await download.receive(end - start)
-        finally:
-            await download.aclose()
-
     async def download(self, key: str, start: int, end: int, etag: str) -> Download:
         """Begin to read from ``start`` up to ``end``; the caller closes what is given. One attempt.
 
         Raises:
-            StorageError: as `read`, but that bytes may come later.
+            ObjectChangedError: the object is not the one of ``etag``, says the answer.
         """
         what = self.what("get", key)
         with Limited(what, "same", self._patience, 0):

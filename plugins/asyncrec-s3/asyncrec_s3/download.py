@@ -72,6 +72,17 @@ class Download:
             )
         return blocks
 
+    async def whole(self) -> Sequence[bytes]:
+        """Receive all, or fewer where the body breaks off, but at least one block, and close it.
+
+        Raises:
+            TransientStorageError, StorageError: as `receive`.
+        """
+        try:
+            return await self.receive(self._size)
+        finally:
+            await self.aclose()
+
     async def aclose(self) -> None:
         """Give the connection back where all came, and close it where not: shielded, within two seconds."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):

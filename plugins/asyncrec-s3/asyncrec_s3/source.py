@@ -61,7 +61,7 @@ class S3Source(RangedSource):
     async def fetch(self, start: int, end: int) -> Sequence[bytes]:
         while True:
             try:
-                blocks = await self._shared.bucket.read(self._key, start, end, self.info.etag)
+                blocks = await self._read(start, end, self.info)
             except ObjectChangedError as error:
                 await self._changed(error)
                 continue
@@ -85,10 +85,13 @@ class S3Source(RangedSource):
         if self._certain or found.size != self.info.size:
             raise error
         if given := self._given:
-            again = await self._shared.bucket.read(self._key, self._start, self._start + len(given), found.etag)
+            again = await self._read(self._start, self._start + len(given), found)
             if b"".join(again) != given:
                 raise error
         self.info = found
+
+    async def _read(self, start: int, end: int, version: ObjectInfo) -> Sequence[bytes]:
+        return await (await self._shared.bucket.download(self._key, start, end, version.etag)).whole()
 
     def _be_certain(self) -> None:
         self._certain, self._given = True, bytearray()

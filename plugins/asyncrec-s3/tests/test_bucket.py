@@ -67,7 +67,7 @@ def bucket_of(*blocks: bytes, error: Exception | None = None, **answer: Any) -> 
 async def test_a_read_asks_for_one_range_of_one_version() -> None:
     """The store decides, before a byte is sent; its last byte counts, as HTTP has it."""
     bucket, client = bucket_of(DATA[100:300], ContentRange="bytes 100-299/10240")
-    assert b"".join(await bucket.read("key", 100, 300, "abc")) == DATA[100:300]
+    assert b"".join(await (await bucket.download("key", 100, 300, "abc")).whole()) == DATA[100:300]
     assert client.asked == [{"Bucket": "bucket", "Key": "key", "Range": "bytes=100-299", "IfMatch": '"abc"'}]
     assert client.answer["Body"].closed
 
@@ -91,7 +91,7 @@ async def test_an_answer_that_is_not_what_was_asked_for_gives_no_byte(
 ) -> None:
     bucket, client = bucket_of(*blocks, **answer)
     with pytest.raises(StorageError, match=words) as caught:
-        await bucket.read("key", 0, 200, "abc")
+        await (await bucket.download("key", 0, 200, "abc")).whole()
     assert type(caught.value) is error
     assert "s3://bucket/key" in str(caught.value)
     assert client.answer["Body"].closed
@@ -100,10 +100,10 @@ async def test_an_answer_that_is_not_what_was_asked_for_gives_no_byte(
 async def test_a_store_that_does_not_know_ranges_is_read_from_the_beginning_only() -> None:
     """It sends the whole object whatever is asked for: from byte 0 on, where no more is wanted, that is the same."""
     bucket, _ = bucket_of(DATA)
-    assert b"".join(await bucket.read("key", 0, len(DATA), "abc")) == DATA
+    assert b"".join(await (await bucket.download("key", 0, len(DATA), "abc")).whole()) == DATA
     bucket, client = bucket_of(DATA[:200])
     with pytest.raises(StorageError, match="does not know ranges") as caught:
-        await bucket.read("key", 1, 201, "abc")
+        await (await bucket.download("key", 1, 201, "abc")).whole()
     assert type(caught.value) is StorageError
     assert client.answer["Body"].closed
 
@@ -111,12 +111,12 @@ async def test_a_store_that_does_not_know_ranges_is_read_from_the_beginning_only
 async def test_of_a_body_that_breaks_off_what_came_is_given_out() -> None:
     answer = {"ContentRange": "bytes 0-199/10240"}
     bucket, _ = bucket_of(DATA[:50], error=ConnectionResetError(), **answer)
-    assert b"".join(await bucket.read("key", 0, 200, "abc")) == DATA[:50]
+    assert b"".join(await (await bucket.download("key", 0, 200, "abc")).whole()) == DATA[:50]
     bucket, _ = bucket_of(DATA[:50], **answer)
-    assert b"".join(await bucket.read("key", 0, 200, "abc")) == DATA[:50]
+    assert b"".join(await (await bucket.download("key", 0, 200, "abc")).whole()) == DATA[:50]
     bucket, client = bucket_of(error=ConnectionResetError(), **answer)
     with pytest.raises(TransientStorageError, match="get s3://bucket/key"):
-        await bucket.read("key", 0, 200, "abc")
+        await (await bucket.download("key", 0, 200, "abc")).whole()
     assert client.answer["Body"].closed
 
 

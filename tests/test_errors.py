@@ -37,6 +37,7 @@ ELSEWHERE = {
     },
     # What a plugin's own modules tell one another by; all but the signals are subclasses of the tree.
     "plugins/asyncrec-formats/asyncrec_formats/http_body.py": {"TooLargeError"},
+    "asyncrec/storage/_disk_cache.py": {"NotCachedError"},
     "plugins/asyncrec-azure/asyncrec_azure/errors.py": {"BlocksGoneError", "HeaderUnknownError"},
     "plugins/asyncrec-gcs/asyncrec_gcs/errors.py": {"SessionGoneError"},
     "plugins/asyncrec-s3/asyncrec_s3/errors.py": {"CompletingError", "InvalidPartError", "UploadGoneError"},

@@ -20,9 +20,7 @@ from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.example._codec import feature_bytes
 from asyncrec.example._values import raw_of
 from asyncrec.example._wire import BYTES, FLOAT, INT64, KINDS, NONE
-from asyncrec.example.proto.example_pb2 import (
-    Feature,
-)
+from asyncrec.example.proto.example_pb2 import Feature
 
 
 def int64_feature(value: object) -> Feature:

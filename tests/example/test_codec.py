@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
-from asyncrec.example._features import Example, Feature, FeatureList, FeatureLists, Features, SequenceExample
+from asyncrec.example.proto.example_pb2 import Example, Feature, FeatureList, FeatureLists, Features, SequenceExample
 
 pytestmark = pytest.mark.usefixtures("implementation")
 

@@ -15,8 +15,8 @@ from asyncrec.errors import DecodeError, SchemaError
 from asyncrec.example import _columns as columns
 from asyncrec.example._codec import encode_example, feature_bytes
 from asyncrec.example._columns import Column, JoinedBytes, column_of, read_columns
-from asyncrec.example._features import Example, Features
 from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw, parse_example
+from asyncrec.example.proto.example_pb2 import Example, Features
 
 pytestmark = pytest.mark.usefixtures("implementation")
 

@@ -11,15 +11,13 @@ import pytest
 from asyncrec.errors import SchemaError
 from asyncrec.example._codec import decode_example, encode_example
 from asyncrec.example._features import (
-    Example,
-    Feature,
-    Features,
     bytes_feature,
     bytes_list_feature,
     float_list_feature,
     int64_feature,
     int64_list_feature,
 )
+from asyncrec.example.proto.example_pb2 import Example, Feature, Features
 
 
 def test_the_helpers_compose_with_the_messages() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from asyncrec.errors import SchemaError
-from asyncrec.example._features import Int64List
 from asyncrec.example._values import raw_of
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE
+from asyncrec.example.proto.example_pb2 import Int64List
 
 
 class Colour(enum.IntEnum):

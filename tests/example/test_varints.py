@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError
-from asyncrec.example._features import Int64List
 from asyncrec.example._varints import int64_values, varint, varints
+from asyncrec.example.proto.example_pb2 import Int64List
 
 INT64S = st.integers(-(2**63), 2**63 - 1)
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asyncrec.errors import DecodeError
-from asyncrec.example._features import Example, Feature, Features, SequenceExample
 from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example, parse_sequence_example
+from asyncrec.example.proto.example_pb2 import Example, Feature, Features, SequenceExample
 
 INT64S = st.integers(-(2**63), 2**63 - 1)
 FLOATS = st.floats(width=32)

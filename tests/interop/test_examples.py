@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 from asyncrec.example._codec import decode_example, decode_sequence_example, encode_example, encode_sequence_example
-from asyncrec.example._features import Example
 from asyncrec.example._schema import FixedLen, Schema, Sequence, Sparse, VarLen
+from asyncrec.example.proto.example_pb2 import Example
 
 COUNT = 10_000
 

@@ -114,7 +114,7 @@ KINDS = (
             },
             {"on_corrupt", "compression", "parallelism", "memory_limit"},
             given=7,
-            unchanged=frozenset({"paths", "max_record_bytes", "storage", "storage_options"}),
+            unchanged=frozenset({"paths", "max_record_bytes", "cache", "cache_bytes", "storage", "storage_options"}),
         ),
     }
     | {
@@ -137,7 +137,8 @@ KINDS = (
             },
             {"on_corrupt", "compression", "parallelism", "async_cycle", "prefetch_size"} | same,
             unchanged=frozenset(
-                {"shard_path", "deserialization_fn", "class_fn", "max_record_bytes", "storage", "storage_options"}
+                {"shard_path", "deserialization_fn", "class_fn", "max_record_bytes", "cache", "cache_bytes", "storage"}
+                | {"storage_options"}
             ),
         )
         for name, arguments, same in (

@@ -4,9 +4,11 @@ way of reading; a copy, wherever it is, is read.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 import asyncrec
 from asyncrec import blocking
 from asyncrec.errors import FormatError, ObjectChangedError
-from asyncrec.storage._memory import MemoryStorage
+from asyncrec.storage import MemoryStorage, ObjectInfo
 
 pytestmark = pytest.mark.anyio
 
@@ -147,6 +149,39 @@ async def test_a_store_that_keeps_checksums_tells_by_them() -> None:
         assert await dataset.get(250) == record(250)
         with pytest.raises(ObjectChangedError, match="another shard than the manifest lists"):
             await dataset.get(5)
+
+
+class TellsChecksumsByHead(MemoryStorage):
+    """As S3: an answer to a range has no checksum of the whole."""
+
+    read_ahead = 1 << 20
+    heads = 0
+
+    @asynccontextmanager
+    async def open_source(self, key: str, **options: Any) -> AsyncIterator[Any]:
+        async with super().open_source(key, **options) as source:
+            source.info = dataclasses.replace(source.info, crc32c=None)
+            yield source
+
+    async def head(self, key: str) -> ObjectInfo:
+        self.heads += key.endswith(".tfrecord")
+        return await super().head(key)
+
+
+@pytest.mark.parametrize("way", WAYS[:-1])
+async def test_a_store_is_asked_once_for_the_checksum_of_a_shard(
+    way: Callable[[asyncrec.Dataset], Awaitable[Any]],
+) -> None:
+    storage = TellsChecksumsByHead()
+    first, second, _ = await written(storage, storage=storage)
+    async with asyncrec.open_dataset("x", storage=storage) as dataset:
+        await in_order(dataset)
+        await way(dataset)
+        assert storage.heads == 3
+    await storage.put(first, await storage.get(second))
+    async with asyncrec.open_dataset("x", storage=storage) as dataset:
+        with pytest.raises(ObjectChangedError, match="another shard than the manifest lists"):
+            await way(dataset)
 
 
 async def test_a_copy_that_kept_neither_times_nor_inodes_is_read(tmp_path: Path) -> None:

@@ -59,15 +59,18 @@ async def looked_up(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, by
 
 
 async def expected(storage: MemoryStorage, keys: Iterable[str]) -> dict[str, bytes | None]:
-    """By the shards' own keys alone."""
+    """By the shards' own keys alone, as they were committed."""
     manifest = await asyncrec.read_manifest("pages", storage=storage)
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         records = [record async for record in dataset]
-    digests = b""
+    found: list[tuple[str, int, bytes]] = []
+    number = 0
     for shard in manifest.shards:
         content = bytes(16 * shard.records) if shard.keys is None else await storage.get(shard.keys.path)
-        digests += content
+        for at in range(shard.records):
+            found.append((shard.committed, number, content[16 * at : 16 * at + 16]))
+            number += 1
     of: dict[bytes, bytes] = {}
-    for number, record in enumerate(records):
-        of.setdefault(digests[16 * number : 16 * number + 16], record)
+    for _, number, digest in sorted(found):
+        of.setdefault(digest, records[number])
     return {key: of.get(key_digest(key)) for key in keys}

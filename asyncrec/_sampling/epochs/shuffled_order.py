@@ -23,6 +23,7 @@ from asyncrec._sampling.parameters import whole_number
 from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.errors import ArgumentValueError
+from asyncrec.storage._base import Storage
 
 # Two windows of crawled pages (some 10 KiB each) fit beside a model; a batch's neighbours come from all over one.
 BUFFER_SIZE = 16384
@@ -39,6 +40,7 @@ _NONE = np.empty(0, np.int64)
 class NumberedRecords(Protocol):
     """What a shuffled stream needs of a data set: records by number. `asyncrec.Dataset` is one."""
 
+    folder: Storage
     manifest: Manifest
     versions: FileVersions
 
@@ -46,9 +48,6 @@ class NumberedRecords(Protocol):
 
     @property
     def starts(self) -> NDArray[np.int64]: ...
-
-    @property
-    def far(self) -> bool: ...
 
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]: ...
 
@@ -150,7 +149,7 @@ class ShuffledOrder:
 
     def _parts(self, numbers: NDArray[np.int64]) -> list[Part[Any]]:
         """Numbers, ascending, that are read by one call each: of a store those of one shard, else all of them."""
-        if not self._dataset.far:
+        if not self._dataset.folder.read_ahead:
             return [Part(numbers)] if len(numbers) else []
         shards = np.searchsorted(self._dataset.starts, numbers, side="right")
         return [Part(part) for part in np.split(numbers, np.flatnonzero(np.diff(shards)) + 1) if len(part)]

@@ -195,7 +195,7 @@ class ShuffledStream:
         self._batches.count_batches(size)
         ranges = self._batches.ranges(self._order.window)
         windows = self._order.windows(ranges, batch_size=size, worker=self._worker)
-        tasks = _TASKS if self._dataset.far else 1
+        tasks = _TASKS if self._dataset.folder.read_ahead else 1
         self._ahead.begin(lambda scope: WindowsAhead(scope, windows, self._read, tasks=tasks))
 
     async def _read(self, numbers: NDArray[np.int64]) -> list[bytes | None]:

@@ -288,11 +288,6 @@ class Dataset:
         return found
 
     @property
-    def far(self) -> bool:
-        """Whether a read waits for a store."""
-        return self.files.remote
-
-    @property
     def starts(self) -> NDArray[np.int64]:
         """int64 (shards + 1,): the number of each shard's first record, and at last the number of records."""
         return self._starts

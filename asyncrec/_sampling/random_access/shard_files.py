@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 
+import anyio
+
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._sampling.shard_versions import is_version, version_in
@@ -50,6 +52,10 @@ class ShardFiles:
         self.remote = folder.read_ahead > 0
         self.cached = isinstance(folder, CachedStorage)
         self._versions: dict[int, ObjectInfo] = {}
+        # A cache compares the whole shard when it has it.
+        self._asks_for_checksums = self.remote and not self.cached
+        self._asking: dict[int, anyio.Lock] = {}
+        self._told: dict[int, ObjectInfo] = {}
 
     def display_path(self, shard: int) -> str:
         """The shard's path, for messages."""
@@ -161,6 +167,8 @@ class ShardFiles:
         entry = self.shards[shard]
         if version_in(entry) is not None:
             return
+        if entry.crc32c is not None and info.crc32c is None and self._asks_for_checksums:
+            info = await self._with_checksum(shard, info)
         if None not in (entry.crc32c, info.crc32c):
             agrees = entry.crc32c == info.crc32c
         elif self.remote or entry.end_crc32c is None:
@@ -174,6 +182,16 @@ class ShardFiles:
             f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: its "
             f"checksum is another, and all its records are whole{_REMEDY}"
         )
+
+    async def _with_checksum(self, shard: int, info: ObjectInfo) -> ObjectInfo:
+        """Ask a store for the checksum that its answer to a range does not have (S3); once for a shard."""
+        async with self._asking.setdefault(shard, anyio.Lock()):
+            known = self._versions.get(shard) or self._told.get(shard)
+            if known is None:
+                known = self._told[shard] = await self.folder.head(self.shards[shard].path)
+                # A store that tells none of one object has none of any.
+                self._asks_for_checksums = known.crc32c is not None
+            return known if known.etag == info.etag else info
 
     async def _is_whole(self, entry: ShardEntry) -> bool:
         """Whether nothing in a shard is damaged. It is read through."""

@@ -1,8 +1,9 @@
 """`ShardFiles` opens a data set's shards, and always the same version of them.
 
 The first bytes read of a shard say which version it is; all later reads are pinned to it. A shard is refused if its
-size is not the manifest's. So is another one of the same size: told by the checksum that the store keeps, or by that of
-its end where the store keeps none and a read costs no waiting. One that is only damaged is not: its records say where.
+size is not the manifest's. So is another one of the same size: told by the checksum that the store keeps, which it is
+asked for once if an answer to a range does not have it, or by that of its end if the store keeps none and a read costs
+no waiting. One that is only damaged is not: its records say where.
 Of a shard that no manifest lists any version is refused but the one that was found.
 """
 

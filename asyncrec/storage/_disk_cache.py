@@ -40,6 +40,8 @@ _log = logging.getLogger("asyncrec.storage")
 # Locks of pieces: so many files and no more stay in the folder; two pieces that share one wait for each other.
 _LOCKS = 256
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+# Each time, another task has dropped the file in that moment.
+_TRIES = 10
 
 
 class NotCachedError(Exception):
@@ -116,23 +118,21 @@ class DiskCache:
             raise NotCachedError
         path = self._filling_path(version)
         with self._full_disk(version):
-            try:
-                fd = open_own(path, os.O_RDWR)
-            except ObjectNotFoundError:
+            fd = self._opened(path, version)
+            if fd is None:
+                # Room is made and taken under one lock: of two that make files, each would find room for its own.
                 with self.room.evicting():
                     # Another process may have renamed its file since the copy was looked for.
                     with suppress(FileNotFoundError):
                         os.close(self.open_copy(version))
                         return None
-                    self.room.make_room(version.size)
-                    fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
+                    fd = self._opened(path, version)
+                    if fd is None:
+                        self.room.make_room(version.size)
+                        fd = self._made(path, version)
             filling = Filling(version, fd)
             try:
                 with mapped_errors("opening", path):
-                    if os.fstat(fd).st_size < version.size:  # new, perhaps made by another process in this moment
-                        with self.room.evicting():  # which may have filled it, and is about to rename it
-                            if os.fstat(fd).st_size < version.size:
-                                os.ftruncate(fd, version.size + version.pieces)
                     os.utime(fd)
                     filling.look()
                 if filling.is_whole:  # whoever brought the last piece was killed
@@ -141,6 +141,34 @@ class DiskCache:
                 filling.close()
                 raise
         return filling
+
+    def _opened(self, path: str, version: CachedVersion) -> int | None:
+        """Open a file of pieces; `None` if there is none, or if it is not yet as long as it has to be."""
+        try:
+            fd = open_own(path, os.O_RDWR)
+        except ObjectNotFoundError:
+            return None
+        if os.fstat(fd).st_size >= version.size:
+            return fd
+        os.close(fd)
+        return None
+
+    def _made(self, path: str, version: CachedVersion) -> int:
+        """Make a file of pieces. One that is there may be dropped as damaged in the moment in which it is opened."""
+        for left in reversed(range(_TRIES)):
+            try:
+                fd = open_own(path, os.O_RDWR | os.O_CREAT, 0o666)
+                break
+            except ObjectNotFoundError:
+                if not left:
+                    raise
+        try:
+            with mapped_errors("opening", path):
+                os.ftruncate(fd, version.size + version.pieces)
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     def claim(self, filling: Filling, piece: int) -> FileLock | None:
         """Take the right to bring a piece; `None` if another has it, or the piece is there by now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import asyncrec
@@ -26,8 +27,10 @@ def reads(storage: FlakyStorage) -> int:
 
 
 def taken(folder: Path) -> int:
-    """The bytes of everything but locks."""
-    return sum(path.stat().st_size for path in folder.iterdir() if not path.name.startswith(".lock-"))
+    """The bytes of everything but locks, at a moment in which nothing is made or evicted."""
+    with open(folder / ".lock-evict", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return sum(path.stat().st_size for path in folder.iterdir() if not path.name.startswith(".lock-"))
 
 
 def files(folder: Path) -> list[Path]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -84,6 +86,24 @@ async def test_tasks_that_meet_the_same_damage_all_get_their_records(tmp_path: P
             for _ in range(10):
                 tasks.start_soon(get)
     assert found == [RECORDS] * 10
+
+
+async def test_a_file_that_goes_as_it_is_opened_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another task drops it as damaged in that moment."""
+    storage, system_open = await stored(), os.open
+    gone: list[Any] = []
+
+    def once(path: Any, flags: int, *args: Any, **options: Any) -> int:
+        fd = system_open(path, flags, *args, **options)
+        if not gone and flags & os.O_CREAT and str(path).endswith(".partial"):
+            gone.append(path)
+            os.unlink(path)
+        return fd
+
+    monkeypatch.setattr(os, "open", once)
+    async with asyncrec.open_dataset("pages", storage=storage, cache=tmp_path) as dataset:
+        assert await dataset.get_many(range(400)) == RECORDS
+    assert len(gone) == 1
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP"])

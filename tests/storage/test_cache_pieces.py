@@ -216,24 +216,39 @@ async def test_a_file_that_another_finishes_while_it_is_opened_stays_whole(
     store: CountedStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = (await asyncrec.list_shards("pages", storage=store))[:1]
-    fstat, looks, found = os.fstat, list[os.stat_result](), list[bytes]()
+    cache = tmp_path / "cache"
+    fstat, names, looks, found = os.fstat, set[Path](), list[os.stat_result](), list[bytes]()
 
     async def read() -> list[bytes]:
         storage = CountedStorage(tmp_path / "store", tmp_path / "log")  # for one loop
-        async with asyncrec.open_reader(path, storage=storage, cache=tmp_path / "cache") as reader:
+        async with asyncrec.open_reader(path, storage=storage, cache=cache) as reader:
             return [record async for record in reader]
+
+    def note(fd: int) -> os.stat_result:
+        names.update(cache.glob(".*.partial"))
+        return fstat(fd)
 
     def look(fd: int) -> os.stat_result:
         status = fstat(fd)
-        new = [path.stat().st_ino for path in (tmp_path / "cache").glob(".*.partial")]
-        if not status.st_size and status.st_ino in new:
+        if (
+            not status.st_size
+            and not looks
+            and status.st_ino in [each.stat().st_ino for each in names if each.exists()]
+        ):
             looks.append(status)
-            if len(looks) == 2:  # the first time it is being made, under a lock
-                other = threading.Thread(target=lambda: found.extend(anyio.run(read)))
-                other.start()
-                other.join()
+            other = threading.Thread(target=lambda: found.extend(anyio.run(read)))
+            other.start()
+            other.join()
         return status
 
+    monkeypatch.setattr(os, "fstat", note)
+    assert await read() == RECORDS[:20]
+    monkeypatch.undo()
+    for copy in cache.glob("*.tfrecord"):
+        copy.unlink()
+    (left,) = names
+    left.touch()  # its maker was killed before it was as long as it has to be
+    assert len(pieces(tmp_path)) == 3
     monkeypatch.setattr(os, "fstat", look)
     assert await read() == RECORDS[:20]
     monkeypatch.undo()

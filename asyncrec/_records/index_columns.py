@@ -150,7 +150,7 @@ class Sums:
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        # Modulo 2**64: the sizes of an index that is nobody's may exceed it together, and its offsets are right anyway.
+        # Modulo 2**64: the sizes of a damaged index may exceed it together, and its offsets are right anyway.
         blocks = np.add.reduceat(sizes, np.arange(0, len(sizes), _BLOCK), dtype=np.int64) if len(sizes) else sizes
         self._kept = np.cumsum(blocks, dtype=np.int64) - blocks
         self._items, self._kept_items = (

@@ -30,7 +30,7 @@ BUFFER_SIZE = 16384
 BUFFER_BYTES = 128 << 20
 # A block is one request to a store: of 4 MiB, waiting for the first byte costs less than the bytes themselves.
 _BLOCK_BYTES = 4 << 20
-# So many blocks at least share a window: what that does to a batch is in docs/how-to/random-access.md.
+# A window has at least this number of blocks: what that does to a batch is in docs/how-to/random-access.md.
 _BLOCKS_IN_WINDOW = 16
 # What compressed records grow by, roughly: manifests count stored bytes.
 _INFLATION = 4

@@ -64,7 +64,7 @@ class WindowsAhead(Generic[T]):
     Args:
         windows: gives them one after the other; each step blocks, and is made in a thread.
         read: gives the records with these numbers.
-        tasks: so many parts are read at a time.
+        tasks: how many parts are read at a time.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ READS_AT_ONCE = 32
 # Batches a shard of the cycle may hold at once. On a disk the one being used, and a quarter of it beside one that came
 # early. With a pool also one that waits and one in the source; and while that shard is used up, two of the next one.
 _BATCHES, _BATCHES_OF_A_POOL = 5 / 4, 4
-# A batch has so many bytes at least: below, a read costs more than its bytes. This bounds a cycle of 1,000 shards to 64
+# A batch has at least this size: below it, a read costs more than its bytes. This bounds a cycle of 1,000 shards to 64
 # MiB, and with a pool, which may be asked for 10,000, one of 1,000 too.
 _LEAST_BATCH, _LEAST_OF_A_POOL = 64 << 10, 16 << 10
 _MOST_BATCH = 4 << 20
@@ -51,7 +51,7 @@ class InterleavePlan(NamedTuple):
     shuffle_buffer: int
 
     def of(self, inputs: ShardInputs) -> InterleavePlan:
-        """The plan for these inputs: how many are read at once depends on where they are, unless it is told."""
+        """The plan for these inputs: ``parallelism=None`` decides by where they are how many are read at once."""
         if self.parallelism is not None:
             return self
         return self._replace(parallelism=READS_AT_ONCE if inputs.reads_cost_waiting else 0)

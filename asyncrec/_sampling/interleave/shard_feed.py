@@ -2,7 +2,7 @@
 that.
 
 A pool of n lets n reads be under way at once, over all its shards. Each shard has an owner task, which alone reads it,
-until so many bytes wait; it waits for room there before it asks the pool for a turn, so that shards that are full never
+until its share of bytes waits; it waits for room there before it asks the pool for a turn, so that full shards never
 keep the shard that the order wants next from being read. What waits is handed over together: a store's bytes come in
 many small blocks, and each would be a change of tasks.
 """

@@ -256,7 +256,7 @@ class ShardReader:
 
 
 # Read for one record that is wanted again; its neighbours often are, too. In a store a request costs as much as some
-# hundred KiB, and so many bytes are read to come to the next record.
+# hundred KiB, which are read to come to the next record.
 _AGAIN_BYTES, _AGAIN_FAR = 64 << 10, 256 << 10
 _NEAR = 1 << 20
 

@@ -24,7 +24,7 @@ from asyncrec.storage._cached import expect
 
 Columns = tuple[NDArray[np.bytes_], NDArray[np.int64]]
 
-# A request of a far store takes as long as so many bytes.
+# A request to a far store takes as long as receiving this number of bytes.
 _REQUEST = 512 << 10
 # Of a key, so much is shown.
 _LONGEST = 200
@@ -133,7 +133,7 @@ class KeyIndex:
 
     def _give_up(self, runs: OpenRuns, error: Exception) -> None:
         """Read the keys of all shards by their own files from now on."""
-        if runs.runs:  # nobody has said it yet
+        if runs.runs:  # no task has logged it yet
             runs.told(self._path, error)
             self._others = None
 

@@ -131,8 +131,8 @@ class _Doctor:
             await self._try("read a range", self._range)
             await self._try("notice a change", self._change)
             await self._try("create exclusively", self._exclusive)
-            await self._try("one of two writers wins, small object", self._race)
-            await self._try("one of two writers wins, several parts", self._race_in_parts)
+            await self._try("exclusive creation, small object", self._race)
+            await self._try("exclusive creation, several parts", self._race_in_parts)
             await self._try("checksums", self._checksum)
             await self._try("latency", partial(_latency, self._folder, self._keys[0]))
             await self._try("throughput", partial(_throughput, self._folder, self._key()))
@@ -229,7 +229,7 @@ class _Doctor:
         return f"{_ROUNDS} races of {_WRITERS} writers had one winner each, as commits of many writers need it"
 
     async def _race_in_parts(self) -> Check:
-        name, size = "one of two writers wins, several parts", await self._parts()
+        name, size = "exclusive creation, several parts", await self._parts()
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "both were told that the object is another's"

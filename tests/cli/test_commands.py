@@ -546,7 +546,7 @@ def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
 def test_doctor(run: Run, data: Path) -> None:
     out = run("doctor", "data").ok()
     assert "FAILED" not in out
-    assert "one of two writers wins" in out
+    assert "exclusive creation" in out
     report = json.loads(run("doctor", "data", "--json").ok())
     assert report["ok"] is True
     assert "asyncrec" in report["installed"]

@@ -85,7 +85,7 @@ def test_look_check_copy_and_doctor(run: Run, place: Place) -> None:
     assert "every checksum holds" in run("verify", "local/pages").ok()
     assert "9 objects copied" in run("copy", "local/pages", f"{place.url}/again/pages").ok()
     assert "every checksum holds" in run("verify", f"{place.url}/again").ok()
-    assert "one of two writers wins" in run("doctor", f"{place.url}/doctored").ok()
+    assert "exclusive creation" in run("doctor", f"{place.url}/doctored").ok()
     said = run("uploads", place.url).ok()
     assert "0 unfinished" in said if place.name == "s3" else "no unfinished uploads" in said
     assert "30 records in 2 shards" in run("reshard", f"{place.url}/pages", f"{place.url}/two", "-n", "2").ok()

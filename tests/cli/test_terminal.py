@@ -85,7 +85,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "recover": (["data/pages"], "nothing was recovered"),
     "index": (["data/plain.tfrecord"], "1 made"),
     "uploads": (["files"], "0 unfinished"),
-    "doctor": (["doctored"], "one of two writers wins"),
+    "doctor": (["doctored"], "exclusive creation"),
     "compact": (["data/zipped", "--latest"], "segments into"),
     "copy": (["data/pages", "copied/pages"], "9 objects copied"),
     "reshard": (["data/pages", "new/pages", "--shuffle", "--seed", "3"], "30 records in 1 shard"),

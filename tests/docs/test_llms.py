@@ -18,7 +18,7 @@ spec.loader.exec_module(llms)
 def test_each_page_is_listed_and_each_name_documented(tmp_path: Path) -> None:
     llms.write(ROOT / "mkdocs.yml", ROOT / "docs", tmp_path)
     index, full = ((tmp_path / name).read_text() for name in ("llms.txt", "llms-full.txt"))
-    assert "(how-to/crawl.html): One writer, opened once, shared by all tasks." in index
+    assert "(how-to/crawl.html): All tasks share one writer, which you open once." in index
     assert "(reference/index.html)" in index
     assert "design/" not in index
     assert not [name for name in asyncrec.__all__ if f"### asyncrec.{name}" not in full]

@@ -56,7 +56,7 @@ class Careless(FlakyStorage):
 
 async def test_a_store_without_conditional_writes_is_found_out(storage: Storage) -> None:
     report = await tools.doctor("x", storage=Careless(storage))
-    assert set(failed(report)) >= {"notice a change", "create exclusively", "one of two writers wins, small object"}
+    assert set(failed(report)) >= {"notice a change", "create exclusively", "exclusive creation, small object"}
     assert await names(storage) == []
 
 
@@ -75,7 +75,7 @@ class Lucky(MemoryStorage):
 
 async def test_a_store_is_not_believed_for_one_race_of_small_objects() -> None:
     report = await tools.doctor("x", storage=Lucky())
-    assert "one of two writers wins, small object" in failed(report)
+    assert "exclusive creation, small object" in failed(report)
 
 
 class Unpinned(MemoryStorage):
@@ -118,7 +118,7 @@ async def test_a_store_that_holds_the_event_loop_is_told_of() -> None:
     assert int(found[1]) >= 90
 
 
-IN_PARTS = "one of two writers wins, several parts"
+IN_PARTS = "exclusive creation, several parts"
 
 
 async def test_a_store_that_is_exclusive_for_small_objects_only_is_told_of_and_does_not_fail() -> None:
@@ -126,8 +126,8 @@ async def test_a_store_that_is_exclusive_for_small_objects_only_is_told_of_and_d
     report = await tools.doctor("x", storage=lax)
     assert report.ok, report.to_json()
     marks = {check.name: check for check in report.checks}
-    assert marks["one of two writers wins, small object"].ok is True
-    assert "5 races" in marks["one of two writers wins, small object"].detail
+    assert marks["exclusive creation, small object"].ok is True
+    assert "5 races" in marks["exclusive creation, small object"].detail
     assert marks[IN_PARTS].ok is None
     assert "not on this store" in marks[IN_PARTS].detail
     assert "4,096 bytes" in marks[IN_PARTS].detail
@@ -137,7 +137,7 @@ async def test_a_store_that_is_exclusive_for_small_objects_only_is_told_of_and_d
 async def test_a_store_that_is_never_exclusive_fails() -> None:
     lax = LaxStorage(MemoryStorage(chunk_size=1 << 12), honours="nothing")
     report = await tools.doctor("x", storage=lax)
-    assert failed(report) == ["one of two writers wins, small object"]
+    assert failed(report) == ["exclusive creation, small object"]
     assert await names(lax) == []
 
 

@@ -10,7 +10,7 @@ from asyncrec import tools
 
 pytestmark = pytest.mark.anyio
 
-SMALL, PARTS = "one of two writers wins, small object", "one of two writers wins, several parts"
+SMALL, PARTS = "exclusive creation, small object", "exclusive creation, several parts"
 
 
 @pytest.mark.slow

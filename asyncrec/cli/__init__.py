@@ -110,7 +110,7 @@ def _call(given: list[str]) -> int:
         from asyncrec.cli._help import show_help
 
         show_help()
-        sys.stderr.write("asyncrec: say which command; 'asyncrec COMMAND --help' tells about one\n")
+        sys.stderr.write("asyncrec: no command was given; 'asyncrec COMMAND --help' explains a command\n")
         return 2
     from asyncrec.cli._app import run
 

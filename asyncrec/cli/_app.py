@@ -199,13 +199,13 @@ def number_refused(error: BaseException | None) -> str | None:
         case "int_parsing_size":
             return f"{given[:3]}... is too long for a number"
         case "int_parsing" | "int_from_float" | "int_type":
-            return f"{given[:_SHOWN]!r} is no whole number"
+            return f"{given[:_SHOWN]!r} is not a whole number"
         case _ if given.strip().lower().lstrip("+-") == "nan":
-            return f"{given!r} is no number"
+            return f"{given!r} is not a number"
         case "float_parsing" | "float_type":
-            return f"{given[:_SHOWN]!r} is no number"
+            return f"{given[:_SHOWN]!r} is not a number"
         case "greater_than_equal":
-            return f"{given[:_SHOWN]} is too small, it is {limits['ge']:g} or more"
+            return f"{given[:_SHOWN]} is too small; the minimum is {limits['ge']:g}"
         case "less_than_equal":
-            return f"{given[:_SHOWN]} is too large, it is {limits['le']:g} or less"
+            return f"{given[:_SHOWN]} is too large; the maximum is {limits['le']:g}"
     return None

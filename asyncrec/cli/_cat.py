@@ -16,25 +16,30 @@ def command(
     format: Format = "auto",
     feature: Features = None,
     where: Wheres = None,
-    record: Annotated[int | None, typer.Option(help="This one, counted from 0; from the end when negative.")] = None,
-    key: Annotated[str | None, typer.Option(help="The one that was written with this key.")] = None,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="At most so many.")] = None,
+    record: Annotated[
+        int | None,
+        typer.Option(help="Print only the record with this number, counted from 0, or from the end if negative."),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Print only the record with this key.")] = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Print at most this many records.")] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Records: decoded, as JSON lines (--json), hex, text or raw; all, or by number, key or value.
+    """Print records: decoded, as JSON lines (--json), hex, text or raw; all of them, or by number, key or value.
 
-    Raw records follow each other without a separator, so --record with it gives one payload as it is; with --feature,
-    raw is the bytes of that feature, such as a page. A terminal never
-    gets them, nor any control character of what is in a record.
+    Raw records are printed without a separator; use --record or --key to get a single one. With --feature, raw prints
+    the bytes of that feature, such as the content of a page. Raw output is refused on a terminal, and all other formats
+    escape control characters.
 
     \b
     Example:
       asyncrec cat demo-data/pages --where 'label in 3,4' --feature url --limit 5 --json
     """
     if (record is not None or key is not None) and (where or limit is not None or None not in (record, key)):
-        raise UsageError("--record and --key each mean one record: no other condition goes with them")
+        raise UsageError(
+            "--record and --key each select one record; they cannot be combined with each other, --where or --limit"
+        )
     view = RecordView("json" if json else format, feature, whole=True)
     if record is not None or key is not None:
         show_record(path, view, record=record, key=key, storage_option=storage_option)

@@ -14,21 +14,25 @@ from asyncrec.cli._values import parse_duration, parse_options
 def command(
     path: Path,
     grace: Annotated[
-        str, typer.Option(metavar="TIME", help="Delete segments that were merged so long ago: 15m, 12h, 1d.")
+        str,
+        typer.Option(
+            metavar="TIME", help="Delete segments that were merged at least this long ago, such as 15m, 12h or 1d."
+        ),
     ] = "1h",
     latest: Annotated[
-        bool, typer.Option("--latest", help="Write ~latest.json, which names the checkpoint, and keep that.")
+        bool,
+        typer.Option("--latest", help="Also write ~latest.json, which names the checkpoint, and keep that checkpoint."),
     ] = False,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Merge what was committed to the data set PATH into a checkpoint, so that it opens in a few requests.
-    Shards stay as they are.
+    """Merge the manifest of the data set PATH into a checkpoint, so that it opens in a few requests. The shards do not
+    change.
 
-    It may be run at any time, also while others write, read or compact; readers find the same data set before and
-    after. Segments of single commits are deleted by a later run, --grace after they were merged. Run it now and then
-    while a crawl of many processes goes on, and once when it has ended.
+    You can run it at any time, also while other processes write, read or compact; readers see the same data set before
+    and after. A later run deletes the segments of single commits, once they have been merged for --grace. Run it now
+    and then while a crawl of many processes is going on, and once when it has ended.
 
     \b
     Example:
@@ -46,9 +50,9 @@ def command(
         say(f"merged {report.merged:,} segments into {report.checkpoint}")
         say(f"{report.shards:,} shards, {report.records:,} records; {len(report.deleted):,} older objects deleted")
     elif report.checkpoint is None:
-        say(f"{report.path}: another process is just making the first checkpoint")
+        say(f"{report.path}: another process is making the first checkpoint right now")
     else:
-        say(f"nothing to merge: {report.checkpoint} has all {report.shards:,} shards, or was made just now")
+        say(f"nothing to merge: {report.checkpoint} covers all {report.shards:,} shards, or was made just now")
     if report.latest is not None:
         say(f"{report.latest} names it")
     return 0

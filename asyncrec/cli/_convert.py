@@ -32,13 +32,19 @@ def command(
     source: Source,
     target: Target,
     source_format: Annotated[
-        str | None, typer.Option("--from", metavar="jsonl|parquet|warc|...", help="Where the suffix does not say it.")
+        str | None,
+        typer.Option("--from", metavar="jsonl|parquet|warc|...", help="The format, if the suffix does not name it."),
     ] = None,
     target_format: Annotated[
-        str | None, typer.Option("--to", metavar="jsonl|csv|parquet|warc|...", help="Where the suffix does not say it.")
+        str | None,
+        typer.Option("--to", metavar="jsonl|csv|parquet|warc|...", help="The format, if the suffix does not name it."),
     ] = None,
-    max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
-    compression: Annotated[Compression, typer.Option(help="Of the new shards.", case_sensitive=False)] = "none",
+    max_shard_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Maximum size of a shard, such as 64M or 1GiB.")
+    ] = None,
+    compression: Annotated[
+        Compression, typer.Option(help="Compression of the new shards.", case_sensitive=False)
+    ] = "none",
     jobs: Jobs = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
@@ -46,11 +52,12 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Other formats to records, and records to other formats: JSON lines, CSV as a target, and what plugins bring.
+    """Convert other formats to records, or records to another format: JSON lines, CSV (target only), and the formats of
+    plugins.
 
-    What is bad in a source is skipped and reported, and the exit code is then 1. Run again after an interruption, it
-    passes over the source files that are done; one that has changed since is an error, and nothing is written. Parquet
-    and WARC need asyncrec-formats.
+    Invalid parts of a source are skipped and reported, and the exit code is 1. If a conversion is interrupted, run it
+    again: it skips the source files that are done. If one of them has changed, it stops with an error and writes
+    nothing. Parquet and WARC need asyncrec-formats.
 
     \b
     Example:
@@ -86,9 +93,12 @@ def command(
         if report.bad_count > _MOST_SHOWN:
             say(f"... and {report.bad_count - _MOST_SHOWN:,} more skipped (--json has a thousand)")
         for file, count in report.bad_before.items():
-            say(f"{file}: {count:,} skipped as bad when it was converted before; they are not in the data set")
-        before = f", {len(report.done_before):,} were done before" if report.done_before else ""
-        passed = f", {report.passed:,} of other types passed over" if report.passed else ""
+            say(
+                f"{file}: {count:,} invalid parts were skipped when it was first converted; they are not in the "
+                "data set"
+            )
+        before = f", {len(report.done_before):,} were converted before" if report.done_before else ""
+        passed = f", {report.passed:,} of other types skipped" if report.passed else ""
         records, files = plural(report.records, "record"), plural(len(report.files), "file")
-        say(f"{report.target}: {records} of {files}{before}{passed}")
+        say(f"{report.target}: {records} from {files}{before}{passed}")
     return DAMAGE if report.bad_count or report.bad_before else FINE

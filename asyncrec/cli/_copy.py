@@ -15,16 +15,20 @@ from asyncrec.cli._values import stores
 def command(
     source: Source,
     target: Target,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace other files of the same names.")] = False,
-    parallelism: Annotated[int, typer.Option(min=1, help="Objects at once.")] = 4,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace different files that have the same names.")
+    ] = False,
+    parallelism: Annotated[int, typer.Option(min=1, help="How many objects to copy at once.")] = 4,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Copy files and data sets between stores, held against their checksums on the way.
+    """Copy files and data sets between stores, and verify their checksums on the way.
 
-    A data set becomes the data set TARGET (folder and name), with indexes, keys, schema and metadata. Interrupted, it
+    A data set is copied to the data set TARGET (folder and name), with indexes, keys, schema and metadata. If a copy is
+    interrupted, run it again: identical objects that are already there are kept. In the same way, a copy is brought up
+    to date after the data set has grown, and a lost shard is restored.
     is taken up by copying again: what is there already and is the same stays. A data set that grew is brought up to
     date in the same way, and one that lost a shard gets it back.
 
@@ -43,10 +47,11 @@ def command(
         print_json(report.to_json())
     else:
         kept = f"; {len(report.kept):,} were there already" if report.kept else ""
-        say(f"{len(report.copied):,} objects copied, {human_bytes(report.bytes)}{kept}; to {report.target}")
+        say(f"{len(report.copied):,} objects copied to {report.target}, {human_bytes(report.bytes)}{kept}")
         if report.kept_by_size:
             say(
-                f"of {len(report.kept_by_size):,} that were there the size is right, and what they hold was not "
-                f"compared: 'asyncrec verify {report.target}' does; delete what it calls damaged, and copy again"
+                f"{len(report.kept_by_size):,} objects that were already there have the right size, but their "
+                f"contents were not compared. To check them, run 'asyncrec verify {report.target}'; delete the "
+                "damaged ones, and copy again"
             )
     return 0

@@ -16,12 +16,12 @@ from asyncrec.cli._values import opened
 
 def command(
     path: Input,
-    shards: Annotated[bool, typer.Option("--shards", help="Of each shard, too.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="Also show the number in each shard.")] = False,
     by: Annotated[
         str | None,
         typer.Option(
             metavar="FEATURE",
-            help="By this feature's values, too: at most 10,000.",
+            help="Also count by the values of this feature, at most 10,000 different ones.",
             autocompletion=complete_feature,
         ),
     ] = None,
@@ -32,9 +32,9 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """How many records: by the manifest, by indexes that fit, or else by reading their lengths.
+    """Count records: from the manifest, from valid indexes, or by reading the length of every record.
 
-    With --by or --where all records are read.
+    With --by or --where, all records are read.
 
     \b
     Example:

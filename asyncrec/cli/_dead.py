@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from asyncrec.storage._registry import is_local
 
 SPOOL = (
-    "this is a spool, where records wait to be uploaded: 'asyncrec watch {path}' shows who is at work, and "
-    "'asyncrec recover {path} --to ...' uploads what the dead left"
+    "this is a spool, where records wait to be uploaded. To see its writers, run 'asyncrec watch {path}'; to "
+    "upload what dead writers left, run 'asyncrec recover {path} --to ...'"
 )
 
 
@@ -18,19 +18,19 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
     said = []
     if any(spool for _, spool in jobs):
         said.append(
-            f"not counted is what the dead left in their spools: 'asyncrec recover SPOOL --to {path}' commits it, with "
-            "the spool's folder, on the machine where that is; so does the next writer with that spool"
+            "Records in the spools of dead writers are not counted. Commit them with 'asyncrec recover SPOOL --to "
+            f"{path}' on the machine that has the spool, or open a writer with the same spool"
         )
     bare = {kind for kind, spool in jobs if not spool}
     if bare and is_local(path):
-        other = "the next writer that opens there commits it, or " if bare == {"rolling"} else ""
-        said.append(f"not counted is what the dead left: {other}'asyncrec recover {path}' sees to it")
+        other = "open a writer there, or run " if bare == {"rolling"} else "run "
+        said.append(f"Records left by dead writers are not counted. To commit them, {other}'asyncrec recover {path}'")
     elif bare:
         folder = path.rpartition("/")[0]
         said.append(
-            "what the dead had not uploaded is lost, for they had no spool (spool=...): "
-            f"'asyncrec recover {path}' sees to what is there whole, and 'asyncrec uploads {folder}' shows what lies "
-            "there in parts"
+            "Records that dead writers had not uploaded are lost, because these writers had no spool (spool=...). "
+            f"To commit their complete shards, run 'asyncrec recover {path}'; to see their partial uploads, run "
+            f"'asyncrec uploads {folder}'"
         )
     return said
 
@@ -39,5 +39,5 @@ def of_the_dead_shortly(path: str, dead: Iterable[tuple[str, bool]]) -> str:
     """The same in a few words, given of each the command that sees to what it left, and whether it had a spool."""
     jobs = list(dict.fromkeys(dead))
     bare = any(not spool for _, spool in jobs)
-    lost = "; without a spool, what was not uploaded is lost" if bare and not is_local(path) else ""
+    lost = "; records not yet uploaded are lost, because there was no spool" if bare and not is_local(path) else ""
     return " and ".join(dict.fromkeys(command for command, _ in jobs)) + lost

@@ -13,11 +13,14 @@ from asyncrec.cli._values import opened
 from asyncrec.cli._written import Compression, ShardBytes, write
 from asyncrec.errors import UsageError
 
-ByKey = Annotated[bool, typer.Option("--by-key", help="Records are the same that were written with the same key.")]
+ByKey = Annotated[bool, typer.Option("--by-key", help="Treat records with the same key as duplicates.")]
 ByFeature = Annotated[
     str | None,
     typer.Option(
-        "--by", metavar="FEATURE", help="Records with equal values are duplicates.", autocompletion=complete_feature
+        "--by",
+        metavar="FEATURE",
+        help="Treat records with the same value of this feature as duplicates.",
+        autocompletion=complete_feature,
     ),
 ]
 
@@ -25,7 +28,7 @@ ByFeature = Annotated[
 def known_by(by_key: bool, by: str | None) -> str | None:
     """What a record is known by; `None` where nothing was said."""
     if by_key and by is not None:
-        raise UsageError("--by-key and --by exclude each other")
+        raise UsageError("--by-key and --by cannot be combined")
     return "key" if by_key else None if by is None else f"feature:{by}"
 
 
@@ -37,13 +40,18 @@ def command(
     keep: Annotated[
         str,
         typer.Option(
-            metavar="first|last|newest-by=FEATURE", help="Which of those that are the same; first and last by commit."
+            metavar="first|last|newest-by=FEATURE",
+            help="Which duplicate to keep; first and last refer to the order of commits.",
         ),
     ] = "first",
     compression: Compression = "keep",
     max_shard_bytes: ShardBytes = None,
     temporary_folder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="For 40 to 72 bytes a record, where there are millions.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A folder for temporary files, 40 to 72 bytes per record; needed only for millions of records.",
+        ),
     ] = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
@@ -51,10 +59,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Write the records, of those that are the same only one, as a new data set.
+    """Write a new data set that has only one of several equal records.
 
-    The same are those with the same bytes; with --by-key those with the same key, with --by those with the same value
-    of a feature. The source is read twice, and not changed. All or nothing, in bounded memory.
+    Records are equal if their bytes are equal; with --by-key, if their keys are; with --by, if that feature is. The
+    source is read twice and is not changed. All or nothing, in bounded memory.
 
     \b
     Example:

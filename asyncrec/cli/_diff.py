@@ -32,17 +32,21 @@ def command(
     by: ByFeature = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="FEATURE", help="May differ, as date; may be repeated.", autocompletion=complete_feature),
+        typer.Option(
+            metavar="FEATURE",
+            help="Ignore differences in this feature, such as date. Can be repeated.",
+            autocompletion=complete_feature,
+        ),
     ] = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Which records two data sets do not share, in whatever order they stand. The exit code is 1 when they differ.
+    """Show which records differ between two data sets, in any order. The exit code is 1 if any do.
 
-    A record is known by its key where both have keys, otherwise by its bytes; --by takes a feature. Numbers are those
-    that 'asyncrec cat --record' takes.
+    Records are matched by key if both data sets have keys, otherwise by their bytes; --by matches by a feature. The
+    numbers shown work with 'asyncrec cat --record'.
 
     \b
     Example:
@@ -71,7 +75,7 @@ def _show(report: DiffReport) -> None:
         if count:
             say(f"{title}: {plural(count, 'record')}: {_listed(shown, report.keys.get(kind, ()), count)}")
     if not report.same_schema:
-        say("their schemas differ: 'asyncrec schema' shows each")
+        say("the schemas differ; 'asyncrec schema' shows each")
     by = (
         f"the feature {report.by.removeprefix('feature:')}"
         if report.by.startswith("feature:")

@@ -14,18 +14,18 @@ from asyncrec.cli._values import parse_options
 
 def command(
     path: Annotated[
-        str | None, typer.Argument(metavar="PATH", help="A folder, or the URL of a bucket or a prefix in one.")
+        str | None, typer.Argument(metavar="PATH", help="A folder, or the URL of a bucket or of a prefix in it.")
     ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Whether a store does what asyncrec needs of it, with the rights at hand: plugins, rights, conditional writes,
-    checksums, latency.
+    """Test whether a store supports what asyncrec needs, with your permissions: plugins, permissions, conditional
+    writes, checksums, latency.
 
-    Without PATH it says what is installed. Objects of up to 8 MiB are written below PATH and deleted again. Exit code 3
-    when something that is needed fails. A store that keeps two writers of a small object apart, but not of a large one,
-    is told of and is no failure.
+    Without PATH, show what is installed. Objects of up to 8 MiB are written below PATH and deleted again. The exit code
+    is 3 if a required check fails. A store that supports exclusive creation of small objects, but not of large ones, is
+    reported and does not count as a failure.
 
     \b
     Example:

@@ -51,10 +51,10 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
     if isinstance(error, AsyncRecError):  # an ArgumentError, a PluginError
         return USAGE, lines
     if isinstance(error, ImportError):
-        return USAGE, [*lines, "a library that is not installed is needed for this"]
+        return USAGE, [*lines, "this needs a library that is not installed"]
     return FAULT, [
         f"{type(error).__name__}: {error}",
-        f"this is a fault of {_whose(error)}: please report it, with --debug",
+        f"this is a bug in {_whose(error)}; please report it, with the output of --debug",
     ]
 
 
@@ -74,7 +74,7 @@ def _whose(error: BaseException) -> str:
         plugin = plugins.get(package, plugin)
         if package in plugins or package == "asyncrec":
             innermost = plugins.get(package, "asyncrec")
-    return f"asyncrec, or of {plugin}, which called it" if plugin and innermost == "asyncrec" else innermost
+    return f"asyncrec, or in {plugin}, which called it" if plugin and innermost == "asyncrec" else innermost
 
 
 def _message(error: BaseException) -> str:

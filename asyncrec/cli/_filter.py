@@ -23,10 +23,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Write the records for which every condition holds as a new data set, or as a file.
+    """Write the records that match every condition as a new data set, or as a file.
 
-    A number compares with a number, text with text, byte by byte; of a list one value has to. They keep their order,
-    keys, schema and metadata. All or nothing; the source is not changed.
+    Numbers are compared as numbers, text byte by byte; if a feature is a list, one matching value is enough. Records
+    keep their order and keys, the data set its schema and metadata. All or nothing; the source is not changed.
 
     \b
     Example:
@@ -36,7 +36,7 @@ def command(
 
     chosen = conditions(where)
     if not chosen:
-        raise UsageError("say which records: --where NAME=VALUE")
+        raise UsageError("no condition was given; add one, such as --where NAME=VALUE")
     given = opened(source, storage_option, max_record_bytes)
     return write(
         "filtering",

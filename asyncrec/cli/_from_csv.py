@@ -16,28 +16,33 @@ def command(
     source: Annotated[str, typer.Argument(metavar="FILE", help="A CSV file whose first row names the columns.")],
     target: SplitsTarget,
     label: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Its values become numbers, their names are kept.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="The column of labels; they are stored as numbers, and their names in the manifests."
+        ),
     ] = None,
-    key: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Its values are the keys of the records; it is text.")
-    ] = None,
+    key: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of keys, which are text.")] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="It holds paths; the bytes of the files are stored. May be repeated."),
+        typer.Option(
+            metavar="COLUMN", help="A column of paths; the contents of these files are stored. Can be repeated."
+        ),
     ] = None,
     ratios: Ratios = "0.8",
     seed: Seed = 0,
     max_shard_bytes: ShardBytes = None,
     compression: Compression = "none",
-    encoding: Annotated[str, typer.Option(help="Of the CSV file.")] = "utf-8",
+    encoding: Annotated[str, typer.Option(help="Encoding of the CSV file.")] = "utf-8",
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Rows of a CSV file become the data sets train, eval and test, each with its share of every label.
+    """Make the data sets train, eval and test from the rows of a CSV file, with the same share of every label.
 
-    Columns of whole numbers become int64 features, of numbers float32, all others text (bytes). An empty cell is text,
+    A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. In
+    a column of numbers an empty cell is an absent value; a cell that makes such a column text is reported with its
+    line. The names of the labels are in the manifests, under "labels". Existing data sets of these names are replaced.
     and so is its column: where it seems a slip, its line is named. The names of the classes are in the manifests, under
     "labels". What is there of these names is replaced.
 

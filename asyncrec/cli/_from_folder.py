@@ -13,7 +13,7 @@ from asyncrec.cli._values import stores
 
 
 def command(
-    source: Annotated[str, typer.Argument(metavar="FOLDER", help="It holds a folder of files for each label.")],
+    source: Annotated[str, typer.Argument(metavar="FOLDER", help="A folder with one folder of files for each label.")],
     target: SplitsTarget,
     ratios: Ratios = "0.8",
     seed: Seed = 0,
@@ -24,10 +24,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Images or other files, in folders named by their label, become the data sets train, eval and test.
+    """Make the data sets train, eval and test from images or other files, in folders named by label.
 
-    A record holds data (the file's bytes), label (a number; the names are in the manifests, under "labels") and path.
-    Each data set gets its share of every label. What is there of these names is replaced.
+    A record has data (the contents of the file), label (a number; the names are in the manifests, under "labels") and
+    path. Each data set has the same share of every label. Existing data sets of these names are replaced.
 
     \b
     Example:

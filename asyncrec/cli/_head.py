@@ -12,7 +12,7 @@ from asyncrec.cli._show_records import Features, Format, RecordView, Wheres, sho
 
 def command(
     path: Input,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="So many records.")] = 10,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Number of records to show.")] = 10,
     format: Format = "auto",
     feature: Features = None,
     where: Wheres = None,
@@ -20,7 +20,7 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """The first records, decoded: Examples by feature, other text as text, the rest as hex.
+    """Show the first records, decoded: Examples by feature, other text as text, and the rest as hex.
 
     \b
     Example:

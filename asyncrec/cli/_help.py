@@ -24,8 +24,8 @@ OPTIONS = {
     "--help": "Show this message and exit.",
 }
 _CODES = (
-    "Exit codes: 0 fine, 1 damage found, 2 wrong usage, 3 storage error, 4 a fault of asyncrec or a plugin, "
-    "5 no such key, 130 Ctrl-C."
+    "Exit codes: 0 success, 1 damage found, 2 wrong usage, 3 storage error, 4 a bug in asyncrec or a plugin, 5 no "
+    "such key, 130 Ctrl-C."
 )
 # As wide as the help of a command is.
 _WIDEST, _NARROWEST = 78, 38

@@ -17,18 +17,18 @@ def command(
     path: Path,
     layout: Annotated[
         Literal["asyncrec", "tfrecord", "dali"],
-        typer.Option(help="Where: _index/SHARD.index, SHARD without its suffix .tfindex, or SHARD.idx."),
+        typer.Option(help="Where to put the index: _index/SHARD.index, SHARD with the suffix .tfindex, or SHARD.idx."),
     ] = "asyncrec",
-    force: Annotated[bool, typer.Option("--force", help="Make those anew that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace existing indexes.")] = False,
     jobs: Jobs = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Make the index of every shard that has none: for random access, for tfrecord or for NVIDIA DALI.
+    """Create the index of every shard that has none: for random access, for tfrecord or for NVIDIA DALI.
 
-    An index is text, a line for each record: its offset and its size. Exit code 2 when a shard could have none.
+    An index is a text file with the offset and size of each record. The exit code is 2 if a shard cannot have an index.
 
     \b
     Example:

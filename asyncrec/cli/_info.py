@@ -19,9 +19,9 @@ _MOST_SHOWN = 20
 
 
 def command(path: Path, storage_option: StorageOptions = None, json: Json = False, debug: Debug = False) -> int:
-    """What a file, a folder or a data set holds: shards, records, bytes, schema, writers, orphans.
+    """Show what a file, folder or data set holds: shards, records, bytes, schema, writers, orphans.
 
-    Manifests and indexes are read, and the first records; files in neither are counted while they are small.
+    The command reads manifests, indexes and the first records. Files that have neither are counted if they are small.
 
     \b
     Example:
@@ -45,7 +45,7 @@ def _show(report: InfoReport) -> None:
             "path": report.path,
             "kind": report.kind,
             "shards" if report.kind != "file" else "files": f"{report.shards:,}",
-            "records": f"{report.records:,}" if report.records is not None else "not counted ('asyncrec count' does)",
+            "records": f"{report.records:,}" if report.records is not None else "not counted (use 'asyncrec count')",
             "bytes": f"{report.bytes:,} ({human_bytes(report.bytes)})",
             "compression": ", ".join(kinds) or None,
             "content": _content(report),
@@ -75,9 +75,7 @@ def _show(report: InfoReport) -> None:
 def _content(report: InfoReport) -> str | None:
     if report.content == "Example" and report.inferred:
         return f"Examples (the schema is inferred from the first {report.inferred:,} records)"
-    return {"Example": "Examples", "bytes": "bytes, which are no Examples", "empty": "no records"}.get(
-        report.content or ""
-    )
+    return {"Example": "Examples", "bytes": "bytes, not Examples", "empty": "no records"}.get(report.content or "")
 
 
 def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
@@ -114,7 +112,7 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
                 say(sentence)
     if dataset.orphans:
         say()
-        say(f"in no manifest: {len(dataset.orphans):,} ('asyncrec verify' tells what can be done)")
+        say(f"not in the manifest: {len(dataset.orphans):,} (run 'asyncrec verify' for details)")
         table(["orphan", "bytes"], ((each.path, each.size) for each in dataset.orphans[:_MOST_SHOWN]))
         _more(len(dataset.orphans))
 

@@ -23,13 +23,13 @@ _PACKAGES = {"report": "asyncrec-report"}
 _GUESSED = {
     "browse": "head, or report",
     "cp": "copy",
-    "delete": "filter --where, which makes a data set without what is to go",
+    "delete": "filter --where, which writes a data set without the unwanted records",
     "export": "convert",
     "get": "cat --key, or cat --record",
     "grep": "filter --where",
     "import": "convert, or from-csv",
     "list": "ls",
-    "rm": "filter --where, which makes a data set without what is to go",
+    "rm": "filter --where, which writes a data set without the unwanted records",
     "search": "filter --where",
     "show": "head, or cat",
     "stats": "info, count --by, or report",
@@ -87,9 +87,7 @@ class Installed:
         found: dict[str, Command] = {}
         for plugin, command in sorted(self._plugins.gather("asyncrec_commands", _checked), key=lambda each: each[0]):
             if command.name in found:
-                self._plugins.note(
-                    plugin, _refused(plugin, f"the command {command.name!r} is another plugin's already")
-                )
+                self._plugins.note(plugin, _refused(plugin, f"another plugin already has the command {command.name!r}"))
             else:
                 found[command.name] = command
         return found
@@ -111,7 +109,7 @@ def _checked(plugin: str, command: Any) -> Command:
         raise _refused(plugin, f"{command!r} is not a Command")
     for text in (command.name, command.words, command.target, command.section):
         if not isinstance(text, str) or not text or not text.isprintable():
-            raise _refused(plugin, f"{command!r}: name, words, target and section are a line of text each")
+            raise _refused(plugin, f"{command!r}: name, words, target and section must each be one line of text")
     if not _NAME.fullmatch(command.name):
         raise _refused(
             plugin, f"the name {command.name!r}: write lower-case letters and digits, with '-' between words"

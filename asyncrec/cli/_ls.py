@@ -8,7 +8,7 @@ from asyncrec.cli._values import parse_options
 
 
 def command(path: Path = ".", storage_option: StorageOptions = None, json: Json = False, debug: Debug = False) -> int:
-    """The data sets and files of a folder, or the shards of a data set: by manifests and names, no file is opened.
+    """List the data sets and files in a folder, or the shards of a data set; no file is opened.
 
     \b
     Example:
@@ -22,7 +22,7 @@ def command(path: Path = ".", storage_option: StorageOptions = None, json: Json 
         print_json(report.to_json())
         return 0
     if not report.entries:
-        say(f"{report.path}: no data set, and no file of records")
+        say(f"{report.path}: there is no data set and no file of records here")
         return 0
     table(
         ["path", "kind", "shards", "records", "bytes", "compression", "changed"],

@@ -19,8 +19,10 @@ def command(
         list[str],
         typer.Argument(
             metavar="SOURCE... TARGET",
-            help="Files, folders, patterns or data sets; and last the new data set, a file NAME.tfrecord, or - for "
-            "standard output.",
+            help=(
+                "Files, folders, patterns or data sets, and last the target: a new data set, a file NAME.tfrecord, "
+                "or - for standard output."
+            ),
             autocompletion=complete_path,
         ),
     ],
@@ -32,10 +34,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Write the records of several data sets, one after the other, as a new one.
+    """Join the records of several data sets, one after another, into a new one.
 
-    Keys and metadata go along; a record that is in two of them is there twice, until 'asyncrec dedupe'. The sources
-    have one schema, or none. All or nothing; no source is changed.
+    Keys and metadata are kept. A record that is in two sources is written twice; 'asyncrec dedupe' removes duplicates.
+    The sources must have the same schema, or none. All or nothing; no source is changed.
 
     \b
     Example:
@@ -45,7 +47,7 @@ def command(
 
     *given, target = sources
     if not given:
-        raise UsageError("say what to merge, and last the new data set: asyncrec merge SOURCE... TARGET")
+        raise UsageError("there is nothing to merge; usage: asyncrec merge SOURCE... TARGET")
     return write(
         "merging",
         partial(tools.merge, given, **opened("", storage_option, max_record_bytes)),

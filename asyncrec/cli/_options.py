@@ -14,7 +14,7 @@ T = TypeVar("T")
 Path = Annotated[
     str,
     typer.Argument(
-        metavar="PATH", help="A file, folder, pattern or data set; local or a URL.", autocompletion=complete_path
+        metavar="PATH", help="A file, folder, pattern or data set; a local path or a URL.", autocompletion=complete_path
     ),
 ]
 # Of a command that reads records, and opens what holds them by `opened`.
@@ -22,27 +22,29 @@ Input = Annotated[
     str,
     typer.Argument(
         metavar="PATH",
-        help="A file, folder, pattern or data set; local or a URL; - is standard input.",
+        help="A file, folder, pattern or data set; a local path or a URL; - for standard input.",
         autocompletion=complete_path,
     ),
 ]
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="SOURCE", help="A file, folder, pattern or data set; - is standard input.", autocompletion=complete_path
+        metavar="SOURCE",
+        help="A file, folder, pattern or data set; - for standard input.",
+        autocompletion=complete_path,
     ),
 ]
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET", help="A data set (folder and name), or a file or folder.", autocompletion=complete_path
+        metavar="TARGET", help="A data set (folder and name), a file or a folder.", autocompletion=complete_path
     ),
 ]
 NewTarget = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="The new data set (folder and name); or a file of records, NAME.tfrecord; - is standard output.",
+        help="The new data set (folder and name), or a file NAME.tfrecord; - for standard output.",
         autocompletion=complete_path,
     ),
 ]
@@ -51,30 +53,44 @@ KeptCompression = Literal["keep", "none", "gzip", "zlib"]
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "-j", "--jobs", min=1, metavar="N", help="Shards or files at once; unless given, one for each processor."
+        "-j",
+        "--jobs",
+        min=1,
+        metavar="N",
+        help="Process this many shards or files at once; by default one per processor.",
     ),
 ]
 MaxRecordBytes = Annotated[
     str | None,
     typer.Option(
-        "--max-record-bytes", metavar="SIZE", help="A longer record is an error; 256MiB, or what the manifest notes."
+        "--max-record-bytes",
+        metavar="SIZE",
+        help="Refuse longer records. Default: 256MiB, or the limit in the manifest.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 StorageOptions = Annotated[
     list[str] | None,
     typer.Option(
-        "--storage-option", metavar="KEY=VALUE", help="For the backend, as region=eu-west-1; may be repeated."
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="An option of the storage backend, such as region=eu-west-1. Can be repeated.",
     ),
 ]
 SourceOptions = Annotated[
     list[str] | None,
-    typer.Option("--storage-option", metavar="KEY=VALUE", help="For the backend of the source; may be repeated."),
+    typer.Option(
+        "--storage-option", metavar="KEY=VALUE", help="An option of the source's storage backend. Can be repeated."
+    ),
 ]
 TargetOptions = Annotated[
     list[str] | None,
-    typer.Option("--target-storage-option", metavar="KEY=VALUE", help="For the backend of the target."),
+    typer.Option(
+        "--target-storage-option",
+        metavar="KEY=VALUE",
+        help="An option of the target's storage backend. Can be repeated.",
+    ),
 ]
 
 

@@ -41,13 +41,16 @@ class Printer:
         self, format: str, *, schema: Mapping[str, Any] | None, only: Collection[str] | None, whole: bool
     ) -> None:
         if format not in FORMATS:
-            raise UsageError(f"--format is one of {', '.join(FORMATS)}, not {format!r}")
+            raise UsageError(f"--format must be one of {', '.join(FORMATS)}, not {format!r}")
         if format == "raw" and sys.stdout.isatty():
-            raise UsageError("raw records may hold what a terminal acts on: send them to a file or a program")
+            raise UsageError(
+                "raw records can contain control characters for the terminal; redirect the output to a file or a "
+                "program"
+            )
         self._feature = None
         if only is not None and format in ("raw", "text", "hex"):
             if len(only) > 1:
-                raise UsageError(f"--format {format} shows one feature: give --feature once, or take --format json")
+                raise UsageError(f"--format {format} shows a single feature; give --feature once, or use --format json")
             (self._feature,) = only
         self._format = format
         self._schema = schema
@@ -85,7 +88,7 @@ class Printer:
             elif self._format == "text":
                 say(str(value))
             else:
-                raise UsageError(f"the feature {name!r} holds numbers: --format text or json shows them")
+                raise UsageError(f"the feature {name!r} holds numbers; use --format text or json")
 
     def end(self, path: str) -> None:
         """Say that all were shown.
@@ -131,7 +134,7 @@ class Printer:
         for name, kind, value in rows:
             entry([(name, widest), (kind, kinds)], value, indent=2)
         if empty:
-            say(f"  {plural(len(empty), 'empty feature')} left out; --format example shows all")
+            say(f"  {plural(len(empty), 'empty feature')} not shown; --format example shows all")
 
     def _known(self) -> Mapping[str, Any]:
         """What the schema says of its features, in its order."""

@@ -17,36 +17,40 @@ if TYPE_CHECKING:
 
 def command(
     path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A data set; a folder, for each data set in it; or a spool's folder.")
+        str,
+        typer.Argument(
+            metavar="PATH", help="A data set, a folder (recovers every data set in it), or the folder of a spool."
+        ),
     ],
     to: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="For a spool: the data set that its records were written for, and go to."),
+        typer.Option(metavar="PATH", help="For a spool: the data set that its records belong to."),
     ] = None,
     abandon: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ID", help="Give this job up, and delete what it left there in no commit. May be repeated."
+            metavar="ID", help="Give up this job, and delete the uncommitted objects that it left. Can be repeated."
         ),
     ] = None,
     dead: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ID",
-            help="This job's machine is gone, or the job is known to be dead: commit what it had published, and end "
-            "it. May be repeated.",
+            help=(
+                "Declare this job dead, for example because its machine is gone: commit what it had published, and "
+                "end it. Can be repeated."
+            ),
         ),
     ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Publish what writers left behind when they died: a spool's shards, and unfinished shards of a local data set.
+    """Commit the records that dead writers left behind: in a spool, or as unfinished shards of a local data set.
 
-    What was all or nothing and promised nothing is given up. A job on another machine cannot be asked whether it lives:
-    it is named, and left alone until --dead says that it is dead, which keeps what it had published, or --abandon that
-    it is to be given up, which does not. It may be run at any time, also while others write; twice does no harm. Exit
-    code 1 when a journal was damaged.
+    An all-or-nothing job that had promised nothing is given up. A job on another machine may be alive, so it is listed
+    and left alone. Use --dead to declare it dead and commit what it had published, or --abandon to delete that. You can
+    run recover at any time, also while others write, and more than once. The exit code is 1 if a journal was damaged.
 
     \b
     Example:
@@ -66,30 +70,40 @@ def command(
         for shard in found.shards:
             say(f"{shard.path}: {shard.records:,} records, {human_bytes(shard.bytes)}")
         for name in found.damaged:
-            say(f"{name}: damaged: what came before is committed; 'asyncrec repair' may save more")
+            say(f"{name}: damaged; the records before the damage are committed. 'asyncrec repair' may save more")
         for name in found.discarded:
-            say(f"{name}: discarded: of a writer that publishes all or none, and had promised nothing")
+            say(f"{name}: discarded, because its writer publishes all shards or none, and had promised nothing")
         for job in found.abandoned:
-            say(f"job {job} was given up: what it left here in no commit was deleted; no spool elsewhere was")
+            say(
+                f"job {job} was given up: the uncommitted objects that it left here were deleted, but not a spool "
+                "on another machine"
+            )
         for job in found.lost:
-            say(f"job {job} died, and no spool of it is here: what it had not uploaded is lost")
+            say(f"job {job} died without a spool here: the records that it had not uploaded are lost")
         for job in found.in_use:
-            say(f"job {job} is running: what is its own was left alone")
+            say(f"job {job} is running and was left alone")
         for unfinished in found.unfinished:
             say(_explained(unfinished))
         for target in found.targets:
             say(f"published in {redact(target)}")
-        done = f"recovered {found.records:,} records" if found.records else "nothing was recovered: no record was left"
+        done = (
+            f"recovered {found.records:,} records"
+            if found.records
+            else "nothing to recover: dead writers left no records"
+        )
         say(f"{done}; shards: {len(found.shards):,}; torn bytes cut: {found.cut_bytes:,}")
     return DAMAGE if found.damaged else FINE
 
 
 def _explained(job: UnfinishedJob) -> str:
-    where = f"process {job.pid} on {job.host}, begun {job.age:,.0f} s ago"
-    what = f"job {job.id} ({job.kind}; {where}) has not ended, and cannot be asked from here: it was left alone"
+    where = f"process {job.pid} on {job.host}, started {job.age:.0f} s ago"
+    what = (
+        f"job {job.id} ({job.kind}; {where}) has not ended. It may be alive, which this machine cannot tell, so it "
+        "was left alone"
+    )
     if job.spool:
         return (
-            f"{what}; its records lie in a spool there; recover that: 'asyncrec recover SPOOL --to ...'; if that "
-            f"machine is gone, --dead {job.id} commits what it had published"
+            f"{what}. Its records are in a spool on that machine: run 'asyncrec recover SPOOL --to ...' there. If "
+            f"that machine is gone, --dead {job.id} commits what the job had published"
         )
-    return f"{what}; when it is dead, --dead {job.id} commits what it had published, --abandon {job.id} gives it up"
+    return f"{what}. If it is dead, --dead {job.id} commits what it had published, and --abandon {job.id} deletes that"

@@ -16,22 +16,22 @@ _MOST_SHOWN = 20
 
 
 def command(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A damaged file. It is not touched.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The file for what is whole of it.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The damaged file. It is not changed.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The new file, for the intact records.")],
     compression: Annotated[
         Literal["auto", "none", "gzip", "zlib"],
-        typer.Option(help="Of the source, where its beginning does not tell.", case_sensitive=False),
+        typer.Option(help="Compression of the source, if it cannot be detected.", case_sensitive=False),
     ] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a target that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")] = False,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: SourceOptions = None,
     target_storage_option: TargetOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Write every whole record of a damaged file to a new one, and say what was lost.
+    """Write every intact record of a damaged file to a new file, and report what was lost.
 
-    Exit code 1 when something was lost: the new file has the rest all the same.
+    The exit code is 1 if anything was lost; the new file has all other records.
 
     \b
     Example:
@@ -58,5 +58,5 @@ def command(
         if len(report.damage) > _MOST_SHOWN:
             say(f"... and {report.lost_ranges + report.ambiguous_ranges - _MOST_SHOWN:,} more")
         lost = "nothing was lost" if report.ok else f"{human_bytes(report.lost_bytes)} lost"
-        say(f"{report.target}: {report.records:,} whole records, {human_bytes(report.bytes)}; {lost}")
+        say(f"{report.target}: {report.records:,} intact records, {human_bytes(report.bytes)}; {lost}")
     return FINE if report.ok else DAMAGE

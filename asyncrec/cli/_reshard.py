@@ -30,27 +30,31 @@ _MOST_SHOWN = 20
 def command(
     source: Source,
     target: Target,
-    num_shards: Annotated[int | None, typer.Option("-n", "--num-shards", min=1, help="Exactly so many.")] = None,
-    max_shard_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help="Of a shard, as 64M or 1GiB.")] = None,
-    max_shard_records: Annotated[int | None, typer.Option(min=1, help="Of a shard.")] = None,
+    num_shards: Annotated[int | None, typer.Option("-n", "--num-shards", min=1, help="Number of shards.")] = None,
+    max_shard_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Maximum size of a shard, such as 64M or 1GiB.")
+    ] = None,
+    max_shard_records: Annotated[int | None, typer.Option(min=1, help="Maximum number of records in a shard.")] = None,
     compression: Annotated[
         KeptCompression,
-        typer.Option(help="Of the new shards; unless given that of the old ones.", case_sensitive=False),
+        typer.Option(help="Compression of the new shards; keep means that of the source.", case_sensitive=False),
     ] = "keep",
-    shuffle: Annotated[bool, typer.Option("--shuffle", help="Any record may come to stand anywhere.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the shuffle.")] = 0,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Put the records in random order.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the shuffle.")] = 0,
     group_by: Annotated[
         str | None,
         typer.Option(
-            metavar="FEATURE", help="Records with equal values stand side by side.", autocompletion=complete_feature
+            metavar="FEATURE",
+            help="Put records with equal values of this feature next to each other.",
+            autocompletion=complete_feature,
         ),
     ] = None,
     on_corrupt: Annotated[
         Literal["raise", "skip"],
-        typer.Option(help="skip leaves out what is damaged, and says what that was; the exit code is then 1."),
+        typer.Option(help="skip leaves out damaged records and reports them; the exit code is then 1."),
     ] = "raise",
     temporary_folder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="For sorting; it needs room for all records.")
+        str | None, typer.Option(metavar="FOLDER", help="A folder for sorting, with room for all records.")
     ] = None,
     jobs: Jobs = None,
     max_record_bytes: MaxRecordBytes = None,
@@ -59,10 +63,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Write the same records as a new data set: other shards, another compression, another order.
+    """Rewrite a data set with other shards, another compression or another order.
 
-    All or nothing, in bounded memory. Keys, schema and metadata go with the records. Without a number or a size, shards
-    have 256 MiB. Of a damaged data set '--on-corrupt skip' writes all that is whole.
+    All or nothing, in bounded memory. Keys, schema and metadata are kept. If you give neither a number nor a size,
+    shards have up to 256 MiB. '--on-corrupt skip' saves the intact records of a damaged data set.
 
     \b
     Example:

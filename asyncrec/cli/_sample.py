@@ -21,13 +21,17 @@ def command(
         str | None,
         typer.Argument(
             metavar="[TARGET]",
-            help="A new data set, or a file NAME.tfrecord, or - for standard output; without it they are shown.",
+            help=(
+                "A new data set, a file NAME.tfrecord, or - for standard output; without TARGET, the records are shown."
+            ),
             autocompletion=complete_path,
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="So many records; 10.")] = None,
-    fraction: Annotated[float | None, typer.Option(min=0, max=1, help="Or this part of all, as 0.01.")] = None,
-    seed: Annotated[int, typer.Option(help="Another one draws other records.")] = 0,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Number of records; 10 by default.")] = None,
+    fraction: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Fraction of all records, such as 0.01, in place of a number.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the selection; another seed selects other records.")] = 0,
     format: Format = "auto",
     feature: Features = None,
     compression: Compression = "keep",
@@ -38,9 +42,9 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Some records, chosen uniformly at random and the same for the same seed: shown, or written as a new data set.
+    """Select records uniformly at random, the same for the same seed, to show or to write as a new data set.
 
-    They keep their order and their keys. The source is not changed.
+    Records keep their order and keys. The source is not changed.
 
     \b
     Example:
@@ -49,7 +53,7 @@ def command(
     from asyncrec import tools
 
     if limit is not None and fraction is not None:
-        raise UsageError("--limit and --fraction exclude each other")
+        raise UsageError("--limit and --fraction cannot be combined")
     count = 10 if limit is None and fraction is None else limit
     given = opened(source, storage_option, max_record_bytes)
     if target is None:

@@ -14,16 +14,20 @@ from asyncrec.cli._values import opened
 
 def command(
     path: Input,
-    infer: Annotated[bool, typer.Option("--infer", help="From the records, whatever is stored.")] = False,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", min=1, help="Infer from so many; else all.")] = None,
+    infer: Annotated[
+        bool, typer.Option("--infer", help="Infer the schema from the records, even if one is stored.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("-n", "--limit", min=1, help="Infer from this many records; by default from all.")
+    ] = None,
     max_record_bytes: MaxRecordBytes = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """The features of the records: the schema that the manifest holds, or one that fits every record.
+    """Show the features of the records: the schema in the manifest, or an inferred one that fits every record.
 
-    With --json it is what asyncrec.Schema.from_json reads.
+    asyncrec.Schema.from_json reads the output of --json.
 
     \b
     Example:
@@ -39,7 +43,7 @@ def command(
     show_schema(report.schema)
     say()
     if report.records is None:
-        say("as the manifest holds it")
+        say("from the manifest")
     else:
         say(f"inferred from {report.records:,} records")
     return 0

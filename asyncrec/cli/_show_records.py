@@ -18,20 +18,28 @@ if TYPE_CHECKING:
     from asyncrec.tools._head import FoundRecord
 
 _Format = Literal["auto", "example", "json", "hex", "text", "raw"]
-Format = Annotated[_Format, typer.Option("-f", "--format", help="auto shows Examples by feature.")]
+Format = Annotated[
+    _Format, typer.Option("-f", "--format", help="How to print a record; auto shows the features of Examples.")
+]
 # Where -f means something else, as it does to tail.
-LongFormat = Annotated[_Format, typer.Option("--format", help="auto shows Examples by feature.")]
+LongFormat = Annotated[
+    _Format, typer.Option("--format", help="How to print a record; auto shows the features of Examples.")
+]
 Features = Annotated[
     list[str] | None,
-    typer.Option("--feature", metavar="NAME", help="Only this; may be repeated.", autocompletion=complete_feature),
+    typer.Option(
+        "--feature", metavar="NAME", help="Show only this feature. Can be repeated.", autocompletion=complete_feature
+    ),
 ]
 Wheres = Annotated[
     list[str] | None,
     typer.Option(
         "--where",
         metavar="CONDITION",
-        help="Only records with NAME=VALUE; also != < <= > >=, 'NAME in A,B' and 'NAME contains TEXT'. All of several "
-        "have to hold.",
+        help=(
+            "Select records with NAME=VALUE; also != < <= > >=, 'NAME in A,B' and 'NAME contains TEXT'. If "
+            "repeated, every condition must hold."
+        ),
         autocompletion=complete_condition,
     ),
 ]

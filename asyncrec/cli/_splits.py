@@ -15,14 +15,20 @@ if TYPE_CHECKING:
     from asyncrec.tools._splits import SplitsReport
 
 SplitsTarget = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A folder; the data sets train, eval and test are made in it.")
+    str, typer.Argument(metavar="TARGET", help="The folder in which the data sets train, eval and test are made.")
 ]
 Ratios = Annotated[
-    str, typer.Option(metavar="A[,B[,C]]", help="0.8 is train and eval; three are train, eval and test.")
+    str,
+    typer.Option(
+        metavar="A[,B[,C]]",
+        help="Shares of the splits: 0.8 for train and eval; three numbers for train, eval and test.",
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the order, and of who goes where.")]
-ShardBytes = Annotated[str | None, typer.Option("--max-shard-bytes", metavar="SIZE", help="Of a shard, as 64M.")]
-Compression = Annotated[options.Compression, typer.Option(help="Of the shards.", case_sensitive=False)]
+Seed = Annotated[int, typer.Option(help="Seed of the order and of the split.")]
+ShardBytes = Annotated[
+    str | None, typer.Option("--max-shard-bytes", metavar="SIZE", help="Maximum size of a shard, such as 64M.")
+]
+Compression = Annotated[options.Compression, typer.Option(help="Compression of the shards.", case_sensitive=False)]
 
 
 def split_arguments(ratios: str, seed: int, max_shard_bytes: str | None, compression: str) -> dict[str, Any]:

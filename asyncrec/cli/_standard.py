@@ -31,7 +31,9 @@ def standard_output(target: str) -> bool:
     if target != STANDARD:
         return False
     if sys.stdout.isatty():
-        raise UsageError("records may hold what a terminal acts on: send the output to a file or a program")
+        raise UsageError(
+            "records can contain control characters for the terminal; redirect the output to a file or a program"
+        )
     return True
 
 
@@ -65,7 +67,7 @@ class StandardStreams(Storage):
 
     async def head(self, key: str) -> ObjectInfo:
         if key != STANDARD:
-            raise ObjectNotFoundError(f"{key}: beside standard input there is nothing")
+            raise ObjectNotFoundError(f"{key}: not found; standard input holds no other objects")
         if self._file is None:
             self._file = await in_thread(self._take_in)
         return ObjectInfo(key, self._size, "1", None, datetime.now(UTC))
@@ -75,7 +77,7 @@ class StandardStreams(Storage):
 
     def _take_in(self) -> IO[bytes]:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("'-' is standard input, and nothing is sent to it: give a file, or use a pipe")
+            raise UsageError("'-' means standard input, but it is a terminal; give a file, or use a pipe")
         file = tempfile.TemporaryFile(prefix="asyncrec-stdin-")  # noqa: SIM115  # for as long as the storage lives
         while block := sys.stdin.buffer.read(_BLOCK):
             file.write(block)

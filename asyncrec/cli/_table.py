@@ -1,4 +1,4 @@
-"""`COMMANDS` are the commands that are built in, in the order and with the words of ``asyncrec --help``.
+"""`COMMANDS` are the built-in commands, in the order and with the words of ``asyncrec --help``.
 
 A command NAME is the function ``command`` in the module ``asyncrec.cli._NAME`` (``-`` is ``_`` there), imported when
 it is called. Adding one is a module and a line here. `asyncrec.cli._installed` adds those of plugins.
@@ -9,36 +9,36 @@ from __future__ import annotations
 from asyncrec.plugins._kinds import Command
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Look": {
-        "info": "what a file, a folder or a data set holds",
-        "ls": "the data sets and files of a folder, or the shards of a data set",
-        "head": "the first records, decoded",
-        "tail": "the last records; with -f also those that are committed from now on",
-        "cat": "records: decoded, JSON lines, hex, text or raw; by number, key or value",
-        "sample": "some records drawn by a seed, to look at or as a new data set",
-        "count": "how many records",
-        "watch": "a crawl under way: how fast, who is at work, what is not safe yet",
-        "schema": "the features of the records: as stored, or inferred",
-        "diff": "which records two data sets do not share",
+    "Inspect": {
+        "info": "show what a file, folder or data set holds",
+        "ls": "list the data sets and files in a folder, or the shards of a data set",
+        "head": "show the first records, decoded",
+        "tail": "show the last records; with -f also new ones as they are committed",
+        "cat": "print records: decoded, as JSON lines, hex, text or raw; by number, key or value",
+        "sample": "draw random records, to show or to write as a new data set",
+        "count": "count records, also by the values of a feature",
+        "watch": "show how a crawl is doing: its speed, its writers, the records not yet safe",
+        "schema": "show the features of the records: the stored schema, or an inferred one",
+        "diff": "compare the records of two data sets",
     },
-    "Check and mend": {
-        "verify": "every checksum of every shard, indexes and orphans",
-        "repair": "save what is whole of damaged files",
-        "recover": "publish what a crashed writer left in its spool",
-        "index": "make the indexes that random access, DALI and tfrecord read",
-        "uploads": "unfinished uploads, and their removal",
-        "doctor": "whether a store does what asyncrec needs of it",
+    "Check and repair": {
+        "verify": "check every checksum, and find orphans",
+        "repair": "write the intact records of a damaged file to a new one",
+        "recover": "commit the records that a crashed writer left behind",
+        "index": "create indexes for random access, tfrecord or DALI",
+        "uploads": "list or remove unfinished uploads",
+        "doctor": "test whether a store supports what asyncrec needs",
     },
-    "Make and move": {
-        "compact": "merge a data set's manifest into a checkpoint",
+    "Create and transform": {
+        "compact": "merge the manifest of a data set, so that it opens faster",
         "copy": "copy files and data sets between stores, verified",
-        "reshard": "other shards: number, size, compression, order, groups",
-        "filter": "the records that meet conditions, as a new data set",
-        "merge": "several data sets as a new one",
-        "dedupe": "a new data set with one of each group of equal records",
-        "convert": "other formats to records, and back: JSON lines; to CSV; Parquet and WARC by asyncrec-formats",
-        "from-csv": "rows of a CSV file become train, eval and test",
-        "from-folder": "files in folders named by label become train, eval and test",
+        "reshard": "rewrite a data set with other shards: number, size, compression, order",
+        "filter": "write the records that match conditions as a new data set",
+        "merge": "join several data sets into a new one",
+        "dedupe": "write a new data set without duplicate records",
+        "convert": "convert JSON lines, CSV, and with asyncrec-formats Parquet and WARC",
+        "from-csv": "make train, eval and test data sets from a CSV file",
+        "from-folder": "make train, eval and test data sets from folders of files",
     },
 }
 

@@ -14,11 +14,13 @@ from asyncrec.cli._values import opened, parse_duration
 
 def command(
     path: Input,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="So many records.")] = 10,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=0, help="Number of records to show.")] = 10,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Show what is committed from now on, too, until Ctrl-C.")
+        bool, typer.Option("-f", "--follow", help="Also show new records as they are committed, until Ctrl-C.")
     ] = False,
-    interval: Annotated[str, typer.Option(metavar="TIME", help="Between two looks, as 1s or 5m.")] = "1s",
+    interval: Annotated[
+        str, typer.Option(metavar="TIME", help="How often to look for new records, such as 1s or 5m.")
+    ] = "1s",
     format: LongFormat = "auto",
     feature: Features = None,
     where: Wheres = None,
@@ -26,9 +28,9 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """The last records, decoded; with -f also those that writers commit from now on.
+    """Show the last records, decoded; with -f also new ones as writers commit them.
 
-    Records are seen when they are committed: the writer's max_shard_seconds and flush_seconds say when that is.
+    Records appear when they are committed; the writer's max_shard_seconds and flush_seconds decide when.
 
     \b
     Example:

@@ -14,17 +14,21 @@ from asyncrec.cli._values import parse_duration, parse_options
 
 def command(
     path: Path,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove those older than --older-than.")] = False,
-    older_than: Annotated[str, typer.Option(metavar="TIME", help="As 90s, 15m, 12h, 1d, 2w.")] = "1d",
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the uploads that are older than --older-than.")
+    ] = False,
+    older_than: Annotated[
+        str, typer.Option(metavar="TIME", help="Minimum age for --remove, such as 90s, 15m, 12h, 1d or 2w.")
+    ] = "1d",
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Unfinished uploads at or below PATH: S3's multipart uploads, unfinished files on a disk.
+    """List unfinished uploads at or below PATH: multipart uploads in S3, unfinished files on a disk.
 
-    What a running program is writing is among them; so --remove takes only those that were begun a day ago or more,
-    unless --older-than says otherwise. It keeps what a job in the folder may be writing, here or on another machine, or
-    has left for 'asyncrec recover', and says why.
+    The list includes what running programs are writing, so --remove only removes uploads that were begun at least a day
+    ago (see --older-than). It keeps anything that a job in the folder may still be writing, here or on another machine,
+    or has left for 'asyncrec recover', and gives the reason.
 
     \b
     Example:
@@ -38,7 +42,7 @@ def command(
     if json:
         print_json(report.to_json())
     elif not report.supported:
-        say(f"{report.path}: this store keeps no unfinished uploads that could be listed")
+        say(f"{report.path}: this store cannot list unfinished uploads")
     else:
         if report.found:
             rows = report.to_json()["uploads"]

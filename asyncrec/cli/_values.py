@@ -25,7 +25,7 @@ def parse_options(given: list[str] | None) -> dict[str, Any] | None:
         name, equals, value = text.partition("=")
         if not name or not equals:
             # The text may be a secret that was put at the wrong place.
-            raise UsageError("--storage-option is KEY=VALUE, as in --storage-option region=eu-west-1")
+            raise UsageError("--storage-option must be KEY=VALUE, such as --storage-option region=eu-west-1")
         options[name.replace("-", "_")] = json.loads(value) if _VALUE.fullmatch(value) else value
     return options or None
 
@@ -53,7 +53,7 @@ def stores(
     """
     if target == STANDARD:
         raise UsageError(
-            "this command does not write to standard output (filter, sample, merge, dedupe and convert do): name a path"
+            "this command cannot write to standard output (filter, sample, merge, dedupe and convert can); give a path"
         )
     return {**opened(source, given, max_record_bytes), **opened_target(target, for_target)}
 
@@ -71,12 +71,12 @@ def parse_size(text: str | None) -> int | None:
     try:
         return byte_count(text, "")
     except ArgumentValueError:
-        raise UsageError(f"{text!r} is no size: write 1000, 64M (10^6) or 1.5GiB (2^30)") from None
+        raise UsageError(f"{text!r} is not a size; write it as 1000, 64M (10^6) or 1.5GiB (2^30)") from None
 
 
 def parse_duration(text: str) -> float:
     """``"90s"``, ``"15m"``, ``"12h"``, ``"1d"``, ``"2w"`` in seconds."""
     match = _DURATION.fullmatch(text.strip())
     if not match:
-        raise UsageError(f"{text!r} is no time: write 90s, 15m, 12h, 1d or 2w")
+        raise UsageError(f"{text!r} is not a duration; write it as 90s, 15m, 12h, 1d or 2w")
     return float(match[1]) * _SECONDS[match[2].lower()]

@@ -24,11 +24,17 @@ _MOST_SHOWN = 20
 
 def command(
     path: Input,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Whole orphaned shards become part of the data set.")] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Add intact orphaned shards to the data set.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete orphans.")] = False,
     older_than: Annotated[
         str,
-        typer.Option(metavar="TIME", help="Adopt or delete orphans of this age; younger ones may be being committed."),
+        typer.Option(
+            metavar="TIME",
+            help=(
+                "Only adopt or delete orphans of at least this age, because a writer may be about to commit younger "
+                "ones."
+            ),
+        ),
     ] = "1h",
     jobs: Jobs = None,
     max_record_bytes: MaxRecordBytes = None,
@@ -36,11 +42,10 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Check every checksum of every shard, and of data sets counts, sizes, indexes and keys.
+    """Check every checksum of every shard, and the counts, sizes, indexes and keys of data sets.
 
-    What is damaged is named with its place; orphans (shards, indexes and keys that no manifest names) are listed. The
-    exit code is 1 when something is damaged or the manifest contradicts itself, 3 when nothing is but something could
-    not be read.
+    Each damaged place is listed, and each orphan (a shard, index or keys file that no manifest lists). The exit code is
+    1 if there is damage or the manifest contradicts itself, and 3 if there is none but something could not be read.
 
     \b
     Example:
@@ -49,7 +54,7 @@ def command(
     from asyncrec import tools
 
     if adopt and delete:
-        raise UsageError("--adopt and --delete exclude each other")
+        raise UsageError("--adopt and --delete cannot be combined")
     options = opened(path, storage_option, max_record_bytes)
     age = parse_duration(older_than)
     with Bar("verifying") as bar:
@@ -66,7 +71,7 @@ def command(
 def _show(report: VerifyReport) -> None:
     for shard in report.shards:
         if len(shard.problems) > _MOST_SHOWN:
-            say(f"{shard.path}: {len(shard.problems):,} damaged places, of which the first are")
+            say(f"{shard.path}: {len(shard.problems):,} damaged places, the first of which are:")
         for problem in shard.problems[:_MOST_SHOWN]:
             where = "" if problem.record is None else f"record {problem.record:,}, "
             where += "" if problem.offset is None else f"offset {problem.offset:,}: "
@@ -96,8 +101,8 @@ def _state(orphan: Orphan, report: VerifyReport) -> str:
     if orphan.path in report.deleted:
         return "deleted"
     if orphan.recent:
-        return "in no manifest; it may be being committed (--older-than says what is old)"
+        return "not in the manifest; a writer may be about to commit it (see --older-than)"
     if orphan.refused is None:
-        return "a shard in no manifest; --adopt makes it part of the data set, --delete removes it"
+        return "a shard that is not in the manifest; --adopt adds it to the data set, --delete removes it"
     what = {"shard": "a shard", "index": "an index", "keys": "keys"}[orphan.kind]
-    return f"{what} in no manifest, and not to be adopted: {orphan.refused}; --delete removes it"
+    return f"{what} not in the manifest, which cannot be adopted: {orphan.refused}; --delete removes it"

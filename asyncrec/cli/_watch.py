@@ -31,16 +31,19 @@ _OTHER_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
 def command(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A data set, there or yet to come; or a spool's folder.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A data set, which need not exist yet, or the folder of a spool.")
+    ],
     every: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.1, help="Between two looks; 2 on a disk, 10 in a store.")
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="Interval between reports; 2 on a disk, 10 in a store."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one report and exit.")] = False,
     by: Annotated[
         str | None,
         typer.Option(
             metavar="FEATURE",
-            help="Count the first records of each new shard by this feature's values.",
+            help="Count the first records of each new shard by the values of this feature.",
             autocompletion=complete_feature,
         ),
     ] = None,
@@ -49,16 +52,21 @@ def command(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="With --once: exit with 1 if a writer's last word, or its oldest record that is not safe, is older.",
+            help=(
+                "With --once: exit with 1 if a writer's last report, or its oldest record that is not safe, is "
+                "older than this."
+            ),
         ),
     ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """How a crawl gets on: records and bytes a second, shards, who is at work and waits for what, what is not safe yet.
+    """Show how a crawl is doing: records and bytes per second, shards, the writers and what they wait for, and which
+    records are not safe yet.
 
-    It reads the manifest and what writers say of themselves, and writes nothing. Ctrl-C ends it. With --json a line
+    It reads the manifest and the status of each writer, and writes nothing. Press Ctrl-C to end it. With --json, each
+    report is one line. For cron, use --once --max-age 60.
     for each look. For cron: --once --max-age 60.
 
     \b
@@ -66,7 +74,7 @@ def command(
       asyncrec watch demo-data/pages --once
     """
     if max_age is not None and not once:
-        raise UsageError("--max-age decides the exit code, and goes with --once")
+        raise UsageError("--max-age sets the exit code and needs --once")
     options = parse_options(storage_option)
     view = _Lines() if json else _Screen(moving=not once)
     try:
@@ -77,7 +85,7 @@ def command(
             raise
     old = view.last.older_than(max_age) if max_age is not None and view.last is not None else ()
     for writer in old:
-        told = "has told nothing" if writer.status is None else f"told {writer.told:.0f} s ago"
+        told = "has not reported" if writer.status is None else f"last reported {writer.told:.0f} s ago"
         risk = f", its oldest record that is not safe is {writer.at_risk:.0f} s old" if writer.at_risk else ""
         complain(f"the writer {writer.id} (process {writer.pid} on {writer.host}) is {writer.state}: {told}{risk}")
     return DAMAGE if old else FINE

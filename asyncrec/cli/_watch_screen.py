@@ -49,7 +49,7 @@ def screen(report: WatchReport, width: int, height: int) -> list[str]:
     """The lines; those that do not fit below are counted in the last."""
     lines = [*_totals(report, width), *_of_dead(report, width), *_writers(report, width), *_classes(report)]
     if len(lines) > height:
-        lines[height - 1 :] = [f"... {len(lines) - height + 1} lines more"]
+        lines[height - 1 :] = [f"... {len(lines) - height + 1} more lines"]
     return [_cut(line, width) for line in lines]
 
 
@@ -60,7 +60,7 @@ def _totals(report: WatchReport, width: int) -> list[str]:
     # Of a long path the end tells more.
     lines = [f"{path if len(path) <= room else '...' + path[-max(0, room - 3) :]}  {time}"]
     if not report.there:
-        return [*lines, "nothing is there yet"]
+        return [*lines, "nothing here yet"]
     lines.append(f"records   {report.records + report.uncommitted_records:,}, committed {report.records:,}")
     lines.append(f"shards    {report.shards:,}, {human_bytes(report.bytes)}")
     if any(writer.status and writer.state != "dead" for writer in report.writers):
@@ -68,7 +68,7 @@ def _totals(report: WatchReport, width: int) -> list[str]:
         lines.append(f"not safe  {f'oldest for {_seconds(report.at_risk)}' if report.at_risk else 'nothing'}")
     if report.last_commit is not None:
         lines.append(f"commit    {report.last_commit[:19].replace('T', ' ')} UTC")
-    return lines if report.writers else [*lines, "nobody is at work"]
+    return lines if report.writers else [*lines, "no writers"]
 
 
 def _speed(report: WatchReport) -> str:
@@ -76,7 +76,7 @@ def _speed(report: WatchReport) -> str:
     if records is None or size is None:
         return "unknown"
     silent = sum(writer.state == "silent" for writer in report.writers)
-    return f"{_rate(records)} records/s, {human_bytes(round(size))}/s" + (f"; of {silent} unknown" if silent else "")
+    return f"{_rate(records)} records/s, {human_bytes(round(size))}/s" + (f"; {silent} unknown" if silent else "")
 
 
 def _of_dead(report: WatchReport, width: int) -> list[str]:
@@ -124,7 +124,7 @@ def _classes(report: WatchReport) -> list[str]:
         f"{clean(name, line=True).ljust(size)}  {count / total:4.0%}  {count:,}"
         for name, count in report.classes.items()
     ]
-    return ["", f"of {total:,} records that were looked at", *shown]
+    return ["", f"of {total:,} records in the sample", *shown]
 
 
 def _cut(line: str, width: int) -> str:

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 
 Compression = Annotated[
     options.KeptCompression,
-    typer.Option(help="Of what is written; unless given that of the source.", case_sensitive=False),
+    typer.Option(help="Compression of the new shards; keep means that of the source.", case_sensitive=False),
 ]
 ShardBytes = Annotated[
-    str | None, typer.Option("--max-shard-bytes", metavar="SIZE", help="Of a shard, as 64M or 1GiB; 256MiB.")
+    str | None,
+    typer.Option(
+        "--max-shard-bytes", metavar="SIZE", help="Maximum size of a shard, such as 64M or 1GiB; 256MiB by default."
+    ),
 ]
 
 

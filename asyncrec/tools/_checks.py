@@ -107,7 +107,7 @@ async def check_shard(
         report.crc32c = found.crc32c
         stored = found.info.crc32c
         if None not in (found.crc32c, stored) and stored != found.crc32c:
-            message = f"its CRC32C is {found.crc32c:08x}, and the store says {stored:08x}"
+            message = f"its CRC32C is {found.crc32c:08x}, but the store reports {stored:08x}"
             report.problems.append(Problem(kind="changed", message=message))
     _against_manifest(shard, report)
     if report.ok:
@@ -118,12 +118,12 @@ async def check_shard(
 
 
 _REASONS = {
-    "length": "a length and its checksum disagree",
-    "data": "the data and its checksum disagree",
-    "too_large": "a record longer than max_record_bytes; a larger limit reads it, if it is meant",
+    "length": "a length and its checksum do not match",
+    "data": "the data and its checksum do not match",
+    "too_large": "a record longer than max_record_bytes; if such records are intended, raise that limit",
     "truncated": "the file ends in the middle of a record",
     "compression": "the compressed stream is damaged",
-    "ambiguous": "records between two damaged places, which may be the contents of one large record that was lost",
+    "ambiguous": "records between two damaged places; they may be the contents of one large record that was lost",
 }
 
 
@@ -133,7 +133,7 @@ def _lost(damage: Damage) -> Problem:
     if damage.member_offset is not None:
         message += f", in the GZIP member at byte {damage.member_offset:,}"
     if damage.is_at_the_beginning:
-        message += "; is it a TFRecord file, and is its compression right?"
+        message += "; is this a TFRecord file, and is its compression right?"
     return Problem(kind="damaged", message=message, offset=damage.offset, record=damage.records_before)
 
 
@@ -154,7 +154,7 @@ def _against_manifest(shard: SelectedShard, report: ShardReport) -> None:
     for name, (expected, found) in said.items():
         if expected is not None and found is not None and expected != found:
             texts = [f"{value:08x}" if name == "crc32c" else value for value in (found, expected)]
-            message = f"{name}: {texts[0]!r} is found, and the manifest says {texts[1]!r}"
+            message = f"{name} is {texts[0]!r}, but the manifest says {texts[1]!r}"
             report.problems.append(Problem(kind="changed", message=message))
 
 
@@ -168,11 +168,11 @@ async def _against_index(storage: Storage, shard: SelectedShard, report: ShardRe
         text = await storage.get(key, max_bytes=_MOST_LINE * (report.records + 1))
         problem = await in_thread(_difference, text, right) or await in_thread(_other_than, sidecar, text)
     except ObjectNotFoundError:
-        problem = "it is missing"
+        problem = "missing"
     except (StorageError, ValueError) as error:  # FormatError is one
         problem = str(error)
     if problem:
-        message = f"{name}: {problem}; 'asyncrec index --force' makes it anew"
+        message = f"{name}: {problem}; 'asyncrec index --force' replaces it"
         report.problems.append(Problem(kind="index", message=message))
 
 
@@ -181,11 +181,11 @@ def _difference(text: bytes, right: RecordIndex) -> str:
         return ""
     index = parse_index(text)
     if len(index) != len(right):
-        return f"it has {len(index):,} records, and the shard {len(right):,}"
+        return f"it has {len(index):,} records, but the shard has {len(right):,}"
     if not len(right):
         return ""
     if (index.members is None) != (right.members is None):
-        return "its columns are those of another compression"
+        return "its columns are for another compression"
     wrong = np.zeros(len(right), np.bool_)
     for found, expected in ((index.offsets, right.offsets), (index.sizes, right.sizes), (index.members, right.members)):
         if found is not None and expected is not None:
@@ -201,12 +201,12 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
     try:
         size = (await storage.head(shard.folder + sidecar.path)).size
         if size != wanted:
-            problem = f"it has {size:,} bytes, and {report.records:,} records have {KEY_BYTES} each"
+            problem = f"it has {size} bytes, but {report.records} records need {KEY_BYTES} each"
         else:
             content = await storage.get(shard.folder + sidecar.path, max_bytes=wanted)
             problem = await in_thread(_other_than, sidecar, content)
     except ObjectNotFoundError:
-        problem = "it is missing"
+        problem = "missing"
     except (StorageError, ValueError) as error:
         problem = str(error)
     if problem:
@@ -216,8 +216,8 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
     """What the manifest says otherwise of an index or keys; ``""`` when nothing does."""
     if sidecar.bytes not in (None, len(content)):
-        return f"it has {len(content):,} bytes, and the manifest says {sidecar.bytes:,}"
+        return f"it has {len(content)} bytes, but the manifest says {sidecar.bytes}"
     found = crc32c(content)
     if sidecar.crc32c not in (None, found):
-        return f"its CRC32C is {found:08x}, and the manifest says {sidecar.crc32c:08x}"
+        return f"its CRC32C is {found:08x}, but the manifest says {sidecar.crc32c:08x}"
     return ""

@@ -43,7 +43,9 @@ class Where:
 
     def __post_init__(self) -> None:
         if self.operator not in get_args(Operator):
-            raise ArgumentValueError(f"{self.operator!r} is no operator; there are {' '.join(get_args(Operator))}")
+            raise ArgumentValueError(
+                f"{self.operator!r} is not an operator; the operators are {' '.join(get_args(Operator))}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Where:
@@ -56,8 +58,8 @@ class Where:
         feature = text[: match.start()].strip() if match else ""
         if not match or not feature:
             raise ArgumentValueError(
-                f"{text!r} is no condition: write FEATURE=VALUE, with one of = != < <= > >=, or 'FEATURE in A,B' or "
-                "'FEATURE contains TEXT'"
+                f"{text!r} is not a condition; write FEATURE=VALUE, with one of = != < <= > >=, or 'FEATURE in "
+                "A,B' or 'FEATURE contains TEXT'"
             )
         value = text[match.end() :]
         return cls(feature, value.lstrip() if match["word"] else value, cast(Operator, match["word"] or match["sign"]))
@@ -139,7 +141,8 @@ class Conditions:
         self._records += len(records)
         if not self._known and not self._seen and records:
             raise ArgumentValueError(
-                f"{self._path}: the first {self._records:,} records are no Examples: they have no features to choose by"
+                f"{self._path}: the first {self._records:,} records are not Examples, so they have no features to "
+                "select by"
             )
         return found
 
@@ -177,11 +180,11 @@ def unknown_feature(name: str, features: Collection[str], path: str) -> Argument
     """The error for a name that is none of these."""
     if not features:
         return ArgumentValueError(
-            f"{path}: there is no feature {name!r}, nor any other: the records are no Examples, or empty ones"
+            f"{path}: there is no feature {name!r}, or any other: the records are empty, or not Examples"
         )
     named = ", ".join(sorted(features)[:_MOST_NAMED])
     more = ", ..." if len(features) > _MOST_NAMED else ""
-    return ArgumentValueError(f"{path}: there is no feature {name!r}; there are {named}{more}")
+    return ArgumentValueError(f"{path}: there is no feature {name!r}; the features are {named}{more}")
 
 
 def values_of(kind: int, payload: bytes | list[bytes]) -> Sequence[Any]:

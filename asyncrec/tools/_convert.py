@@ -100,14 +100,14 @@ async def convert(
     target_options = None if target_storage_options is None else dict(target_storage_options)
     if of == to == RECORDS and target_format is None and _has_unknown_suffix(target):
         raise ArgumentValueError(
-            f"{report.target}: no format has the suffix of this name; there are {FORMATS.known()}"
-        ).with_remedy("target_format names one", command="--to names one")
+            f"{report.target}: the suffix does not name a format; the formats are {FORMATS.known()}"
+        ).with_remedy("name one with target_format", command="name one with --to")
     if to != RECORDS:
         encoding = FORMATS.get(to)
         if encoding.encoder is None:
-            raise ArgumentValueError(f"{to} is a source only: asyncrec does not write it")
+            raise ArgumentValueError(f"{to} can only be read: asyncrec cannot write it")
         if of != RECORDS:
-            raise ArgumentValueError("one side of a conversion is TFRecord: convert in two steps")
+            raise ArgumentValueError("one side of a conversion must be TFRecord; convert in two steps")
         async with (
             selected(
                 source, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
@@ -121,8 +121,8 @@ async def convert(
     async with located(source, storage=storage, storage_options=storage_options) as (store, key):
         files, kind = await _files(store, key, source_format, report.source)
         if kind.open is None:
-            remedy = ": 'asyncrec from-csv' reads tables" if kind.name == "csv" else ""
-            raise ArgumentValueError(f"{kind.name} is a target only{remedy}")
+            remedy = "; 'asyncrec from-csv' reads tables" if kind.name == "csv" else ""
+            raise ArgumentValueError(f"{kind.name} can only be written{remedy}")
         if ".tfrec" in os.path.basename(os.fspath(target)):
             async with open_writer(
                 target,
@@ -189,20 +189,21 @@ async def _files(
             if given and not found:
                 found = below
     if not found:
-        raise ObjectNotFoundError(f"{display_path}: there is no file of a format to convert from").with_remedy(
-            "source_format names its format", command="--from names its format"
+        raise ObjectNotFoundError(f"{display_path}: there is no file in a format that can be converted").with_remedy(
+            "name the format with source_format", command="name the format with --from"
         )
     kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
         raise ArgumentValueError(
-            f"{display_path}: files of several formats ({', '.join(sorted(kinds))}); give a pattern for one"
+            f"{display_path}: there are files in several formats ({', '.join(sorted(kinds))}); give a pattern for "
+            "one of them"
         )
     if kinds == {RECORDS}:
         raise ArgumentValueError(
-            f"{display_path}: no suffix of a format to convert from ({FORMATS.known()})"
+            f"{display_path}: the suffix does not name a format that can be converted ({FORMATS.known()})"
         ).with_remedy(
-            "name it with source_format, or use reshard or copy for records",
-            command="name it with --from, or use reshard or copy for records",
+            "name the format with source_format; for TFRecord files use reshard or copy",
+            command="name the format with --from; for TFRecord files use reshard or copy",
         )
     return [(info.key[len(prefix) :], info) for info in found], FORMATS.get(kinds.pop())
 
@@ -291,7 +292,9 @@ class _Converting:
 
     def _keys(self, keys: list[str], first: int) -> list[bytes]:
         if keys and len(keys) != self.number - first:
-            raise PluginError(f"{self._file}: its format gave {len(keys):,} keys for {self.number - first:,} records")
+            raise PluginError(
+                f"{self._file}: the format returned {len(keys):,} keys for {self.number - first:,} records"
+            )
         return key_digests(keys or [f"{self._file}#{number}" for number in range(first, self.number)])
 
 

@@ -109,11 +109,11 @@ class ConvertedBefore:
         had = f"{size:,} bytes" if isinstance(size, int) else "another size"
         now = f"{info.size:,} bytes"
         if size == info.size:
-            now = f"as many, and is another version, of {info.modified:%Y-%m-%d %H:%M:%S %Z}"
+            now = f"the same size, but another version, of {info.modified:%Y-%m-%d %H:%M:%S %Z}"
         of_then = f"Its {records:,} records" if isinstance(records, int) else "Its records"
         more = f" {others:,} other files have changed, too." if others else ""
         return DatasetError(
             f"{self._source}: {file} has changed since it was converted into {self.target}: it had {had}, and now has "
-            f"{now}. {of_then} of then are in the data set, and nothing was written now.{more} Convert into a new data "
-            "set, or leave out what has changed, by a pattern"
+            f"{now}. {of_then} from then are in the data set, and nothing was written now.{more} Convert into a new "
+            "data set, or give a pattern that leaves out the changed files"
         )

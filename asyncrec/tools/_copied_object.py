@@ -65,9 +65,9 @@ async def is_same(source: Storage, store: Storage, item: Item, *, overwrite: boo
     if overwrite:
         return False
     raise ObjectExistsError(
-        f"{join(store.root, item.target)}: there is another file, of {there.size:,} bytes and not {here.size:,}, or of "
-        "another checksum"
-    ).with_remedy("overwrite=True replaces it", command="--overwrite replaces it")
+        f"{join(store.root, item.target)}: a different file is there: its size is {there.size:,} bytes, not "
+        f"{here.size:,}, or its checksum differs"
+    ).with_remedy("pass overwrite=True to replace it", command="use --overwrite to replace it")
 
 
 async def copy_object(

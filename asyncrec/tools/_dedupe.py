@@ -71,7 +71,7 @@ async def dedupe(
     """
     newest_by = keep.removeprefix(_NEWEST) if keep.startswith(_NEWEST) else None
     if keep not in ("first", "last") and not newest_by:
-        raise ArgumentValueError(f"keep is 'first', 'last' or 'newest-by=FEATURE', not {keep!r}")
+        raise ArgumentValueError(f"keep must be 'first', 'last' or 'newest-by=FEATURE', not {keep!r}")
     check_by(by)
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with selected(

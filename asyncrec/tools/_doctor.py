@@ -72,7 +72,7 @@ async def doctor(
         if isinstance(store, ExclusiveParts):
             ask = partial(_excludes_parts, store, f"{prefix}/" if prefix else "")
         if isinstance(store, ReadOnlyStorage):
-            report.checks.append(Check(name="write", ok=None, detail=f"not here: {store.why}"))
+            report.checks.append(Check(name="write", ok=None, detail=f"not available: {store.why}"))
             report.checks.append(await _reading(store, key))
             return report
         if await _Doctor(folder_at(store, prefix), report, ask).run():
@@ -111,7 +111,7 @@ class _Doctor:
                 scope.cancel()
         if answers:
             seconds, row = self._loop.longest
-            detail = f"no other task ran for up to {1000 * seconds:.0f} ms (row {row!r})"
+            detail = f"other tasks had to wait up to {1000 * seconds:.0f} ms (row {row})"
             self._report.checks.append(Check(name="event loop", ok=None, detail=detail))
         return answers
 
@@ -120,7 +120,7 @@ class _Doctor:
             with patience(_FIRST):
                 written = await self._try("write", self._write)
             if self._silent:
-                detail = "not tried, for the store did not serve the first request; try again when it does"
+                detail = "not tested, because the store did not serve the first request; try again when it does"
                 self._report.checks.append(Check(name="all else", ok=None, detail=detail))
                 return False
             if not written:
@@ -172,13 +172,13 @@ class _Doctor:
 
     async def _read(self) -> str:
         data = await self._folder.get(self._keys[0])
-        assert data == self._small, "what came is not what was written"
-        return "what was written"
+        assert data == self._small, "the data read differs from the data written"
+        return "the data read is the data written"
 
     async def _list(self) -> str:
         found = [info.key async for info in self._folder.list_objects(".asyncrec-doctor-")]
         missing = [key for key in self._keys if key not in found]
-        assert not missing or self._info is None, "an object that was just written is not listed"
+        assert not missing or self._info is None, "a new object is missing from the list"
         return "manifests and folders can be read"
 
     async def _range(self) -> str:
@@ -186,7 +186,7 @@ class _Doctor:
             data = b""
             while block := await source.receive(_SMALL):
                 data += block
-        assert data == self._small[100:200], "another range than asked for"
+        assert data == self._small[100:200], "the store returned another range than requested"
         return "random access and resumed reads"
 
     async def _change(self) -> str:
@@ -199,13 +199,13 @@ class _Doctor:
             with suppress(ObjectChangedError):
                 while block := await source.receive(_CHANGED):
                     got += block
-                assert got == old, "an object that was replaced while it was read is not the one that was opened"
+                assert got == old, "an object that was replaced during a read differs from the one that was opened"
         try:
             async with self._folder.open_source(key, info=before) as source:
                 await source.receive(1)
         except ObjectChangedError:
-            return "an object that is replaced is not read as the one that was opened, nor while it is read"
-        raise AssertionError("an object that was replaced is read as the one that was opened")
+            return "replacing an object is noticed, also during a read"
+        raise AssertionError("a replaced object is read as if it were the one that was opened")
 
     async def _exclusive(self) -> str:
         for size in (_SMALL, await self._parts()):
@@ -214,36 +214,41 @@ class _Doctor:
             except ObjectExistsError:
                 continue
             raise AssertionError(
-                f"an object that is there is overwritten by one of {size:,} bytes: two writers may lose each other's "
-                "commits"
+                f"an existing object is overwritten by one of {size} bytes: two writers may lose each other's commits"
             )
-        return "an object that is there is not overwritten"
+        return "an existing object is not overwritten"
 
     async def _race(self) -> str:
         for _ in range(_ROUNDS):
             won = await race(self._folder, self._key(), [secrets.token_bytes(16) for _ in range(_WRITERS)])
             assert len(won) == 1, (
-                f"{len(won)} of {_WRITERS} writers were told that they created one object: nothing can be decided on "
-                "this store, and two writers may lose each other's commits"
+                f"{len(won)} of {_WRITERS} writers were told that they had created the same object: two writers "
+                "may lose each other's commits, so this store cannot hold data sets"
             )
-        return f"{_ROUNDS} races of {_WRITERS} writers had one winner each, as commits of many writers need it"
+        return f"{_ROUNDS} races of {_WRITERS} writers had one winner each, which data sets with many writers need"
 
     async def _race_in_parts(self) -> Check:
         name, size = "exclusive creation, several parts", await self._parts()
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
-        assert won, "both were told that the object is another's"
+        assert won, "both writers were told that the object belongs to the other"
         # One race proves nothing: whoever is later may have looked in time. A store that can be asked is asked.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
-            found = "are created exclusively, too" if self._excludes_parts else "had one winner in one race, no proof"
+            found = (
+                "are also created exclusively"
+                if self._excludes_parts
+                else "had one winner in one race, which proves nothing"
+            )
             return Check(name=name, ok=True, detail=f"objects of {size:,} bytes {found}")
         return Check(
             name=name,
             ok=None,
-            detail=f"not on this store, from {size - 1:,} bytes on: it ignores the condition when it joins parts, "
-            "and both may be told that they won. Data sets are safe, they are decided by small objects; two writers of "
-            "one single file, with mode='x', are not kept apart for sure",
+            detail=(
+                f"not in this store, from {size - 1:,} bytes on: it ignores the condition when it joins parts, so "
+                "both writers may be told that they won. Data sets are safe, because they depend on small objects "
+                "only; but two writers of one single file with mode='x' may both succeed"
+            ),
         )
 
     async def _parts(self) -> int:
@@ -259,15 +264,17 @@ class _Doctor:
         info = await self._folder.head(self._keys[0])
         if info.crc32c is not None:
             return Check(name="checksums", ok=True, detail="the store keeps a CRC32C of each object")
-        return Check(name="checksums", ok=None, detail="the store keeps none that asyncrec reads; the manifest does")
+        return Check(
+            name="checksums", ok=None, detail="the store has no checksums that asyncrec can read; the manifest has them"
+        )
 
     async def _delete(self) -> str:
         await self._folder.delete(self._keys[0])
         try:
             await self._folder.head(self._keys[0])
         except ObjectNotFoundError:
-            return "what was deleted is gone"
-        raise AssertionError("what was deleted is still there")
+            return "deleted objects are gone"
+        raise AssertionError("a deleted object is still there")
 
 
 async def _latency(folder: Storage, key: str) -> str:
@@ -299,34 +306,34 @@ async def _reading(store: Storage, key: str) -> Check:
         head, _ = await read_head(store, key, _SMALL)
         async with ResumingSource(store, key, start=max(0, info.size - _SMALL), info=info, read_ahead=0) as source:
             tail = await receive_exactly(source, _SMALL)
-        assert len(head) == len(tail) == min(_SMALL, info.size), "fewer bytes came than there are"
+        assert len(head) == len(tail) == min(_SMALL, info.size), "the store returned fewer bytes than the object has"
     except ArgumentError:
-        return Check(name=name, ok=None, detail="name a file to try it: on this store none can be made")
+        return Check(name=name, ok=None, detail="give a file to test, because this store cannot be written to")
     except (StorageError, AssertionError) as error:
         return Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
-    return Check(name=name, ok=True, detail=f"{info.size:,} bytes, of which the first and the last were read")
+    return Check(name=name, ok=True, detail=f"{info.size:,} bytes; the first and the last were read")
 
 
 async def _uploads(store: Storage, key: str) -> Check:
     name = "unfinished uploads"
     if not isinstance(store, UnfinishedUploads):
-        return Check(name=name, ok=None, detail="this store keeps none that could be listed")
+        return Check(name=name, ok=None, detail="this store cannot list them")
     try:
         found = [info async for info in store.list_unfinished(key)]
     except StorageError as error:
         return Check(name=name, ok=None, detail=f"they cannot be listed: {error}")
-    return Check(name=name, ok=None, detail=f"{len(found):,}; 'asyncrec uploads' shows and removes them")
+    return Check(name=name, ok=None, detail=f"{len(found):,}; 'asyncrec uploads' lists and removes them")
 
 
 def _kills(store: Storage) -> Check:
     """What a kill -9 takes of a rolling writer here."""
     if store.flush_level == "spooled":
-        detail = "a kill takes what a rolling writer wrote in the last 5 seconds (flush_seconds), and no more"
+        detail = "a kill loses at most what a rolling writer wrote in the last 5 seconds (flush_seconds)"
     else:
         detail = (
-            "no local disk is under a writer here, and a kill takes all that was written since the last committed "
-            "shard: 256 MiB, unless max_shard_bytes or max_shard_seconds say otherwise; with spool= in a local folder "
-            "it takes the last 5 seconds (flush_seconds)"
+            "a kill loses everything written since the last committed shard (256 MiB, unless max_shard_bytes or "
+            "max_shard_seconds say otherwise), because writers here have no local disk; with spool= in a local "
+            "folder it loses the last 5 seconds (flush_seconds)"
         )
     return Check(name="kill -9", ok=None, detail=detail)
 

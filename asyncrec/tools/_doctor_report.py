@@ -50,7 +50,7 @@ def installed() -> dict[str, str]:
 
 def _inner_loops() -> str:
     if not native.FUNCTIONS:
-        return "in Python, for no compiler was at hand when asyncrec was installed"
+        return "in Python, because no compiler was available when asyncrec was installed"
     return f"in C; CRC-32C by {native.CRC32C}"
 
 

@@ -94,7 +94,7 @@ def _refuse_json_lines(content: bytes, path: str) -> None:
         json.loads(line)
     except (ValueError, RecursionError):
         return
-    raise DatasetError(f"{path}: its first line is JSON: JSON lines are read by 'asyncrec convert', not from-csv")
+    raise DatasetError(f"{path}: the first line is JSON; to read JSON lines, use 'asyncrec convert', not from-csv")
 
 
 class _Table:
@@ -114,13 +114,17 @@ class _Table:
         self.key = key
         self._files = files
         if len(set(self._columns)) < len(self._columns) or "" in self._columns:
-            raise DatasetError(f"{path}: the first row names the columns, each by a name of its own: {self._columns}")
+            raise DatasetError(
+                f"{path}: the first row must have a different name for each column, not {self._columns!r}"
+            )
         special = [*files, *(name for name in (label, key) if name is not None)]
         for name in special:
             if name not in self._columns:
-                raise ArgumentValueError(f"{path}: there is no column {name!r}; there are {', '.join(self._columns)}")
+                raise ArgumentValueError(
+                    f"{path}: there is no column {name!r}; the columns are {', '.join(self._columns)}"
+                )
             if special.count(name) > 1:
-                raise ArgumentValueError(f"{path}: the column {name!r} is one of label, key and files, not two of them")
+                raise ArgumentValueError(f"{path}: the column {name!r} can only be one of label, key and files")
         columns = [_Column() for _ in self._columns]
         values: set[str] = set()
         keys: dict[str, int] = {}
@@ -128,7 +132,7 @@ class _Table:
             row = self._rows[number]
             if len(row) != len(self._columns):
                 cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
-                raise DatasetError(f"{self._rows.where(number)}: {cells} for {len(self._columns)} columns")
+                raise DatasetError(f"{self._rows.where(number)}: {cells}, but there are {len(self._columns)} columns")
             for column, cell in zip(columns, row, strict=True):
                 column.add(cell, number)
             if label is not None:
@@ -158,10 +162,10 @@ class _Table:
             count = "1 row" if column.empty == 1 else f"{column.empty:,} rows"
             first = self._rows.line(column.first_empty)
             notes.append(
-                f"{label} is empty in {count}, the first at line {first}: these rows are a class by themselves, ''"
+                f"{label} is empty in {count}, the first at line {first}: these rows form a class of their own, ''"
             )
         if classes == rows > 1:
-            notes.append(f"{label} has a class for each of {rows:,} rows: a column of keys is --key (key), not a label")
+            notes.append(f"{label} has a different value in each of {rows:,} rows: use a column of keys as --key (key)")
         elif classes > _MANY_CLASSES:
             notes.append(f"{label} has {classes:,} classes in {rows:,} rows: is it a label?")
         return notes

@@ -54,9 +54,11 @@ async def from_folder(
         names = [info.key[len(prefix) :] async for info in store.list_objects(prefix)]
         files = await in_thread(_Files, prefix, names)
         if not names:
-            raise ObjectNotFoundError(f"{report.source}: there is no such folder, or nothing in it")
+            raise ObjectNotFoundError(f"{report.source}: the folder does not exist or is empty")
         if not files.strata:
-            raise DatasetError(f"{report.source}: no files in folders; a folder's name is the label of what is in it")
+            raise DatasetError(
+                f"{report.source}: there are no folders with files; the name of a folder is the label of its files"
+            )
         await write_splits(files, store, options, report, progress)
     return report
 

@@ -47,7 +47,7 @@ def check_by(by: str) -> None:
         ValueError: it is not as `Identities` takes it.
     """
     if by not in (CONTENT, KEY) and not by.startswith("feature:"):
-        raise ArgumentValueError(f"by is 'content', 'key' or 'feature:NAME', not {by!r}")
+        raise ArgumentValueError(f"by must be 'content', 'key' or 'feature:NAME', not {by!r}")
 
 
 class Identities:
@@ -93,7 +93,7 @@ class Identities:
             ValueError: by a feature that no record has; or to ``ignore`` one.
         """
         if self._by == KEY and not has_keys(selection):
-            raise DatasetError(f"{selection.path}: its records have no keys to be known by; take their content")
+            raise DatasetError(f"{selection.path}: the records have no keys to compare by; compare their contents")
         known = features_of(selection.schema)
         named = [*self._ignored, *(name for name in (self._feature, self._age) if name is not None)]
         if known is not None and (unknown := [name for name in named if name not in known]):
@@ -198,14 +198,16 @@ def _age(name: str, features: Features) -> bytes:
     kind, payload = features.get(name, (NONE, b""))
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) > 1:
-        raise ArgumentValueError(f"the feature {name!r} has {len(values):,} values; the age of a record is one")
+        raise ArgumentValueError(
+            f"the feature {name!r} has {len(values)} values; the age of a record must be a single value"
+        )
     if not len(values) or values[0] != values[0]:
         return b""
     if kind == BYTES:
         if len(values[0]) > _AGE_BYTES:
             raise ArgumentValueError(
-                f"the feature {name!r} has a text of {len(values[0]):,} bytes; the age of a record is a number, or a "
-                f"time as text of at most {_AGE_BYTES} bytes"
+                f"the feature {name!r} has a text of {len(values[0])} bytes; the age of a record must be a number, "
+                f"or a time as text of at most {_AGE_BYTES} bytes"
             )
         return bytes(values[0])
     if kind == INT64:

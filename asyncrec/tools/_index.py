@@ -80,7 +80,7 @@ async def index(
     """
     check_jobs(jobs)
     if layout not in LAYOUTS:
-        raise ArgumentValueError(f"layout is one of {', '.join(LAYOUTS)}, not {layout!r}")
+        raise ArgumentValueError(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
@@ -105,7 +105,7 @@ async def _index(selection: Selection, shard: SelectedShard, layout: str, force:
         entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
     if layout != "asyncrec" and entry.compression:
         report.refused.append(
-            (shard.display_path, f"it is compressed ({entry.compression}), which {layout} does not read")
+            (shard.display_path, f"the shard is compressed ({entry.compression}), which {layout} cannot read")
         )
         return
     key = _key(shard, entry, layout)

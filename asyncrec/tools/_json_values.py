@@ -80,14 +80,14 @@ def from_json(value: object) -> bytes:
         SchemaError: it is no object, or holds what no feature can be: an object without a mark, a list of kinds mixed.
     """
     if not isinstance(value, Mapping):
-        raise SchemaError(f"a record is a JSON object, not a {type(value).__name__}")
+        raise SchemaError(f"a record must be a JSON object, not a {type(value).__name__}")
     if value.keys() == {"$record"}:
         record = _value(value["$record"])
         return record.encode() if isinstance(record, str) else _only_bytes(record)
     if value.keys() == {"$context", "$lists"}:
         context, lists = value["$context"], value["$lists"]
         if not isinstance(context, Mapping) or not isinstance(lists, Mapping):
-            raise SchemaError("$context and $lists are objects")
+            raise SchemaError("$context and $lists must be objects")
         return encode_sequence_example(
             _features(context), {name: [_plain(step) for step in steps] for name, steps in lists.items()}, narrow=True
         )
@@ -126,15 +126,15 @@ def _value(value: Any) -> Any:
                 raise SchemaError(f"$base64: {error}") from None
         if value.keys() == {"$float"} and value["$float"] in ("nan", "inf", "-inf"):
             return float(value["$float"])
-        raise SchemaError(f"an object is no value of a feature: {str(value)[:80]}")
+        raise SchemaError(f"an object cannot be the value of a feature: {str(value)[:80]}")
     if isinstance(value, list):
-        raise SchemaError("a list in a list is no feature: features are flat")
+        raise SchemaError("a list in a list cannot be a feature, because features are flat")
     return value
 
 
 def _only_bytes(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise SchemaError("$record is text or {'$base64': ...}")
+        raise SchemaError("$record must be text or {'$base64': ...}")
     return value
 
 

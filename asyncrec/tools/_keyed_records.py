@@ -86,10 +86,10 @@ class NewTarget:
         path = os.fspath(self.path)
         if (kind := FORMATS.of(path)) != RECORDS:
             raise ArgumentValueError(
-                f"{redact(path)}: this is the name of a {kind} file, and what is written here are TFRecords"
+                f"{redact(path)}: this is the name of a {kind} file, but the output is TFRecord"
             ).with_remedy(
-                "write to a data set or to NAME.tfrecord, and tools.convert() makes a file of that format of it",
-                command="write to a data set or to NAME.tfrecord, and 'asyncrec convert' makes such a file of it",
+                "write to a data set or to NAME.tfrecord, and then use tools.convert() to make a file of that format",
+                command="write to a data set or to NAME.tfrecord, and then use 'asyncrec convert' to make such a file",
             )
 
     @property
@@ -310,7 +310,7 @@ class KeyedRecords(ShardsInTurn):
 
     def _changed(self, found: str) -> DatasetError:
         return DatasetError(
-            f"{self._selection.path}: {self._count:,} records were counted, and now there are {found}; try it again"
+            f"{self._selection.path}: {self._count:,} records were counted, but now there are {found}; try again"
         )
 
 

@@ -55,7 +55,7 @@ async def merge(
         ObjectExistsError: there is something at the target.
     """
     if not sources:
-        raise ArgumentValueError("there is nothing to merge: give the sources")
+        raise ArgumentValueError("there is nothing to merge; give at least one source")
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with AsyncExitStack() as stack:
         selections = [
@@ -69,8 +69,8 @@ async def merge(
             other = next((each for each in selections if each.schema != with_schema[0].schema), selections[0])
             which = "another schema than" if other.schema else "no schema, unlike"
             raise DatasetError(
-                f"{other.path}: it has {which} {with_schema[0].path}: 'asyncrec schema' shows each; merge those that "
-                "have the same"
+                f"{other.path} has {which} {with_schema[0].path}; 'asyncrec schema' shows each. Merge data sets "
+                "with the same schema"
             )
         made = {"merged": {"sources": [each.path for each in selections]}}
         report = await write_new(into, _all(selections, stack, progress), selections, made)

@@ -105,7 +105,7 @@ async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> 
             kind="run",
             size=listed.runs[name].size,
             modified=listed.runs[name].modified,
-            refused="no checkpoint names it",
+            refused="no checkpoint lists it",
             owner=None,
             recent=listed.runs[name].modified > youngest,
         )
@@ -160,13 +160,13 @@ async def _find_shards(dataset: SelectedDataset, base: str, *, min_age: float) -
             if others[maker] or (owner is None and writer not in known):
                 continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
         if kind != "shard":
-            refused: str | None = "its shard is not there"
+            refused: str | None = "its shard is missing"
         elif history.lists(shard) or history.removes(shard):
-            refused = "it was replaced"
+            refused = "the data set replaced it"
         elif not rolling:
-            refused = "it is one of shards that are published all or none"
+            refused = "it belongs to shards that are published together or not at all"
         else:
-            refused = "its writer ended without it" if writer in ended else None
+            refused = "its writer ended without committing it" if writer in ended else None
         orphans.append(
             Orphan(
                 path=base + dataset.prefix + info.key,
@@ -174,7 +174,7 @@ async def _find_shards(dataset: SelectedDataset, base: str, *, min_age: float) -
                 kind=kind,
                 size=info.size,
                 modified=info.modified,
-                refused=f"its writer {owner} has not ended: 'asyncrec recover', with --dead if its machine is gone"
+                refused=f"its writer {owner} has not ended; use 'asyncrec recover', with --dead if its machine is gone"
                 if owner is not None
                 else refused,
                 owner=owner,
@@ -193,7 +193,7 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
     """
     for orphan, report in orphans:
         maker, _ = maker_of(dataset.name, orphan.key) or (None, False)
-        assert maker is not None, "only rolling shards are adopted"
+        assert maker is not None, "only shards of rolling writers can be adopted"
         header = JobHeader(
             kind="rolling",
             name=dataset.name,

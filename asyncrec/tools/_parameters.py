@@ -29,9 +29,9 @@ def check_jobs(jobs: int | None) -> None:
     if jobs is None:
         return
     if isinstance(jobs, bool) or not isinstance(jobs, int):
-        raise ArgumentTypeError(f"jobs is a {type(jobs).__name__}; it is a whole number, or None")
+        raise ArgumentTypeError(f"jobs must be an integer or None, not {type(jobs).__name__}")
     if jobs < 1:
-        raise ArgumentValueError(f"jobs is {jobs}; it is at least 1, or None for as many as there are processors")
+        raise ArgumentValueError(f"jobs must be at least 1, or None for the number of processors, not {jobs}")
 
 
 def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:

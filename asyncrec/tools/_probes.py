@@ -116,18 +116,22 @@ def check_locks(folder: LocalStorage) -> Check:
             finally:
                 lock.release()
     except OSError as error:
-        return Check(name="locks", ok=False, detail=f"no writer opens here: {error}")
+        return Check(name="locks", ok=False, detail=f"a writer cannot open here: {error}")
     finally:
         with suppress(OSError):
             os.unlink(path)
-    where = f"a filesystem of the type {kind!r}" if kind else "a filesystem whose type the system does not tell"
+    where = f"a filesystem of the type {kind!r}" if kind else "a filesystem of unknown type"
     if not refused:
-        detail = f"{where}, where a lock keeps nobody out: a writer that lives passes for dead"
+        detail = f"{where}, where locks do not work: a living writer looks dead"
     elif is_one_machines(kind):
-        detail = f"{where}, which one machine mounts at a time: a lock proves a writer dead, also after a reboot"
+        detail = (
+            f"{where}, which only one machine mounts at a time: a lock proves that a writer is dead, also after a "
+            "reboot"
+        )
     else:
         detail = (
-            f"{where}, which several machines may mount: a lock proves a writer of this machine dead; one of another "
-            "machine, or of this one before it booted again, counts as dead when it has been silent for two minutes"
+            f"{where}, which several machines may mount: a lock proves that a writer on this machine is dead. A "
+            "writer on another machine, or on this one before its last boot, counts as dead when it has been "
+            "silent for two minutes"
         )
     return Check(name="locks", ok=refused, detail=detail)

@@ -120,20 +120,20 @@ async def reshard(
     if compression != "keep":
         parse_compression(compression)  # what it would refuse is said before anything is opened
     if num_shards is not None and (max_shard_bytes is not None or max_shard_records is not None):
-        raise ArgumentValueError("num_shards fixes the shards, and max_shard_bytes or max_shard_records has them roll")
+        raise ArgumentValueError("num_shards cannot be combined with max_shard_bytes or max_shard_records")
     if on_corrupt not in ("raise", "skip"):
         raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise" or "skip"')
     if on_corrupt == "skip" and (num_shards is not None or group_by is not None):
         raise ArgumentValueError(
-            "on_corrupt='skip' goes with neither num_shards nor group_by, for which the records are counted first: "
-            "reshard once more what it writes"
+            "on_corrupt='skip' cannot be combined with num_shards or group_by, which count the records first; "
+            "reshard the result once more"
         )
     if max_shard_bytes is not None:
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
     memory_limit = byte_count(memory_limit, "memory_limit")
     for option, value in {"max_shard_bytes": max_shard_bytes, "max_shard_records": max_shard_records}.items():
         if value is not None and value < 1:
-            raise ArgumentValueError(f"{option} is {value}; it is at least 1")
+            raise ArgumentValueError(f"{option} must be at least 1, not {value}")
     if num_shards is not None:
         check_num_shards(num_shards)
     report = ReshardReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
@@ -171,7 +171,7 @@ async def reshard(
             async for batch in batches:
                 await in_thread(sorter.add, batch)
             if group_by is not None and sorter.records and not sorter.grouped:
-                raise DatasetError(f"{report.source}: no record has a feature {group_by!r}")
+                raise DatasetError(f"{report.source}: no record has the feature {group_by!r}")
             records = sorter.records
             ordered = Sorted(sorter)
         else:

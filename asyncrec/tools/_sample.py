@@ -149,9 +149,9 @@ async def _draw(
     if (records is None) == (fraction is None):
         raise ArgumentValueError("give the number of records to draw, or the fraction of all")
     if records is not None and records < 0:
-        raise ArgumentValueError(f"{records} records cannot be drawn")
+        raise ArgumentValueError(f"the number of records must not be negative, not {records}")
     if fraction is not None and not 0 <= fraction <= 1:
-        raise ArgumentValueError(f"the fraction {fraction} is not between 0 and 1")
+        raise ArgumentValueError(f"the fraction must be between 0 and 1, not {fraction}")
     total = sum(await counts_of(selection))
     count = min(total, records if records is not None else round(total * (fraction or 0)))
     if count == 0:

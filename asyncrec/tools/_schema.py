@@ -79,6 +79,6 @@ def inferred(records: Sequence[FoundRecord]) -> Schema:
             except DecodeError as error:
                 reason = str(error).removeprefix("record 0 of the batch: ")
                 raise DecodeError(
-                    f"record {record.number:,} (in {record.path}) is no Example, and has no features: {reason}"
+                    f"record {record.number:,} (in {record.path}) is not an Example, so it has no features: {reason}"
                 ) from None
         raise

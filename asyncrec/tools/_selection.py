@@ -217,29 +217,29 @@ async def _why_not(store: Storage, key: str) -> str:
     prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
     if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
         return (
-            "no record of this data set is committed yet; 'asyncrec watch' shows how its writers get on, and "
-            f"{recover_command(join(store.root, key))} publishes what those that died have left"
+            "no records of this data set are committed yet; 'asyncrec watch' shows what its writers are doing, and "
+            f"{recover_command(join(store.root, key))} commits what dead writers left"
         )
     if name and (others := await longer_names(folder_at(store, prefix), name)):
         there = ", ".join(prefix + other for other in others[:10])
-        return f"there is no data set of this name; there is {there}"
+        return f"there is no data set of this name, but there is {there}"
     home = local_folder(folder_at(store, key))
     if not key and home is None:
-        return "nothing is stored there yet"
+        return "nothing is stored here yet"
     if home is not None and await in_thread(os.path.isdir, home.folder):
         made = {header.name for _, header in await in_thread(find_job_headers, home)}
-        begun = f"; begun and not committed yet: {', '.join(sorted(made))} ('asyncrec watch')" if made else ""
-        return f"the folder holds no data set and no file of records{begun}"
+        begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""
+        return f"the folder has no data set and no file of records{begun}"
     return (
-        "there is no such file, folder or data set; a data set's path is its folder and its name, without the shard "
-        "numbers"
+        "there is no such file, folder or data set; the path of a data set is its folder and its name, without the "
+        "shard numbers"
     )
 
 
 async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Selection:
     found = [info async for info in matching(store, key) if is_data(info.key.rpartition("/")[2])]
     if not found:
-        raise ObjectNotFoundError(f"{display_path}: no file matches")
+        raise ObjectNotFoundError(f"{display_path}: no file matches this pattern")
     return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=_plain(found, base))
 
 

@@ -108,6 +108,6 @@ class ShardKeys:
         data = await receive_exactly(self._source, count * KEY_BYTES)
         if len(data) < count * KEY_BYTES:
             raise DatasetError(
-                f"{self._shard.display_path}: its keys end before its records: 'asyncrec verify' says more"
+                f"{self._shard.display_path}: there are fewer keys than records; 'asyncrec verify' shows details"
             )
         return data

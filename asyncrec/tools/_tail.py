@@ -130,7 +130,7 @@ async def open_tail(
         ObjectNotFoundError, StoragePermissionError: on opening.
     """
     if records < 0 or interval < 0:
-        raise ArgumentValueError("the number of records and the interval are not below 0")
+        raise ArgumentValueError("the number of records and the interval must not be negative")
     async with (
         selected(
             path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
@@ -138,5 +138,5 @@ async def open_tail(
         AsyncExitStack() as stack,
     ):
         if follow and selection.kind != "data set":
-            raise DatasetError(f"{selection.path}: only a data set can be followed: give its folder and name")
+            raise DatasetError(f"{selection.path}: only a data set can be followed; give its folder and name")
         yield TailStream(selection, stack, last=records, where=where, interval=interval if follow else None)

@@ -130,7 +130,7 @@ async def uploads(
                     if error.errno == errno.EWOULDBLOCK:
                         keep(info, "a process is writing it")
                     elif local is not None and is_not_own(error):
-                        keep(info, "it is no regular file of this user's")
+                        keep(info, "it is not a regular file owned by this user")
                     else:
                         raise
                 else:
@@ -159,7 +159,7 @@ class _Jobs:
     async def owner(self, key: str) -> str | None:
         """Say whose an unfinished file is, if it is a job's."""
         have = await in_thread(self.have, key)
-        return "it belongs to a job: 'asyncrec recover' sees to those that died" if have else None
+        return "it belongs to a job; 'asyncrec recover' takes care of dead jobs" if have else None
 
     def have(self, key: str) -> bool:
         """Whether an unfinished file is a job's header, or stands in one's folder under its name. Blocks."""
@@ -191,7 +191,7 @@ class _Marks:
                 if state == "alive":
                     return f"its writer {header.writer} is alive"
                 where = f", on {header.host or 'another machine'}, may be alive"
-                return f"its writer {header.writer}{where}; when it is dead, 'asyncrec recover --abandon' gives it up"
+                return f"its writer {header.writer}{where}; if it is dead, 'asyncrec recover --abandon' gives it up"
         return None
 
     async def _look(self, parent: str) -> list[tuple[JobHeader, LifeState]]:

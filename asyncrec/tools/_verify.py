@@ -104,7 +104,7 @@ async def verify(
     """
     check_jobs(jobs)
     if adopt and delete:
-        raise ArgumentValueError("adopt and delete exclude each other")
+        raise ArgumentValueError("adopt and delete cannot be combined")
     async with selected(
         path, given_up=delete, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options
     ) as selection:
@@ -150,7 +150,7 @@ async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDa
         if found.ok:
             whole.append((orphan, found))
         else:
-            found.problems.append(Problem(kind="damaged", message="no manifest names it, and it was not adopted"))
+            found.problems.append(Problem(kind="damaged", message="no manifest lists it, and it was not adopted"))
     if whole:
         try:
             await orphans_.commit_unlisted(dataset, whole)

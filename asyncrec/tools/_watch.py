@@ -190,8 +190,8 @@ async def watch(
         report = await watched.look()
     if not report.there:
         raise ObjectNotFoundError(
-            f"{report.path}: no data set, and nobody makes one; its path is its folder and its name, without the shard "
-            "numbers"
+            f"{report.path}: there is no data set, and no writer is making one; the path of a data set is its "
+            "folder and its name, without the shard numbers"
         )
     return report
 

@@ -139,7 +139,7 @@ def test_a_fault_of_our_own_says_so(run: Run, data: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("asyncrec.tools.info", broken)
     result = run("info", "data")
     assert result.code == 4
-    assert "fault of asyncrec" in result.err
+    assert "bug in asyncrec" in result.err
 
 
 def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
@@ -157,11 +157,11 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["cat", "data/pages", "--record", "3", "--key", "x"], "one record"),
         (["cat", "data/pages", "--where", "label"], "FEATURE=VALUE"),
         (["cat", "data/pages", "--record", "99"], "no record 99"),
-        (["watch", "data/pages", "--once", "--by", "nosuch"], "no feature 'nosuch'; there are emb, label, tags, text"),
-        (["from-csv", "data/table.csv", "out", "--label", "nosuch"], "there is no column 'nosuch'; there are"),
-        (["from-csv", "data/table.csv", "out", "--file", "nosuch"], "there is no column 'nosuch'; there are"),
+        (["watch", "data/pages", "--once", "--by", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags, text"),
+        (["from-csv", "data/table.csv", "out", "--label", "nosuch"], "there is no column 'nosuch'; the columns are"),
+        (["from-csv", "data/table.csv", "out", "--file", "nosuch"], "there is no column 'nosuch'; the columns are"),
         (["head", "data/pages", "--format", "xml"], "xml"),
-        (["verify", "data/pages", "--adopt", "--delete"], "exclude"),
+        (["verify", "data/pages", "--adopt", "--delete"], "cannot be combined"),
         (["verify", "data/pages", "--older-than", "soon"], "soon"),
         (["reshard", "data/pages", "out/x", "-n", "2", "--max-shard-bytes", "1M"], "--num-shards"),
         (["reshard", "data/pages", "out/x", "--max-shard-bytes", "many"], "many"),
@@ -172,26 +172,26 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["index", "data/pages", "--layout", "mine"], "mine"),
         (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
         (["uploads", "data", "--older-than", "x"], "x"),
-        (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; there are emb, label, tags, text"),
+        (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; the features are emb, label, tags, text"),
         (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' is not one of these"),
-        (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; there are emb, label, tags, text"),
-        (["cat", "data/pages-*.tfrecord", "--feature", "nosuch"], "no feature 'nosuch'; there are emb, label"),
-        (["cat", "data/plain.tfrecord", "--where", "a=1"], "are no Examples"),
-        (["filter", "data/pages", "out/x"], "say which records"),
+        (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags, text"),
+        (["cat", "data/pages-*.tfrecord", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label"),
+        (["cat", "data/plain.tfrecord", "--where", "a=1"], "are not Examples"),
+        (["filter", "data/pages", "out/x"], "no condition was given"),
         (["filter", "data/pages", "out/x", "--where", "label contains 1"], "looks for text"),
-        (["sample", "data/pages", "-n", "3", "--fraction", "0.5"], "exclude"),
+        (["sample", "data/pages", "-n", "3", "--fraction", "0.5"], "cannot be combined"),
         (["sample", "data/pages", "--fraction", "2"], "--fraction"),
         (["merge", "data/pages"], "SOURCE... TARGET"),
-        (["dedupe", "data/pages", "out/x", "--by", "x", "--by-key"], "exclude"),
+        (["dedupe", "data/pages", "out/x", "--by", "x", "--by-key"], "cannot be combined"),
         (["diff", "data/pages", "data/pages", "--by", "nosuch"], "no feature 'nosuch'"),
         (["tail", "data/pages", "--interval", "soon"], "soon"),
-        (["convert", "data/pages", "out.xyz"], "no format has the suffix of this name"),
+        (["convert", "data/pages", "out.xyz"], "the suffix does not name a format"),
         (["convert", "data/plain.tfrecord", "-"], "reshard or copy"),
-        (["reshard", "data/pages", "-"], "does not write to standard output"),
-        (["copy", "data/pages", "-"], "does not write to standard output"),
-        (["repair", "data/plain.tfrecord", "-"], "does not write to standard output"),
-        (["from-csv", "data/table.csv", "-"], "does not write to standard output"),
-        (["from-folder", "data", "-"], "does not write to standard output"),
+        (["reshard", "data/pages", "-"], "cannot write to standard output"),
+        (["copy", "data/pages", "-"], "cannot write to standard output"),
+        (["repair", "data/plain.tfrecord", "-"], "cannot write to standard output"),
+        (["from-csv", "data/table.csv", "-"], "cannot write to standard output"),
+        (["from-folder", "data", "-"], "cannot write to standard output"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),
         (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios [0.5, 0.6] sum to 1.1; they must sum to 1"),
         (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: one ratio between 0 and 1"),
@@ -227,7 +227,7 @@ def test_info_of_a_folder_and_a_file(run: Run, data: Path) -> None:
     assert (report["kind"], report["shards"], report["records"]) == ("folder", 7, 65)
     assert report["compression"] == {"": 4, "GZIP": 3}
     out = run("info", "data/plain.tfrecord").ok()
-    assert "no Examples" in out
+    assert "not Examples" in out
     assert "records" in out
 
 
@@ -257,7 +257,7 @@ def test_head_shows_features_in_the_schemas_order(run: Run, tmp_path: Path) -> N
     first, second = run("head", tmp_path / "pages").ok().split("record ")[1:]
     assert [line.split()[0] for line in first.splitlines()[1:]] == ["url", "date"]
     assert "date" not in second
-    assert "1 empty feature left out" in second
+    assert "1 empty feature not shown" in second
     assert '""' in run("head", tmp_path / "pages", "--format", "example").ok()
     assert '""' in run("head", tmp_path / "pages", "--feature", "date").ok()
 
@@ -331,7 +331,7 @@ def test_count_by_a_feature(run: Run, data: Path) -> None:
 
 
 def test_schema_as_stored_and_inferred(run: Run, data: Path) -> None:
-    assert "as the manifest holds it" in run("schema", "data/pages").ok()
+    assert "from the manifest" in run("schema", "data/pages").ok()
     inferred = json.loads(run("schema", "data/pages", "--infer", "--json").ok())
     assert asyncrec.Schema.from_json(inferred).decode(example(3))["label"] == 0
     assert "inferred from 7 records" in run("schema", "data/pages", "--infer", "-n", "7").ok()
@@ -355,10 +355,10 @@ def test_verify_says_what_is_damaged_and_where(run: Run, data: Path, damaged: Pa
 def test_orphans_are_adopted_or_deleted(run: Run, data: Path) -> None:
     lost = data / "pages-lost-000000.tfrecord"
     shutil.copy(next(data.glob("pages-*-000001.tfrecord")), lost)
-    assert "may be being committed" in run("verify", "data/pages", "--delete").ok()
+    assert "may be about to commit it" in run("verify", "data/pages", "--delete").ok()
     assert lost.exists()
     os.utime(lost, (0, 0))
-    assert "--adopt makes it part" in run("verify", "data/pages").ok()
+    assert "--adopt adds it" in run("verify", "data/pages").ok()
     assert "adopted" in run("verify", "data/pages", "--adopt").ok()
     assert run("count", "data/pages").ok() == "40\n"
     other = data / "pages-lost-000001.tfrecord"
@@ -375,7 +375,7 @@ def test_what_is_no_file_of_records_is_asked_about(run: Run, tmp_path: Path, mon
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("verify", "rows.tfrecord")
     assert result.code == 1
-    assert "is it a TFRecord file, and is its compression right?" in result.out
+    assert "is this a TFRecord file, and is its compression right?" in result.out
     assert result.err == ""
 
 
@@ -386,13 +386,13 @@ def test_count_by_a_feature_of_records_that_have_none_says_so(
     asyncrec.blocking.write_records("x.tfrecord", [b"text", b"more"])
     result = run("count", "x.tfrecord", "--by", "label")
     assert result.code == 2
-    assert "there is no feature 'label', nor any other: the records are no Examples, or empty ones" in result.err
+    assert "there is no feature 'label', or any other: the records are empty, or not Examples" in result.err
 
 
 def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None:
     result = run("repair", damaged, "data/saved.tfrecord")
     assert result.code == 1
-    assert "4 whole records" in result.out
+    assert "4 intact records" in result.out
     assert run("count", "data/saved.tfrecord").ok() == "4\n"
     again = run("repair", damaged, "data/saved.tfrecord")
     assert again.code == 3
@@ -401,7 +401,7 @@ def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None
 
 
 def test_recover_finds_nothing_where_all_is_well(run: Run, data: Path) -> None:
-    assert "nothing was recovered" in run("recover", "data/pages").ok()
+    assert "nothing to recover" in run("recover", "data/pages").ok()
     assert json.loads(run("recover", "data/pages", "--json").ok())["records"] == 0
 
 
@@ -449,23 +449,23 @@ def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run
     shown = run("info", "data/killed").ok()
     assert "records  0\n" in shown
     assert (
-        "not counted is what the dead left: the next writer that opens there commits it, or 'asyncrec recover" in shown
+        "To commit them, open a writer there, or run 'asyncrec recover" in shown
     )
     shutil.rmtree(data)
     killed("num_shards=1")
-    assert "not counted is what the dead left: 'asyncrec recover" in run("info", "data/killed").ok()
+    assert "To commit them, run 'asyncrec recover" in run("info", "data/killed").ok()
 
 
 def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: Path) -> None:
     killed("spool='spool'")
     shown = run("info", "data/killed").ok()
-    assert "'asyncrec recover SPOOL --to data/killed' commits it" in shown
+    assert "Commit them with 'asyncrec recover SPOOL --to data/killed'" in shown
     assert "the next writer that opens there" not in shown
     assert "'asyncrec recover SPOOL --to data/killed'" in run("watch", "--once", "data/killed").ok()
     verified = run("verify", "spool").ok()
     assert "ok:" not in verified
     assert "nothing was checked: this is a spool" in verified
-    assert "'asyncrec recover spool --to ...' uploads what the dead left" in verified
+    assert "to upload what dead writers left, run 'asyncrec recover spool --to ...'" in verified
     assert "'asyncrec watch spool' shows who is at work" in run("info", "spool").ok()
     assert json.loads(run("verify", "spool", "--json").ok())["spool"] is True
     assert json.loads(run("info", "data", "--json").ok())["spool"] is False
@@ -495,8 +495,8 @@ def test_recover_names_a_job_that_cannot_be_asked_and_ends_it_when_told(
     mark.parent.mkdir(parents=True)
     mark.write_bytes(note.encode())
     said = run("recover", "data/pages").ok()
-    assert "job far (rolling; process 17 on elsewhere, begun " in said
-    assert ("its records lie in a spool there" in said) == spool
+    assert "job far (rolling; process 17 on elsewhere, started " in said
+    assert ("Its records are in a spool on that machine" in said) == spool
     assert ("--abandon far" in said) == (not spool)
     assert "--dead far" in said
     (job,) = json.loads(run("recover", "data/pages", "--json").ok())["unfinished"]
@@ -539,7 +539,7 @@ def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
         os.utime(path, (0, 0))
     said = run("uploads", "data", "--remove").ok()
     assert "3 unfinished, 0 removed, 3 kept" in said
-    assert said.count("kept: it belongs to a job: 'asyncrec recover' sees to those that died") == 3
+    assert said.count("kept: it belongs to a job; 'asyncrec recover' takes care of dead jobs") == 3
     assert "recovered 1 records" in run("recover", "data/killed").ok()
 
 
@@ -579,7 +579,7 @@ def test_copy_of_data_sets_folders_and_files(run: Run, data: Path) -> None:
     assert lines(run("cat", "out/sheets", "--key", "key 5", "--json").ok())[0]["label"] == 2
     again = run("copy", "data/pages", "out/sheets").ok()
     assert "0 objects copied" in again
-    assert "of 9 that were there the size is right" in again
+    assert "9 objects that were already there have the right size" in again
     assert "asyncrec verify out/sheets" in again
     report = json.loads(run("copy", "data", "all", "--json").ok())
     assert len(report["copied"]) == 19
@@ -617,19 +617,19 @@ def test_reshard_by_number_size_and_group(run: Run, data: Path) -> None:
     assert run("reshard", "data/pages", "out/no", "--on-corrupt", "skip", "-n", "3").code == 2
     nobody = run("reshard", "data/pages", "out/x", "--group-by", "nobody")
     assert nobody.code == 2
-    assert "no feature 'nobody'; there are emb, label, tags, text" in nobody.err
+    assert "no feature 'nobody'; the features are emb, label, tags, text" in nobody.err
 
 
 def test_convert_to_json_lines_and_parquet_and_back(run: Run, data: Path) -> None:
     before = lines(run("cat", "data/pages", "--json").ok())
     for name in ("out.jsonl", "out.jsonl.gz", "out.parquet"):
         assert "30 records" in run("convert", "data/pages", name).ok()
-        assert "30 records of 1 file" in run("convert", name, f"back/{name.replace('.', '_')}").ok()
+        assert "30 records from 1 file" in run("convert", name, f"back/{name.replace('.', '_')}").ok()
         after = lines(run("cat", f"back/{name.replace('.', '_')}", "--json").ok())
         assert [(each["label"], each["text"], each["emb"]) for each in after] == [
             (each["label"], each["text"], each["emb"]) for each in before
         ]
-    assert "0 records of 0 files, 1 were done before" in run("convert", "out.jsonl", "back/out_jsonl").ok()
+    assert "0 records from 0 files, 1 were converted before" in run("convert", "out.jsonl", "back/out_jsonl").ok()
 
 
 def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -639,10 +639,10 @@ def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypat
     assert result.code == 1
     assert "bad.jsonl: line 2: skipped" in result.out
     assert "bad.jsonl: line 3: skipped" in result.out
-    assert "2 records of 1 file" in result.out
+    assert "2 records from 1 file" in result.out
     again = run("convert", "bad.jsonl", "out/set")
     assert again.code == 1
-    assert "bad.jsonl: 2 skipped as bad when it was converted before" in again.out
+    assert "bad.jsonl: 2 invalid parts were skipped when it was first converted" in again.out
     Path("bad.jsonl").write_text('{"a": 1}\n')
     changed = run("convert", "bad.jsonl", "out/set")
     assert changed.code == 1
@@ -707,7 +707,7 @@ def test_warnings_of_the_library_are_lines_without_a_traceback(
 def test_recover_of_a_folder_takes_each_data_set(run: Run, tmp_path: Path) -> None:
     for name in ("one", "two"):
         anyio.run(dies, LocalStorage(tmp_path), name)
-    assert "nothing was recovered" in run("recover", tmp_path).ok()
+    assert "nothing to recover" in run("recover", tmp_path).ok()
     assert [path.name for path in tmp_path.glob(".*.partial")] == []
 
 

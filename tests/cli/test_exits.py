@@ -54,7 +54,7 @@ def test_the_type_of_an_error_decides_whether_it_was_raised_here_or_not(error: E
 def test_a_fault_is_told_with_its_type_and_what_to_do() -> None:
     assert explained(ValueError("x"))[1] == [
         "ValueError: x",
-        "this is a fault of asyncrec: please report it, with --debug",
+        "this is a bug in asyncrec; please report it, with the output of --debug",
     ]
 
 
@@ -74,18 +74,18 @@ def fail() -> None:
     [
         (
             ["asyncrec.cli._app", "asyncrec_toy.storage"],
-            "this is a fault of the plugin asyncrec-toy 1.2: please report it",
+            "this is a bug in the plugin asyncrec-toy 1.2; please report it",
         ),
         (
             ["asyncrec.cli._app", "asyncrec_toy", "aiohttp"],
-            "this is a fault of the plugin asyncrec-toy 1.2: please report",
+            "this is a bug in the plugin asyncrec-toy 1.2; please report",
         ),
         (
             ["asyncrec_toy", "asyncrec.storage.http._parts"],
-            "this is a fault of asyncrec, or of the plugin asyncrec-toy 1.2",
+            "this is a bug in asyncrec, or in the plugin asyncrec-toy 1.2",
         ),
-        (["asyncrec.cli._app", "aiohttp"], "this is a fault of asyncrec: please report it"),
-        (["asyncrec_toys"], "this is a fault of asyncrec: please report it"),
+        (["asyncrec.cli._app", "aiohttp"], "this is a bug in asyncrec; please report it"),
+        (["asyncrec_toys"], "this is a bug in asyncrec; please report it"),
     ],
 )
 def test_a_fault_that_a_plugin_had_part_in_names_it(

@@ -38,11 +38,11 @@ def there(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_command_of_a_plugin_is_in_the_help_and_runs(run: Run, there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = plugin("commands", "polite", Command("greet-all", "say something", "polite:greet", section="Look"))
+    module = plugin("commands", "polite", Command("greet-all", "say something", "polite:greet", section="Inspect"))
     module.greet = greet  # type: ignore[attr-defined]  # as a module has it
     monkeypatch.setitem(sys.modules, "polite", module)
     there(module)
-    look = run("--help").ok().partition("Check and mend")[0]
+    look = run("--help").ok().partition("Check and repair")[0]
     assert "greet-all" in look
     assert "say something" in look
     assert run("greet-all").ok() == "hello\n"
@@ -85,9 +85,9 @@ def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:
         (Command("verify", "words", "a:b"), "built in"),
         (Command("No Name", "words", "a:b"), "lower-case"),
         (Command("a", "words", "a.b"), "module:function"),
-        (Command("a", "", "a:b"), "a line of text each"),
-        (Command("a", "red \x1b[31m", "a:b"), "a line of text each"),
-        (Command("a", 5, "a:b"), "a line of text each"),  # type: ignore[arg-type]  # the point of the test
+        (Command("a", "", "a:b"), "one line of text"),
+        (Command("a", "red \x1b[31m", "a:b"), "one line of text"),
+        (Command("a", 5, "a:b"), "one line of text"),  # type: ignore[arg-type]  # the point of the test
     ],
 )
 def test_what_cannot_be_a_command_is_named_and_stops_no_other(command: object, says: str) -> None:
@@ -119,7 +119,7 @@ def test_of_two_commands_of_one_name_the_first_plugin_has_it() -> None:
         plugin("commands", "b", Command("c", "of b", "a:b")), plugin("commands", "a", Command("c", "of a", "a:b"))
     )
     assert Installed(plugins).all()["c"].words == "of a"
-    assert "another plugin's" in str(plugins.broken["b"])
+    assert "another plugin already has" in str(plugins.broken["b"])
 
 
 def test_what_is_built_in_looks_for_no_plugin() -> None:

@@ -85,7 +85,7 @@ def test_what_is_no_number_is_said_to_be_none(
 ) -> None:
     result = run(*line(command, flag, value))
     assert result.code == 2, result
-    assert f"{value!r} is no {'whole ' if kind is int else ''}number" in result.err
+    assert f"{value!r} is not a {'whole ' if kind is int else ''}number" in result.err
     assert not THEIRS.search(result.err)
 
 
@@ -96,7 +96,7 @@ def test_a_number_is_taken_or_refused_at_once(
 ) -> None:
     result = run(*line(command, flag, value))
     assert result.code in (0, 1, 2, 3), result
-    assert "fault" not in result.err
+    assert "a bug in" not in result.err
     assert not THEIRS.search(result.err)
     if (command, flag) in LIMITED and value == ENORMOUS:
         assert result.code == 2, result
@@ -105,10 +105,10 @@ def test_a_number_is_taken_or_refused_at_once(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["head", "data/pages", "-n", "-3"], "'-n' / '--limit': -3 is too small, it is 0 or more"),
-        (["sample", "data/pages", "--fraction", "1.5"], "'--fraction': 1.5 is too large, it is 1 or less"),
-        (["head", "data/pages", "-n", "2.5"], "'2.5' is no whole number"),
-        (["cat", "data/pages", "--record", ENORMOUS], f"there is no record {ENORMOUS}; it has 30 records"),
+        (["head", "data/pages", "-n", "-3"], "'-n' / '--limit': -3 is too small; the minimum is 0"),
+        (["sample", "data/pages", "--fraction", "1.5"], "'--fraction': 1.5 is too large; the maximum is 1"),
+        (["head", "data/pages", "-n", "2.5"], "'2.5' is not a whole number"),
+        (["cat", "data/pages", "--record", ENORMOUS], f"there is no record {ENORMOUS}; the number of records is 30"),
         (["reshard", "data/pages", "out/x", "-n", ENORMOUS], "at most 1,048,576"),
         (["head", "data/pages", "-n", "9" * 5_000], "999... is too long for a number"),
     ],

@@ -125,8 +125,8 @@ def test_what_does_not_fit_below_is_counted() -> None:
 
 def test_an_empty_place_says_so() -> None:
     nothing = replace(REPORT, there=False, writers=(), classes={})
-    assert screen(nothing, 40, 24)[1] == "nothing is there yet"
-    assert screen(replace(REPORT, writers=()), 40, 24)[-5] == "nobody is at work"
+    assert screen(nothing, 40, 24)[1] == "nothing here yet"
+    assert screen(replace(REPORT, writers=()), 40, 24)[-5] == "no writers"
 
 
 def test_once_as_json_and_where_nothing_is(run: Run, data: Path) -> None:
@@ -134,7 +134,7 @@ def test_once_as_json_and_where_nothing_is(run: Run, data: Path) -> None:
     assert (seen["records"], seen["shards"], seen["writers"]) == (30, 3, [])
     result = run("watch", "data/none", "--once")
     assert result.code == 3
-    assert "nobody makes one" in result.err
+    assert "no writer is making one" in result.err
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def test_closed_descriptors_are_no_fault(folder: Path, closed: str) -> None:
         ["bash", "-c", program], cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
     )
     assert done.returncode == (3 if ">&-" in closed.replace("2>&-", "") else 0), done
-    assert "fault of asyncrec" not in done.stderr
+    assert "bug in asyncrec" not in done.stderr
     assert {path: path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file()} == before
 
 

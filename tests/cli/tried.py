@@ -27,7 +27,7 @@ from test_terminal import CASES
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 MOVES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
-PYTHON = re.compile(r"Traceback|fault of asyncrec|\bNoneType\b|\w+='|object at 0x")
+PYTHON = re.compile(r"Traceback|bug in asyncrec|\bNoneType\b|\w+='|object at 0x")
 # Takes no path that has to be there, or makes what it is given.
 MAKES = {"doctor"}
 COMMAND = [sys.executable, "-m", "asyncrec.cli"]

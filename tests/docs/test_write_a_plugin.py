@@ -23,7 +23,7 @@ STEPS = re.compile(r"^<!-- as the example is followed -->\n```sh\n(.*?)^```$", r
 PRINTED = {
     "command": {"asyncrec --help": "how large the records are", "asyncrec sizes data/pages -n 1": "99 B in data/pages"},
     "format": {
-        "asyncrec convert lines.txt data/lines": "2 records of 1 file",
+        "asyncrec convert lines.txt data/lines": "2 records from 1 file",
         "asyncrec convert data/lines back.txt": "2 records",
     },
     "storage-example": {

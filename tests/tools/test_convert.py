@@ -119,7 +119,7 @@ async def test_json_lines_of_which_the_compression_is_damaged_end_there(storage:
     report = await convert(storage, "x.jsonl.gz", "set")
     assert 0 < report.records < 100_000
     assert report.bad_count == 1
-    assert "compression" in report.bad[0].reason
+    assert "compressed" in report.bad[0].reason
 
 
 async def test_files_that_are_done_are_passed_over(storage: Storage) -> None:

@@ -46,7 +46,7 @@ async def test_a_file_whose_lines_are_all_bad_is_known_when_it_changed(storage: 
     await storage.put("a.jsonl", b"no\n" * 3)
     assert (await convert(storage, "a.jsonl", "set")).records == 0
     await storage.put("a.jsonl", b"{}\n" * 3)
-    with pytest.raises(DatasetError, match="had 9 bytes, and now has as many"):
+    with pytest.raises(DatasetError, match="had 9 bytes, and now has the same size"):
         await convert(storage, "a.jsonl", "set")
 
 

@@ -141,7 +141,7 @@ async def test_what_was_replaced_while_it_was_healed_is_not_put_back(storage: St
                 await write_pages(storage, "b/pages", mode="replace")
             return await call()
 
-    with pytest.raises(ConflictError, match="replaced meanwhile"):
+    with pytest.raises(ConflictError, match="replaced during"):
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=Meanwhile(storage))
     assert replaced == [f"b/{shard}"]
     report = await tools.verify("b/pages", storage=storage)
@@ -160,9 +160,9 @@ async def test_a_folder_that_is_there_is_not_taken_for_the_name_of_a_data_set(tm
     source = LocalStorage(tmp_path)
     await write_pages(source, "a/pages")
     (tmp_path / "local").mkdir()
-    with pytest.raises(ObjectExistsError, match=r"local: it is a folder, .* copy to .*local/pages$"):
+    with pytest.raises(ObjectExistsError, match=r"local is a folder, .* copy to .*local/pages$"):
         await tools.copy(tmp_path / "a/pages", tmp_path / "local")
-    with pytest.raises(ArgumentValueError, match=r"to have it in that folder, copy to .*/local/pages$"):
+    with pytest.raises(ArgumentValueError, match=r"to copy it into that folder, use .*/local/pages$"):
         await tools.copy(tmp_path / "a/pages", f"{tmp_path}/local/")
     await tools.copy(tmp_path / "a/pages", tmp_path / "local/pages")
     await tools.copy(tmp_path / "a/pages", tmp_path / "new")

@@ -39,7 +39,7 @@ async def test_records_are_counted_by_what_a_feature_holds(storage: Storage, job
     assert set(chosen.by or {}) == {f"text {n}" for n in range(31) if n % 3 and "2" in str(n)}
     assert chosen.records == len(chosen.by or {})
     assert (await tools.count("pages", where=where, jobs=jobs, storage=storage)).by is None
-    with pytest.raises(ArgumentValueError, match="there is no feature 'none'; there are emb, label, text"):
+    with pytest.raises(ArgumentValueError, match="there is no feature 'none'; the features are emb, label, text"):
         await tools.count("pages", by="none", jobs=jobs, storage=storage)
 
 
@@ -50,7 +50,7 @@ async def test_what_has_not_the_feature_several_values_or_is_no_number_is_counte
     await asyncrec.write_records("x.tfrecord", [*records, b"no Example \xff"], storage=storage)
     report = await tools.count("x.tfrecord", by="a", storage=storage)
     assert report.by == {"[1, 2]": 2, None: 2, "nan": 2, 1: 1, "\\xff": 1}
-    with pytest.raises(ArgumentValueError, match="there is no feature 'c'; there are a, b"):
+    with pytest.raises(ArgumentValueError, match="there is no feature 'c'; the features are a, b"):
         await tools.count("x.tfrecord", by="c", storage=storage)
 
 

@@ -70,8 +70,8 @@ async def test_conditions_choose(storage: Storage, conditions: list[str], count:
         ("label in 1,x", "the feature 'label' holds whole numbers, and 'x' is not one of these"),
         ("emb>x", "the feature 'emb' holds numbers, and 'x' is not one of these"),
         ("label contains 1", "'contains' looks for text within text"),
-        ("nobody=1", "no feature 'nobody'; there are emb, label, text"),
-        ("nobody!=1", "no feature 'nobody'; there are emb, label, text"),
+        ("nobody=1", "no feature 'nobody'; the features are emb, label, text"),
+        ("nobody!=1", "no feature 'nobody'; the features are emb, label, text"),
     ],
 )
 @pytest.mark.parametrize("schema", [True, False])
@@ -85,7 +85,7 @@ async def test_a_name_or_a_value_that_cannot_be_is_an_error(
 
 async def test_records_that_are_no_examples_are_not_looked_through_to_the_end(storage: Storage) -> None:
     await asyncrec.write_records("x.tfrecord", [b"%d" % n for n in range(5)], storage=storage)
-    with pytest.raises(ValueError, match=r"x\.tfrecord: the first 5 records are no Examples"):
+    with pytest.raises(ValueError, match=r"x\.tfrecord: the first 5 records are not Examples"):
         await all_of(storage, "x.tfrecord", "label=1")
 
 
@@ -118,7 +118,7 @@ async def test_one_record_by_number_or_key(storage: Storage) -> None:
     assert (await tools.get_record("x.tfrecord", record=3, storage=storage)).data == b"3"
     assert (await tools.get_record("x.tfrecord", record=-5, storage=storage)).data == b"0"
     for record in (5, -6):
-        with pytest.raises(IndexError, match="5 records"):
+        with pytest.raises(IndexError, match="number of records is 5"):
             await tools.get_record("x.tfrecord", record=record, storage=storage)
     with pytest.raises(KeyError):
         await tools.get_record("pages", key="nobody", storage=storage)

@@ -153,7 +153,7 @@ CALLS: dict[str, Callable[..., Awaitable[Any]]] = {
 async def test_a_number_of_jobs_that_is_none_is_refused_before_anything_is_opened(
     name: str, jobs: Any, error: type[Exception]
 ) -> None:
-    with pytest.raises(error, match="jobs is "):
+    with pytest.raises(error, match="jobs must be "):
         await CALLS[name]("nowhere", jobs=jobs)
 
 

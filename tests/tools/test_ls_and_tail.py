@@ -65,6 +65,6 @@ async def test_only_a_data_set_is_followed(storage: Storage) -> None:
     with pytest.raises(DatasetError, match="only a data set"):
         async with tools.open_tail("x.tfrecord", follow=True, storage=storage):
             raise AssertionError
-    with pytest.raises(ValueError, match="below 0"):
+    with pytest.raises(ValueError, match="must not be negative"):
         async with tools.open_tail("x.tfrecord", records=-1, storage=storage):
             raise AssertionError

@@ -240,7 +240,7 @@ async def test_options_that_contradict_each_other_are_refused(storage: Storage) 
         await tools.reshard("pages", "x", num_shards=2, max_shard_bytes=5, storage=storage, target_storage=storage)
     with pytest.raises(ValueError, match="at least 1"):
         await tools.reshard("pages", "x", num_shards=0, storage=storage, target_storage=storage)
-    with pytest.raises(ValueError, match="no feature 'nobody'; there are emb, label, text"):
+    with pytest.raises(ValueError, match="no feature 'nobody'; the features are emb, label, text"):
         await tools.reshard("pages", "x", group_by="nobody", storage=storage, target_storage=storage)
 
 

@@ -91,10 +91,10 @@ async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_pat
     async with asyncrec.open_sharded_writer(tmp_path / "crawl" / "pages") as writer:
         await writer.write(b"a page")
         await writer.flush()
-        with pytest.raises(ObjectNotFoundError, match=r"crawl/pages: no record .* committed yet; 'asyncrec watch'"):
+        with pytest.raises(ObjectNotFoundError, match=r"crawl/pages: no records .* committed yet; 'asyncrec watch'"):
             async with selected(tmp_path / "crawl" / "pages"):
                 pass
-        with pytest.raises(ObjectNotFoundError, match=r"crawl: the folder holds no data set .* begun .* yet: pages \("):
+        with pytest.raises(ObjectNotFoundError, match=r"crawl: the folder has no data set .* not committed yet: pages \("):
             async with selected(tmp_path / "crawl"):
                 pass
     async with selected(tmp_path / "crawl") as selection:
@@ -104,7 +104,7 @@ async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_pat
 async def test_the_beginning_of_a_data_sets_name_is_not_its_name(storage: Storage) -> None:
     """A slip of the pen is told: its shards would be read without schema and keys, and the uncommitted among them."""
     await fill(storage)
-    with pytest.raises(ObjectNotFoundError, match=r"data/page: there is no data set of this name; .* data/pages$"):
+    with pytest.raises(ObjectNotFoundError, match=r"data/page: there is no data set of this name, but .* data/pages$"):
         async with selected("data/page", storage=storage):
             pass
     await storage.put("data/pagebook-00000-of-00001", b"")
@@ -115,7 +115,7 @@ async def test_the_beginning_of_a_data_sets_name_is_not_its_name(storage: Storag
 async def test_a_folder_without_records_is_not_the_beginning_of_another_name(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     await asyncrec.write_records(tmp_path / "database.tfrecord", [b"of another"])
-    with pytest.raises(ObjectNotFoundError, match=r"data: the folder holds no data set and no file of records$"):
+    with pytest.raises(ObjectNotFoundError, match=r"data: the folder has no data set and no file of records$"):
         async with selected(tmp_path / "data"):
             pass
     async with selected(tmp_path / "datab") as selection:
@@ -154,5 +154,5 @@ async def test_what_is_made_for_each_shard_of_a_data_set_is_made_in_a_thread(
 
 
 async def test_a_store_in_which_nothing_is_says_so() -> None:
-    with pytest.raises(ObjectNotFoundError, match="nothing is stored there yet"):
+    with pytest.raises(ObjectNotFoundError, match="nothing is stored here yet"):
         await tools.ls("", storage=MemoryStorage())

@@ -116,9 +116,9 @@ async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "said"),
     [
-        ("a,b\n1\n2,3", {}, "1 cell for 2 columns"),
-        ("a,a\n1,2", {}, "a name of its own"),
-        ("a\n1", {}, "none is left for 'eval'"),
+        ("a,b\n1\n2,3", {}, "1 cell, but there are 2 columns"),
+        ("a,a\n1,2", {}, "a different name for each column"),
+        ("a\n1", {}, "too few for the split eval"),
         ('a\n"1', {}, "line 2"),
     ],
 )
@@ -156,7 +156,7 @@ async def test_a_key_that_came_before_is_refused_with_both_lines(storage: Storag
     await storage.put("x.csv", b"id,n\na,1\nb,2\na,3\n")
     with pytest.raises(DatasetError, match=r"x\.csv, line 4, row .*: line 2 has the same key"):
         await tools.from_csv("x.csv", "out", key="id", storage=storage, target_storage=storage)
-    with pytest.raises(ArgumentValueError, match="'id' is one of label, key and files, not two"):
+    with pytest.raises(ArgumentValueError, match="'id' can only be one of label, key and files"):
         await tools.from_csv("x.csv", "out", key="id", label="id", storage=storage, target_storage=storage)
     assert await names(storage, "out") == []
 
@@ -176,8 +176,8 @@ async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_l
     }  # fmt: skip
     assert report.notes == [
         "slip is text: line 10 has 'three'",
-        "kind is empty in 1 row, the first at line 10: these rows are a class by themselves, ''",
-        "kind has a class for each of 10 rows: a column of keys is --key (key), not a label",
+        "kind is empty in 1 row, the first at line 10: these rows form a class of their own, ''",
+        "kind has a different value in each of 10 rows: use a column of keys as --key (key)",
     ]
     assert report.to_json()["notes"] == report.notes
 
@@ -187,7 +187,7 @@ async def test_rows_without_a_label_and_very_many_classes_are_told(storage: Stor
     await storage.put("few.csv", "\n".join(["n,kind", *(f"{n},{cell}" for n, cell in enumerate(cells))]).encode())
     few = await tools.from_csv("few.csv", "few", label="kind", storage=storage, target_storage=storage)
     assert few.labels == ["", "a", "b"]
-    assert few.notes == ["kind is empty in 2 rows, the first at line 2: these rows are a class by themselves, ''"]
+    assert few.notes == ["kind is empty in 2 rows, the first at line 2: these rows form a class of their own, ''"]
     await storage.put("many.csv", "\n".join(["n,kind", *(f"{n},{n % 1001}" for n in range(2002))]).encode())
     many = await tools.from_csv("many.csv", "many", label="kind", storage=storage, target_storage=storage)
     assert many.notes == ["kind has 1,001 classes in 2,002 rows: is it a label?"]
@@ -205,14 +205,14 @@ async def test_json_lines_are_told_from_a_table(storage: Storage) -> None:
 @pytest.mark.parametrize("options", [{"label": "kind"}, {"files": ["kind"]}])
 async def test_a_column_that_is_not_there_is_the_callers_mistake(storage: Storage, options: dict[str, Any]) -> None:
     await storage.put("x.csv", b"a\n1\n2")
-    with pytest.raises(ArgumentValueError, match="no column 'kind'; there are a"):
+    with pytest.raises(ArgumentValueError, match="no column 'kind'; the columns are a"):
         await tools.from_csv("x.csv", "out", storage=storage, target_storage=storage, **options)
     assert await names(storage, "out") == []
 
 
 async def test_a_folder_that_is_not_there_is_said_to_be_missing(storage: Storage) -> None:
     await storage.put("in", b"a file of that name is none")
-    with pytest.raises(ObjectNotFoundError, match="in: there is no such folder, or nothing in it"):
+    with pytest.raises(ObjectNotFoundError, match="in: the folder does not exist or is empty"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
 
 
@@ -226,7 +226,7 @@ async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:
 
 async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
     await storage.put("in/x.png", b"")
-    with pytest.raises(DatasetError, match="no files in folders"):
+    with pytest.raises(DatasetError, match="no folders with files"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
 
 

@@ -163,10 +163,10 @@ async def test_orphans_of_crashes_are_told_apart_from_what_was_replaced(storage:
     report = await tools.verify("pages", storage=storage, min_age=0)
     assert report.ok
     assert {(each.path, each.kind, each.refused) for each in report.orphans} == {
-        (shard, "shard", "it was replaced"),
+        (shard, "shard", "the data set replaced it"),
         ("pages-dead-000000.tfrecord", "shard", None),
-        ("pages-00000-of-00002.tfrecord", "shard", "it is one of shards that are published all or none"),
-        ("_index/pages-gone-000003.tfrecord.index", "index", "its shard is not there"),
+        ("pages-00000-of-00002.tfrecord", "shard", "it belongs to shards that are published together or not at all"),
+        ("_index/pages-gone-000003.tfrecord.index", "index", "its shard is missing"),
     }
     report = await tools.verify("pages", storage=storage, min_age=-60, adopt=True)
     assert report.adopted == ["pages-dead-000000.tfrecord"]
@@ -213,7 +213,7 @@ async def test_young_orphans_are_left_alone(storage: Storage) -> None:
         report = await tools.verify("pages", storage=storage, **how)
         assert report.adopted == report.deleted == []
         assert [each.recent for each in report.orphans] == [True]
-    with pytest.raises(ValueError, match="exclude"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         await tools.verify("pages", storage=storage, adopt=True, delete=True)
 
 

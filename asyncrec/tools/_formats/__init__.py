@@ -76,7 +76,7 @@ class Formats:
             return found
         if name not in _KNOWN:
             there = ", ".join(sorted({*self._found, *_KNOWN, RECORDS}))
-            raise ArgumentValueError(f"{name!r} is no format; there are {there}{self._faults()}")
+            raise ArgumentValueError(f"{name!r} is not a format; the formats are {there}{self._faults()}")
         raise PluginError(f"the format {name!r} is not installed: pip install {_PACKAGES[name]}{self._faults()}")
 
     def _of_built_in(self, name: str) -> Format | None:
@@ -94,7 +94,7 @@ class Formats:
             found: list[tuple[str, Format]] = self._plugins.gather("asyncrec_formats", self._checked)
             for plugin, each in sorted(found, key=lambda pair: pair[0]):
                 if each.name in self._found:
-                    why = f"the format {each.name!r} is another plugin's already"
+                    why = f"another plugin already has the format {each.name!r}"
                     self._plugins.note(plugin, PluginError(f"the plugin {plugin!r}: {why}"))
                     continue
                 self._found[each.name] = each
@@ -130,9 +130,12 @@ def _fault(given: Any) -> str | None:
     if not isinstance(given, Format):
         return f"{given!r} is not a Format"
     if not isinstance(given.name, str) or not _NAME.fullmatch(given.name):
-        return f"the name {given.name!r}: lower-case letters, digits and '-'"
+        return f"the name {given.name!r}: use lower-case letters, digits and '-'"
     if isinstance(given.suffixes, str) or not all(isinstance(s, str) and _SUFFIX.fullmatch(s) for s in given.suffixes):
-        return f"the suffixes {given.suffixes!r}: a tuple of lower-case suffixes, each with its dot, as in ('.csv',)"
+        return (
+            f"the suffixes {given.suffixes!r}: give a tuple of lower-case suffixes, each with its dot, such as "
+            "('.csv',)"
+        )
     if given.open is None and given.encoder is None:
         return f"the format {given.name!r} can neither be read nor written: give open, encoder or both"
     return None

@@ -48,11 +48,16 @@ class CsvEncoder:
     def _row(self, record: bytes, at: int) -> list[Any]:
         values = to_json(record, lists=self._lists)
         if "$record" in values:
-            raise SchemaError(f"record {at} of the batch: it is no Example, and has no features to be columns")
+            raise SchemaError(f"record {at} of the batch is not an Example, so it has no features for columns")
         if "$lists" in values:
-            raise SchemaError(f"record {at} of the batch: a SequenceExample has no place in a table; write JSON lines")
+            raise SchemaError(
+                f"record {at} of the batch is a SequenceExample, which does not fit in a table; write JSON lines"
+            )
         if extra := sorted(values.keys() - self._known):
-            raise SchemaError(f"record {at} of the batch: the schema says no feature {extra[0]!r}, so it has no column")
+            raise SchemaError(
+                f"record {at} of the batch has the feature {extra[0]!r}, which is not in the schema and so has no "
+                "column"
+            )
         cells = (values.get(name, "") for name in self._columns)
         return [json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell for cell in cells]
 

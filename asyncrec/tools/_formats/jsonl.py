@@ -100,7 +100,7 @@ class _Parser:
             self._lines(output, at_end, result)
         except FormatError as error:
             self.lost = True
-            result.bad.append(self._bad(f"the compression is damaged, the rest is lost: {error}"))
+            result.bad.append(self._bad(f"the compressed stream is damaged, and the rest is lost: {error}"))
         return result
 
     def _lines(self, block: bytes, at_end: bool, result: Converted) -> None:
@@ -122,7 +122,8 @@ class _Parser:
         if self._rest_bytes > self._most:
             self._line += 1
             self._rest, self.lost = [], True
-            result.bad.append(self._bad(f"more than {self._most:,} bytes: no JSON lines, and the rest is not read"))
+            reason = f"longer than {self._most:,} bytes: this is not a file of JSON lines, and the rest is not read"
+            result.bad.append(self._bad(reason))
 
     def _parsed(self, line: bytes) -> Any:
         # A comma or bracket in a text counts, too: none is worth taking the line apart for.
@@ -130,7 +131,7 @@ class _Parser:
         most = self._most // _VALUE_BYTES
         if values > most:
             raise ExampleError(
-                f"{values:,} commas and brackets in a line, and {most:,} are read: give large arrays "
+                f"the line has {values:,} commas and brackets, and the limit is {most:,}: write large arrays "
                 'as {"$base64": "..."}, or as Parquet'
             )
         return json.loads(line)

@@ -86,14 +86,14 @@ def _shape(feature: Feature, profile: Profile) -> str:
         steps = feature.steps
         said.append(f"a feature list of {_range(steps)} {'step' if steps.maximum == 1 else 'steps'}")
     if counts.minimum == counts.maximum == 1:
-        said.append("one value a record")
+        said.append("one value per record")
     else:
-        said.append(f"{_range(counts)} values a record")
+        said.append(f"{_range(counts)} values per record")
     if feature.entry is not None:
         said.append(_entry(feature.entry))
     elif profile.schema is not None:
         readers = [name for name, entry in profile.schema.features.items() if feature.name in entry.stored(name)]
-        said.append(f"read by the schema for {readers[0]}" if readers else "not in the schema")
+        said.append(f"part of {readers[0]} in the schema" if readers else "not in the schema")
     return " · ".join(said)
 
 
@@ -122,7 +122,7 @@ def _warnings(feature: Feature, profile: Profile) -> Iterator[Element]:
     kinds = [(kind, times) for kind, times in feature.kinds.most_common() if kind != "nothing"]
     if len(kinds) > 1:
         text = ", ".join(f"{kind} in {times:,}" for kind, times in kinds)
-        yield el("p", f"Of more than one kind: {text}.", class_="warning")
+        yield el("p", f"More than one type: {text}.", class_="warning")
     if feature.declared_kind is not None and not feature.is_list:
         wrong = sum(times for kind, times in kinds if kind != feature.declared_kind)
         if wrong:
@@ -150,7 +150,7 @@ def _body(feature: Feature, room: ImageRoom) -> Iterator[Child]:
     if strings.count:
         yield _strings(feature.name, strings, room)
     if not numbers.count and not strings.count:
-        yield el("p", "No record that was read has a value.", class_="note")
+        yield el("p", "None of the records read has a value.", class_="note")
 
 
 def _numbers(name: str, numbers: Numbers) -> Iterator[Child]:

@@ -34,15 +34,15 @@ _MOST_SHOWN = 20
 def command(
     path: Path,
     output: Annotated[
-        str, typer.Option("-o", "--output", metavar="FILE", help="Where the page goes; a URL does as well.")
+        str, typer.Option("-o", "--output", metavar="FILE", help="Where to write the page; a path or a URL.")
     ] = "report.html",
     sample: Annotated[
-        int | None, typer.Option("--sample", min=1, metavar="N", help="Read at most N records; 20,000 unless given.")
+        int | None, typer.Option("--sample", min=1, metavar="N", help="Read at most N records; 20,000 by default.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Read every record.")] = False,
     class_feature: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The feature that tells the class; otherwise 'label' and its like."),
+        typer.Option(metavar="NAME", help="The feature with the class; by default 'label' or a similar name."),
     ] = None,
     jobs: Jobs = None,
     storage_option: SourceOptions = None,
@@ -50,17 +50,18 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Make one page to look at: features with their values, images, classes, sizes, shards, damage, and who wrote it.
+    """Make an HTML page about a data set: features with their values, images, classes, sizes, shards, damage, and the
+    writers.
 
-    The page is one file that loads nothing and runs nothing. Of a large data set a sample is read, and the page says
-    so. The exit code is 1 when damage was found.
+    The page is a single file that loads nothing and runs nothing. For a large data set, a sample is read, and the page
+    says so. The exit code is 1 if damage was found.
     """
     from asyncrec import open_file
 
     from .making import SAMPLE, report
 
     if everything and sample is not None:
-        raise UsageError("--all and --sample exclude each other")
+        raise UsageError("--all and --sample cannot be combined")
     options, target_options = parse_options(storage_option), parse_options(target_storage_option)
 
     async def make() -> PageReport:

@@ -54,7 +54,7 @@ def classes_card(findings: Findings) -> Element | None:
     top = [(name_of(value), times) for value, times in counted.most_common(_CLASSES)]
     different, total = len(counted), counted.total()
     least, most = min(counted.values()), max(counted.values())
-    where = " in the records that were read" if findings.sampled else ""
+    where = " in the records read" if findings.sampled else ""
     text = f"{count(different, 'class', 'classes')}{where}, by the feature "
     uneven = (
         f". The largest is {number(round(most / least, 1))} times the smallest." if most > least else ", equally large."
@@ -108,7 +108,7 @@ def features_section(findings: Findings) -> Element | None:
         "section",
         el("h2", "Features"),
         el("nav", el("ul", index), class_="index", aria_label="Features") if len(features) > 6 else None,
-        el("p", f"In the schema, and in no record that was read: {', '.join(unseen)}.", class_="warning")
+        el("p", f"In the schema, but in none of the records read: {', '.join(unseen)}.", class_="warning")
         if unseen and profile.records
         else None,
         el("p", f"In the schema: {', '.join(unseen)}.", class_="quiet") if unseen and not profile.records else None,
@@ -116,8 +116,8 @@ def features_section(findings: Findings) -> Element | None:
         el("details", el("summary", f"{len(cards) - _CARDS} more features"), el("div", cards[_CARDS:], class_="cards"))
         if len(cards) > _CARDS
         else None,
-        el("p", f"Empty in every record that was read: {', '.join(empty)}.", class_="note") if empty else None,
-        el("p", f"There are {profile.more_features:,} more features, which this page leaves out.", class_="note")
+        el("p", f"Empty in every record read: {', '.join(empty)}.", class_="note") if empty else None,
+        el("p", f"{profile.more_features:,} more features are not shown on this page.", class_="note")
         if profile.more_features
         else None,
     )
@@ -129,8 +129,8 @@ def other_records_section(findings: Findings) -> Element | None:
         return None
     kinds = ", ".join(f"{kind} {share(times, profile.others)}" for kind, times in profile.other_kinds.most_common(6))
     every = profile.others == profile.records
-    some = "1 record is no Example" if profile.others == 1 else f"{profile.others:,} records are no Examples"
-    text = "The records are no Examples" if every else some
+    some = "1 record is not an Example" if profile.others == 1 else f"{profile.others:,} records are not Examples"
+    text = "The records are not Examples" if every else some
     examples = [
         el(
             "figure",

@@ -182,7 +182,7 @@ def _note_count(shard: ShardFindings) -> None:
     if shard.records is None:
         shard.records = shard.read
     elif shard.records != shard.read:
-        message = f"{shard.read:,} records are found, and the manifest says {shard.records:,}"
+        message = f"{shard.read:,} records were found, but the manifest says {shard.records:,}"
         shard.faults.append(Fault(shard.shard.display_path, message))
 
 

@@ -96,14 +96,14 @@ async def report(
     """
     check_jobs(jobs)
     if sample is not None and sample < 1:
-        raise ArgumentValueError(f"sample is {sample}; it is at least 1, or None for all records")
+        raise ArgumentValueError(f"sample must be at least 1, or None for all records, not {sample}")
     async with selected(path, storage=storage, storage_options=storage_options) as selection:
         findings = await gather(selection, sample=sample, class_feature=class_feature, jobs=jobs, progress=progress)
     profile = findings.profile
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"
         raise ArgumentValueError(
-            f"{selection.path}: no record read has the feature {class_feature!r}; there are: {there}"
+            f"{selection.path}: none of the records read has the feature {class_feature!r}; the features are {there}"
         )
     return PageReport(
         path=findings.path,

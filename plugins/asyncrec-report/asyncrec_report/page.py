@@ -69,15 +69,15 @@ def _sentence(findings: Findings) -> str:
 def _read_sentence(findings: Findings) -> str:
     profile = findings.profile
     if not findings.shards:
-        return "It is empty: no shard was committed yet."
+        return "The data set is empty: no shard has been committed."
     if not findings.sampled:
-        whole = "All of it was read for this page, and every checksum "
-        return whole + ("checked: what is damaged is listed below." if findings.faults else "holds.")
-    where = "drawn evenly from all shards" if findings.evenly else "from the beginnings of shards"
+        whole = "All records were read, and every checksum "
+        return whole + ("was checked: the damage is listed below." if findings.faults else "holds.")
+    where = "drawn evenly from all shards" if findings.evenly else "from the beginning of each shard"
     part = f" ({share(profile.records, findings.records)})" if findings.records else ""
     return (
-        f"This page is about a sample: {count(profile.records, 'record')}{part}, {where}. What is said of records, "
-        "features and damage is of those; counts and sizes of shards are of all."
+        f"This page is based on a sample: {count(profile.records, 'record')}{part}, {where}. Records, features and "
+        "damage are those of the sample; counts and sizes of shards are complete."
     )
 
 
@@ -127,7 +127,7 @@ def _ratio(findings: Findings) -> Element:
         return _tile("Unpacked", "–", "nothing was read")
     about = "about " if findings.sampled else ""
     ratio = unpacked / findings.bytes
-    note = f"{about}{ratio:.1f} times what is stored" if ratio > 1.005 else "as much as is stored"
+    note = f"{about}{ratio:.1f} times the stored size" if ratio > 1.005 else "the same as stored"
     return _tile("Unpacked", size(unpacked), note)
 
 
@@ -136,7 +136,7 @@ def _schema_note(findings: Findings) -> str:
     if not profile.records:
         return "in the schema" if profile.schema else "none seen"
     if not profile.features:
-        return "the records are no Examples"
+        return "the records are not Examples"
     return "described by a schema" if profile.schema else "no schema is stored"
 
 
@@ -158,7 +158,7 @@ def _damage(findings: Findings) -> Element | None:
     more = f"and {len(faults) - _FAULTS:,} more" if len(faults) > _FAULTS else None
     return el(
         "section",
-        el("h2", "Damage" if faults else "To be noted"),
+        el("h2", "Damage" if faults else "Notes"),
         el("p", _damage_lede(findings), class_="lede") if faults else None,
         el("ul", rows, class_="faults"),
         el("p", more, class_="note") if more else None,
@@ -167,7 +167,7 @@ def _damage(findings: Findings) -> Element | None:
 
 
 def _damage_lede(findings: Findings) -> str:
-    return "asyncrec repair saves what is whole; asyncrec verify reads everything and lists all that is damaged."
+    return "'asyncrec repair' saves the intact records; 'asyncrec verify' reads everything and lists all damage."
 
 
 def _footer(findings: Findings, made_at: datetime, version: str) -> Element:

@@ -9,5 +9,5 @@ from asyncrec.plugins import Command, hookimpl
 
 @hookimpl
 def asyncrec_commands() -> Iterable[Command]:
-    words = "one page to look at: features, images, classes, sizes, damage"
-    return [Command("report", words, "asyncrec_report.command:command", section="Look")]
+    words = "make an HTML page about a data set: features, images, classes, sizes, damage"
+    return [Command("report", words, "asyncrec_report.command:command", section="Inspect")]

@@ -187,7 +187,7 @@ async def _read(
     except ObjectNotFoundError:
         await _give(way, collected.rest())
         read.missing = True
-        read.faults.append(Fault(path, "is not there"))
+        read.faults.append(Fault(path, "is missing"))
     way.stretch_ends()
 
 
@@ -235,11 +235,11 @@ class _Collected:
 
 _REASONS = {
     "length": "a length does not match its checksum",
-    "data": "the data of a record do not match their checksum",
-    "too_large": "a record is larger than any that is read",
-    "truncated": "it ends too soon",
-    "compression": "it does not decompress",
-    "ambiguous": "records were found by search, and may be the content of one that was lost",
+    "data": "the data of a record does not match its checksum",
+    "too_large": "a record is larger than the limit",
+    "truncated": "the file ends too early",
+    "compression": "the file cannot be decompressed",
+    "ambiguous": "records were found by searching, and may be the contents of a record that was lost",
 }
 
 
@@ -255,7 +255,7 @@ def _fault(path: str, damage: Damage) -> Fault:
     where = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
     lost = "in doubt" if damage.reason == "ambiguous" else "lost"
     text = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
-    asked = "; is it a TFRecord file?" if damage.is_at_the_beginning else ""
+    asked = "; is this a TFRecord file?" if damage.is_at_the_beginning else ""
     return Fault(path, f"{text}, after {damage.records_before:,} records{asked}")
 
 

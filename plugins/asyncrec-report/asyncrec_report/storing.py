@@ -73,7 +73,7 @@ def _shard_table(findings: Findings) -> list[Child]:
             el("td", "?" if shard.compression is None else shard.compression or "plain", class_="wide"),
             el(
                 "td",
-                moment(shard.shard.entry.committed) if shard.shard.entry else "in no manifest",
+                moment(shard.shard.entry.committed) if shard.shard.entry else "not in the manifest",
                 class_="wide quiet",
             ),
         )
@@ -117,7 +117,7 @@ def history_section(findings: Findings) -> Element | None:
     }
     return el(
         "section",
-        el("h2", "What wrote it, and when"),
+        el("h2", "Writers and commits"),
         _timeline(findings),
         el("div", el("table", el("thead", head), el("tbody", rows)), class_="table"),
         el("p", f"and {count(len(writers) - _ROWS, 'writer')} more", class_="note") if len(writers) > _ROWS else None,

@@ -193,7 +193,7 @@ async def test_a_cancelled_report_leaves_nothing_open() -> None:
 async def test_a_number_of_jobs_that_is_none_is_refused_before_anything_is_opened(
     jobs: Any, error: type[Exception]
 ) -> None:
-    with pytest.raises(error, match="jobs is "):
+    with pytest.raises(error, match="jobs must be "):
         await report("nowhere", jobs=jobs)
 
 

@@ -73,7 +73,7 @@ async def test_records_that_are_no_examples_are_shown_as_what_they_are() -> None
     storage = MemoryStorage()
     await asyncrec.write_records("a", [b'{"url": "https://example.org"}', b"<html><p>hi", b"\xff\x00"], storage=storage)
     page = await page_of("a", storage)
-    assert "The records are no Examples: JSON 33 %, HTML 33 %, binary 33 %." in page
+    assert "The records are not Examples: JSON 33 %, HTML 33 %, binary 33 %." in page
     assert '{"url": "https://example.org"}' in page
     assert "ff 00" in page
 

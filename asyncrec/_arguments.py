@@ -49,7 +49,7 @@ def record_limit(max_record_bytes: Size) -> int:
     """
     most = byte_count(max_record_bytes, "max_record_bytes")
     if most < 0:
-        raise ArgumentValueError(f"max_record_bytes={max_record_bytes!r}: at least 0")
+        raise ArgumentValueError(f"max_record_bytes={max_record_bytes!r}: must be at least 0")
     return most
 
 

@@ -1,7 +1,7 @@
 """Every error that asyncrec raises, in one hierarchy.
 
     AsyncRecError(Exception)
-    ├─ ArgumentError                    the caller passed something that is refused
+    ├─ ArgumentError                    the caller passed something invalid
     │  ├─ ArgumentValueError(ValueError)
     │  ├─ ArgumentTypeError(TypeError)
     │  ├─ RecordIndexError(IndexError)  there is no record with this number

@@ -124,7 +124,7 @@ class TaskScope:
             error = error or interruption
         self._outer.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
         if self._outer.cancelled_caught:
-            raise TimeoutError("the time for finishing ran out; what was still to be done was cancelled") from exc
+            raise TimeoutError("the time for finishing ran out, and the remaining work was cancelled") from exc
         if error is not None:
             for lost in self._errors:
                 error.add_note(f"a background task failed too: {lost!r}")
@@ -315,7 +315,7 @@ class Handover(Generic[T]):
     def close(self) -> None:
         """Drop what waits; to take raises ClosedResourceError from now on."""
         self._items.clear()
-        self.end(anyio.ClosedResourceError(f"{self._what} is read inside its `async with`"))
+        self.end(anyio.ClosedResourceError(f"{self._what} must be read inside its `async with`"))
 
     async def take(self) -> T:
         """Return the next item.

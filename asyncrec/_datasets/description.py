@@ -178,7 +178,9 @@ class Description:
                 one if one == other else None for one, other in zip(feature.shape, shape, strict=True)
             )
         else:
-            advice = "" if rank != len(shape) else "; name it in sparse_features, and each keeps its own"
+            advice = (
+                "" if rank != len(shape) else "; list it in sparse_features, so that each example keeps its own shape"
+            )
             raise SchemaError(
                 f"feature {name!r} has the shape {_shown(feature.shape)} in example {feature.example} and "
                 f"{_shown(shape)} in example {example}{advice}"
@@ -221,7 +223,7 @@ def schema_of_table(table: Mapping[str, Any]) -> Schema:
             else:
                 entries[name] = Tensor(dtype) if name in tensors else VarLen(dtype)
     except (KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"no table of types and shapes: {error!r}") from error
+        raise SchemaError(f"not a table of types and shapes: {error!r}") from error
     return Schema(entries)
 
 

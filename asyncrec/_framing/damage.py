@@ -12,9 +12,9 @@ DamageReason = Literal["length", "data", "too_large", "truncated", "compression"
 
 # What to do about damage: the remedy of each such error, and the same in a shell.
 READ_ON = (
-    "to skip damaged records, pass on_corrupt='skip'; to write the whole ones to a new file, run `asyncrec repair`"
+    "to skip damaged records, pass on_corrupt='skip'; to write the intact ones to a new file, run `asyncrec repair`"
 )
-REPAIR = "'asyncrec repair' writes the whole records to a new file"
+REPAIR = "'asyncrec repair' writes the intact records to a new file"
 
 # So many are listed at most, some 100 KiB of them: a file with more damage has to come from elsewhere anyway.
 _LISTED = 1000

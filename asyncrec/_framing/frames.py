@@ -142,10 +142,10 @@ class FrameDecoder:
         else:
             there = HEADER_BYTES + self._length - self._missing + len(self._footer)
             promised = self._length + FRAME_OVERHEAD
-            what = f"in a record: {there:,} of the {promised:,} bytes its header promises are there"
+            what = f"in a record: {there:,} of the {promised:,} bytes that its header announces are there"
         self.error = TruncatedError(
-            f"the file ends {what}; it was not written to its end, or not copied whole. "
-            f"The {self.records:,} records before it are whole",
+            f"the file ends {what}; it was not written or copied completely. The {self.records:,} records before "
+            "it are intact",
             offset=self.offset,
             record=self.records,
         )
@@ -297,9 +297,9 @@ class FrameDecoder:
         """Return the length in a header; `None`, with `error` set, when it is not to be believed."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
-            hint = "" if self.records else "is it a TFRecord file, and is its compression right? If so: "
+            hint = "" if self.records else "is this a TFRecord file, and is its compression right? If so: "
             self.error = CorruptRecordError(
-                f"the record's length ({length:,}) and its checksum disagree",
+                f"the record's length ({length:,}) does not match its checksum",
                 offset=self.offset,
                 record=self.records,
                 part="length",
@@ -307,8 +307,8 @@ class FrameDecoder:
             return None
         if length > self._max_record_bytes:
             self.error = RecordTooLargeError(
-                f"the record has {length:,} bytes, more than the {self._max_record_bytes:,} allowed; "
-                "pass a larger max_record_bytes if such records are meant to be there",
+                f"the record has {length:,} bytes, more than the limit of {self._max_record_bytes:,}; if such "
+                "records are intended, pass a larger max_record_bytes",
                 offset=self.offset,
                 record=self.records,
                 length=length,
@@ -319,5 +319,5 @@ class FrameDecoder:
 
     def _data_is_bad(self) -> None:
         self.error = CorruptRecordError(
-            "the record's data and its checksum disagree", offset=self.offset, record=self.records, part="data"
-        ).with_remedy(f"{READ_ON}; verify=False returns it as it is", command=REPAIR)
+            "the record's data does not match its checksum", offset=self.offset, record=self.records, part="data"
+        ).with_remedy(f"{READ_ON}; to read it as it is, pass verify=False", command=REPAIR)

@@ -149,13 +149,13 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
     if not text:
         return RecordIndex.of_sizes(np.empty(0, np.int64))
     if columns not in (2, 3) or not text.endswith(b"\n"):
-        raise FormatError("not an index: each line has two numbers, or three, and ends")
+        raise FormatError("not an index: each line must have two or three numbers and a newline")
     try:
         numbers = _numbers(text)
     except (ValueError, OverflowError) as error:
-        raise FormatError("not an index: it holds something other than numbers") from error
+        raise FormatError("not an index: it contains something other than numbers") from error
     if len(numbers) != columns * text.count(b"\n"):
-        raise FormatError(f"not an index: not every line has {columns} numbers")
+        raise FormatError(f"not an index: some lines do not have {columns} numbers")
     table = numbers.reshape(-1, columns)
     if (table < 0).any() or (table[:, 1] < FRAME_OVERHEAD).any():
         raise FormatError(f"not an index: a negative number, or a frame of fewer than {FRAME_OVERHEAD} bytes")

@@ -34,8 +34,8 @@ def check_size(size: int, most: int, path: str) -> None:
     """
     if size > most:
         raise ArgumentValueError(
-            f"{path}: the record has {size:,} bytes, and this writer takes at most {most:,}; pass a larger "
-            "max_record_bytes to the writer if such records are meant, and to what reads its files one by one"
+            f"{path}: the record has {size:,} bytes, and the limit of this writer is {most:,}; if such records are "
+            "intended, pass a larger max_record_bytes to the writer, and to functions that read single files of it"
         )
 
 
@@ -101,5 +101,5 @@ def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
         return record.nbytes
     hint = "; encode it first, e.g. with .encode()" if isinstance(record, str) else ""
     if isinstance(record, Mapping):
-        hint = "; a writer with a schema= takes it, or encode it with encode_example"
-    raise ArgumentTypeError(f"a record is bytes, bytearray or memoryview, not {type(record).__name__}{hint}")
+        hint = "; encode it with encode_example, or pass schema= to the writer"
+    raise ArgumentTypeError(f"a record must be bytes, bytearray or memoryview, not {type(record).__name__}{hint}")

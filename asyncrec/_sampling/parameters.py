@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-_WORKER = "give (i, n) for worker i of n, counted from 0"
+_WORKER = "pass (i, n) for worker i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
@@ -25,7 +25,7 @@ def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ArgumentTypeError(f"{name}={value!r:.80}: a whole number, {wanted}") from None
+        raise ArgumentTypeError(f"{name}={value!r:.80}: must be an integer, {wanted}") from None
     if number < least:
         raise ArgumentValueError(f"{name}={number}: {wanted}")
     return number
@@ -56,12 +56,12 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
     """
     if seed is None:
         if workers > 1:
-            raise ArgumentValueError("seed=None: each worker would choose an order of its own; give all the same seed")
+            raise ArgumentValueError("seed=None: each worker would choose its own order; pass the same seed to all")
         return None
     try:
         return operator.index(seed)
     except TypeError:
-        raise ArgumentTypeError(f"seed={seed!r:.80}: a whole number, or None to choose one") from None
+        raise ArgumentTypeError(f"seed={seed!r:.80}: must be an integer, or None for a random one") from None
 
 
 def check_same_seed(given: int | None, taken_with: int) -> None:
@@ -71,7 +71,7 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
         ValueError: it was.
     """
     if given is not None and given != taken_with:
-        raise ArgumentValueError(f"the state was taken with seed={taken_with}, and seed={given} was given")
+        raise ArgumentValueError(f"the state was taken with seed={taken_with}, but seed={given} was passed")
 
 
 def new_seed() -> int:

@@ -20,7 +20,7 @@ class StateValues:
 
     def __init__(self, state: Any) -> None:
         if not isinstance(state, Mapping):
-            raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")
+            raise ArgumentTypeError(f"a state must be the dict that state_dict returned, not {state!r:.80}")
         self._state = state
 
     def __contains__(self, name: str) -> bool:

@@ -71,7 +71,7 @@ def checked(
     if values.plain("inputs") != inputs:
         versions = versions_in(values)
         raise ArgumentValueError(
-            "the state was taken over other shards: their names or their order have changed"
+            "the state was taken with other shards: their names or their order have changed"
             + (difference(versions) if difference is not None and versions else "")
         )
     return values
@@ -99,8 +99,8 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
         if state.plain(name) != value:
             remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
             raise ArgumentValueError(
-                f"the state was made with {name}={state.plain(name)!r:.80}, and this stream has {value!r}: it would go "
-                f"on in another order{remedy}"
+                f"the state was made with {name}={state.plain(name)!r:.80}, but this stream has {value!r}, so the "
+                f"order would differ{remedy}"
             )
 
 

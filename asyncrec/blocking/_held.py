@@ -63,7 +63,7 @@ class Held(Generic[A]):
     def check_open(self) -> None:
         """Raise ClosedResourceError where the context was left. From any thread."""
         if self.ended or self.leaving is not None:
-            raise anyio.ClosedResourceError(f"{self._what}: closed; use it inside its `with`")
+            raise anyio.ClosedResourceError(f"{self._what} is closed; use it inside its `with`")
 
     async def inside(self, work: Callable[[], Awaitable[T]]) -> T:
         self.check_open()
@@ -80,7 +80,7 @@ class Held(Generic[A]):
         if job.error is not None:
             raise job.error
         if not job.succeeded:
-            raise anyio.ClosedResourceError(f"{self._what}: closed while it was used")
+            raise anyio.ClosedResourceError(f"{self._what} was closed while it was used")
         result: T = job.result
         return result
 

@@ -115,7 +115,7 @@ class Owner(Generic[A]):
     def __del__(self) -> None:
         if not self.abandon():
             return
-        text = f"{self.what}: dropped without being closed; use it in a `with`"
+        text = f"{self.what} was not closed; use it in a `with` statement"
         warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
     def check(self) -> None:
@@ -208,8 +208,8 @@ class Opened(AbstractContextManager[H, bool]):
 
     def __aenter__(self) -> NoReturn:
         raise ArgumentTypeError(
-            f"{self._what}: what is of asyncrec.blocking is opened by a with statement, without async; what "
-            "`async with` opens is of asyncrec itself"
+            f"{self._what}: objects of asyncrec.blocking are opened with `with`, without async; `async with` is "
+            "for objects of asyncrec itself"
         )
 
     def __aexit__(self, *error: object) -> NoReturn:

@@ -138,8 +138,8 @@ class Stream(Handle[Any], Iterator[T]):
             self._refill()
         if self._given < len(self._current):
             raise RuntimeError(
-                "this stream was iterated record by record, and some that come next are here already: iterate over "
-                "batches from the beginning, or go on record by record"
+                "this stream was iterated record by record, and some of the next records were already read: "
+                "iterate over batches from the beginning, or continue record by record"
             )
         return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 
@@ -166,8 +166,8 @@ class Stream(Handle[Any], Iterator[T]):
         skip = values.whole("list_position", most=self._chunk - 1) if "list_position" in values else 0
         if skip and values.plain("list_shard") != self._worker:
             raise ArgumentValueError(
-                "the state was taken between the records of a list, by another worker or among another number of them; "
-                "take it between batches to go on with another number"
+                "the state was taken between the records of a batch, by another worker or with another number of "
+                "workers; to resume with another number, take the state between batches"
             )
         self._owner.call_inside(self._load, dict(state))
         self._skip = skip

@@ -96,7 +96,7 @@ def command(
 
 
 def _explained(job: UnfinishedJob) -> str:
-    where = f"process {job.pid} on {job.host}, started {job.age:.0f} s ago"
+    where = f"process {job.pid} on {job.host}, started {job.age:,.0f} s ago"
     what = (
         f"job {job.id} ({job.kind}; {where}) has not ended. It may be alive, which this machine cannot tell, so it "
         "was left alone"

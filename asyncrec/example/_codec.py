@@ -181,7 +181,7 @@ def _entry(name: str, value: bytes) -> bytes:
 def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
     """The serialised FeatureList of the values of the feature list ``name``."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
-        raise SchemaError(f"feature list {name!r}: a {type(values).__name__}; give one value per step, in a list")
+        raise SchemaError(f"feature list {name!r} is a {type(values).__name__}; give one value per step, in a list")
     kinds: set[int] = set()
     parts = []
     for step, value in enumerate(values):
@@ -191,7 +191,7 @@ def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
             raise SchemaError(f"feature list {name!r}, step {step}: {error}") from None
         kinds |= {raw[0]} - {NONE}
         if len(kinds) > 1:
-            raise SchemaError(f"feature list {name!r}, step {step}: another kind than the steps before it have")
+            raise SchemaError(f"feature list {name!r}, step {step}: the type differs from that of the earlier steps")
         parts.append(_delimited(b"\x0a", feature_bytes(raw)))
     return b"".join(parts)
 
@@ -201,16 +201,16 @@ def _sorted(features: Mapping[str, object]) -> list[str]:
     try:
         return sorted(features)
     except TypeError:
-        raise ArgumentTypeError("the names of features are str") from None
+        raise ArgumentTypeError("the name of a feature must be a str") from None
 
 
 def _name(name: str) -> bytes:
     if not isinstance(name, str):
-        raise ArgumentTypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
+        raise ArgumentTypeError(f"the name of a feature must be a str, not {type(name).__name__}: {name!r}")
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise SchemaError(f"feature {name!r}: a name that UTF-8 cannot hold") from None
+        raise SchemaError(f"feature {name!r}: the name cannot be encoded as UTF-8") from None
 
 
 def _delimited(tag: bytes, body: bytes) -> bytes:
@@ -222,7 +222,7 @@ def _serialised(message: Message, name: str) -> bytes:
     descriptor = getattr(message, "DESCRIPTOR", None)
     if getattr(descriptor, "name", None) != name:
         raise ArgumentTypeError(
-            f"give a mapping of names to values, or a message {name}, not a {type(message).__name__}"
+            f"expected a mapping of names to values, or a message {name}, not a {type(message).__name__}"
         )
     return bytes(message.SerializeToString(deterministic=True))
 

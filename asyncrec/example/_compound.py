@@ -47,9 +47,9 @@ class Sparse(Entry):
         object.__setattr__(self, "shape", shape_of(self.shape))
         object.__setattr__(self, "indices", (self.indices,) if isinstance(self.indices, str) else tuple(self.indices))
         if not all(isinstance(name, str) for name in (self.values, *self.indices)):
-            raise SchemaError(f"{self!r}: values and indices are names of features")
+            raise SchemaError(f"{self!r}: values and indices must be names of features")
         if len(self.indices) != len(self.shape) or not self.shape:
-            raise SchemaError(f"{self!r}: one index feature per axis, and at least one")
+            raise SchemaError(f"{self!r}: give one index feature per axis, and at least one")
 
     def stored(self, name: str) -> dict[str, Stored]:
         return {self.values: Stored(kind_of(self.dtype), False)} | dict.fromkeys(self.indices, Stored(INT64, False))
@@ -68,7 +68,9 @@ class Sparse(Entry):
             beyond = (positions < 0) | (positions >= size)
             if beyond.any():
                 at = int(np.argmax(beyond))
-                raise Misfit(int(axes[0][at]), f"{feature} has the index {positions[at]}, and the axis {size} places")
+                raise Misfit(
+                    int(axes[0][at]), f"{feature} has the index {positions[at]}, but the axis has {size} places"
+                )
             axes.append(positions)
         order = np.lexsort(axes[::-1])
         values = cast(flat, self.dtype, counts)
@@ -95,7 +97,9 @@ class Sequence(Entry):
 
     def __post_init__(self) -> None:
         if not isinstance(self.entry, FixedLen | VarLen) or getattr(self.entry, "default", None) is not None:
-            raise SchemaError(f"a step of a Sequence is a FixedLen without a default or a VarLen, not {self.entry!r}")
+            raise SchemaError(
+                f"a step of a Sequence must be a VarLen, or a FixedLen without a default, not {self.entry!r}"
+            )
 
     def stored(self, name: str) -> dict[str, Stored]:
         kind, _ = self.entry.stored(name)[name]
@@ -125,10 +129,10 @@ def from_json(value: Mapping[str, Any]) -> Entry:
     name = fields.pop("kind", "")
     kind = next((kind for kind in (FixedLen, VarLen, Tensor, Sparse, Sequence) if kind.__name__ == name), None)
     if kind is None:
-        raise SchemaError(f"{name!r:.80} is not an entry of a schema this version knows")
+        raise SchemaError(f"{name!r:.80} is not an entry of a schema that this version knows")
     for field, expected in (("dtype", str), ("raw", bool), ("shape", list | tuple), ("indices", list | tuple)):
         if field in fields and not isinstance(fields[field], expected):
-            raise SchemaError(f"no entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
+            raise SchemaError(f"not an entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
     try:
         if kind is Sequence:
             return Sequence(from_json(fields["entry"]))  # type: ignore[arg-type]  # checked by Sequence itself
@@ -136,4 +140,4 @@ def from_json(value: Mapping[str, Any]) -> Entry:
             fields["default"] = from_plain(fields["default"], fields["dtype"])
         return kind(**fields)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise SchemaError(f"no entry of a schema: {value!r:.200} ({error})") from error
+        raise SchemaError(f"not an entry of a schema: {value!r:.200} ({error})") from error

@@ -57,7 +57,7 @@ def _single(convert: Convert) -> Convert:
         try:
             return convert(held)
         except Unfit as error:
-            raise Unfit(f"it holds {told(held)}" + (f"; {error}" if str(error) else "")) from None
+            raise Unfit(f"it contains {told(held)}" + (f"; {error}" if str(error) else "")) from None
 
     return convert_either
 
@@ -194,12 +194,12 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError):
-        raise Unfit("its rows are of different lengths, or it holds what is no number") from None
+        raise Unfit("its rows have different lengths, or it contains something that is not a number") from None
     if any_shape:
         pass
     elif shape is None:
         if array.ndim != 1:
-            raise Unfit(f"it has {array.ndim} dimensions, and there is room for one")
+            raise Unfit(f"it has {array.ndim} dimensions, not one")
     elif array.shape != tuple(shape):
         raise Unfit(f"it has the shape {array.shape}")
     kinds = {"bool": "b", "float16": "iuf", "float32": "iuf", "float64": "iuf"}.get(dtype, "iub")
@@ -216,7 +216,7 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
         else:
             wrong = np.isinf(made) & ~np.isinf(array.astype(np.float64))
     if wrong.any():
-        raise Unfit(f"{array[wrong].reshape(-1)[0].item()!r} is no {dtype}")
+        raise Unfit(f"{array[wrong].reshape(-1)[0].item()!r} is not a valid {dtype}")
     return made
 
 
@@ -250,7 +250,7 @@ def sparse(entry: Sparse, value: Any) -> dict[str, Raw]:
     if indices is None or values is None or shape is None:
         raise Unfit("give SparseArrays(indices, values, dense_shape)")
     if not is_list(values) or not is_list(shape):
-        raise Unfit("its values and its dense_shape are lists, tuples or arrays")
+        raise Unfit("its values and its dense_shape must be lists, tuples or arrays")
     places = _array(indices, "int64", None, any_shape=True)
     if tuple(shape) != entry.shape:
         raise Unfit(f"it has the shape {tuple(shape)}")

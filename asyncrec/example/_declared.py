@@ -84,7 +84,7 @@ class DeclaredExample:
         for name, dtype in fields.items():
             if name in vars(DeclaredExample):
                 raise ArgumentTypeError(
-                    f"{cls.__name__}.{name}: DeclaredExample has a method of that name; choose another"
+                    f"{cls.__name__}.{name}: DeclaredExample has a method of this name; choose another"
                 )
             if dtype in ARRAYS and f"{name}_shape" in fields:
                 raise ArgumentTypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
@@ -143,7 +143,7 @@ class DeclaredExample:
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
         """The example that a row of a CSV file describes, not loaded. The values of the row are str."""
-        raise NotImplementedError(f"override from_csv_row, so that the row {row!r} makes an example")
+        raise NotImplementedError(f"override from_csv_row, so that the row {row!r} can become an example")
 
     def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
         """The row that describes this example: enough to make it again with ``from_csv_row``."""
@@ -166,14 +166,16 @@ def check_round_trip(
     """
     if isinstance(example, type):
         if row is None:
-            raise ArgumentTypeError(f"{example.__name__} is a class: give a CSV row too, or a loaded example")
+            raise ArgumentTypeError(f"{example.__name__} is a class; give a CSV row too, or a loaded example")
         made = _awaited_by_none(example.from_csv_row(row, **kwargs))
         if not isinstance(made, example):
-            raise ArgumentTypeError(f"{example.__name__}.from_csv_row made a {type(made).__name__}")
+            raise ArgumentTypeError(f"{example.__name__}.from_csv_row returned a {type(made).__name__}")
         described = [str(value) for value in _awaited_by_none(made.to_csv_row())]
         again = _awaited_by_none(_awaited_by_none(example.from_csv_row(described, **kwargs)).to_csv_row())
         if [str(value) for value in again] != described:
-            raise SchemaError(f"{example.__name__}: to_csv_row gave {described}, and the example made of that {again}")
+            raise SchemaError(
+                f"{example.__name__}: to_csv_row returned {described}, but the example made from that returned {again}"
+            )
         _awaited_by_none(made.load(**kwargs))
         for part in _awaited_by_none(made.split(**kwargs)):
             _check(part)
@@ -192,7 +194,7 @@ def _check(example: DeclaredExample) -> None:
         expected = np.float32(given).item() if dtype == FieldType.TYPE_FLOAT else given
         for read in (value, batch[name][1]):
             if np.shape(read) != np.shape(expected) or not _equal(read, expected):
-                raise SchemaError(f"{kind.__name__}.{name}: {given!r} was written, and {read!r} read")
+                raise SchemaError(f"{kind.__name__}.{name}: {given!r} was written, but {read!r} was read")
 
 
 def _equal(one: Any, other: Any) -> bool:
@@ -205,5 +207,5 @@ def _awaited_by_none(value: Any) -> Any:
     if hasattr(value, "__await__"):
         if hasattr(value, "close"):
             value.close()  # or Python warns that it was never awaited
-        raise ArgumentTypeError("an async method; await it yourself, and check the loaded example")
+        raise ArgumentTypeError("this method is async; await it yourself, and check the loaded example")
     return value

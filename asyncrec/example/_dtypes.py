@@ -47,7 +47,7 @@ def dtype_name(dtype: object) -> str:
     except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
         name = None
     if name not in _KINDS:
-        raise SchemaError(f"{dtype!r} is not a type of a schema; there are {', '.join(_KINDS)}")
+        raise SchemaError(f"{dtype!r} is not a type of a schema; the types are {', '.join(_KINDS)}")
     return str(name)
 
 
@@ -85,7 +85,7 @@ def cast(flat: Any, dtype: str, counts: npt.NDArray[np.int64]) -> Array:
         wrong |= flat < 0
     if wrong.any():
         index = int(np.argmax(wrong))
-        raise Misfit(_row_of(index, counts), f"{flat[index].item()!r} is no {dtype}")
+        raise Misfit(_row_of(index, counts), f"{flat[index].item()!r} is not a valid {dtype}")
     return values
 
 
@@ -102,7 +102,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
     try:
         array = np.broadcast_to(np.asarray(default, dtype=object if wanted else None), shape)
     except ValueError:
-        raise SchemaError(f"the default {default!r} has not the shape {shape}") from None
+        raise SchemaError(f"the default {default!r} does not have the shape {shape}") from None
     if wanted:
         fits = all(isinstance(value, wanted) for value in array.reshape(-1).tolist())
         values = array
@@ -114,7 +114,7 @@ def default_array(default: object, shape: tuple[int, ...], dtype: str) -> Array:
         if fits and kind_of(dtype) == INT64:
             fits = values.tolist() == array.tolist()
     if not fits:
-        raise SchemaError(f"the default {default!r} is no {dtype}")
+        raise SchemaError(f"the default {default!r} is not a valid {dtype}")
     return np.array(values)
 
 

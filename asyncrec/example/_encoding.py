@@ -114,7 +114,7 @@ class Encoder:
             TypeError: ``values`` is no mapping.
         """
         if type(values) is not dict and not isinstance(values, Mapping):
-            raise ArgumentTypeError(f"give a mapping of names to values, not a {type(values).__name__}")
+            raise ArgumentTypeError(f"expected a mapping of names to values, not a {type(values).__name__}")
         if self._fast and native is not None and type(values) is dict:
             data = self.encode_small(values) or self._encoded_in_c(values)
             if data is not None:
@@ -171,7 +171,8 @@ class Encoder:
             for feature, raw in found.items():
                 if made.setdefault(feature, raw) != raw:
                     raise SchemaError(
-                        f"feature {name!r}: it would store another {feature!r} than an entry before it has"
+                        f"feature {name!r}: it would store {feature!r}, which differs from what an earlier entry "
+                        "stores there"
                     )
         extra = [name for name in values if name not in self._features]
         if extra and not self._allow_extra:
@@ -218,11 +219,11 @@ class Encoder:
     def _unknown(self, values: Mapping[str, Any]) -> SchemaError:
         extra = [name for name in values if name not in self._features]
         if any(not isinstance(name, str) for name in extra):
-            return SchemaError(f"{extra[0]!r}: the names of features are str")
+            return SchemaError(f"{extra[0]!r}: the name of a feature must be a str")
         there = ", ".join(map(repr, list(self._features)[:30]))
         return SchemaError(
             f"feature {extra[0]!r} is not in the schema, which has {there}; leave it out, add it to the schema, or "
-            "store such as they are with allow_extra=True"
+            "store such features unchecked with allow_extra=True"
         )
 
     def _refused(self, name: str, value: Any, error: Exception, *, where: str = "") -> SchemaError:

@@ -72,7 +72,7 @@ def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
     if found == NONE:  # an empty list: here its kind is known
         found, payload = kind, [] if kind == BYTES else b""
     if found != kind:
-        raise SchemaError(f"a {KINDS[found]} value where {KINDS[kind]} was asked for: {value!r:.80}")
+        raise SchemaError(f"expected {KINDS[kind]}, not {KINDS[found]}: {value!r:.80}")
     return Feature.FromString(feature_bytes((found, payload)))
 
 

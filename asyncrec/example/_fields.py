@@ -86,7 +86,7 @@ def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
 def stored(value: Any, dtype: FieldType) -> Any:
     """What is given to the encoder for a field: one value; of an array its bytes and its shape."""
     if value is None:
-        raise SchemaError("None; did load() not set it?")
+        raise SchemaError("the value is None; did load() not set it?")
     if dtype in ARRAYS:
         return _array(value, ARRAYS[dtype])
     if dtype == FieldType.TYPE_BOOL:
@@ -101,7 +101,7 @@ def stored(value: Any, dtype: FieldType) -> Any:
     if dtype in (FieldType.TYPE_FLOAT, FieldType.TYPE_DOUBLE):
         _expect(value, "a float", float, np.floating, int, np.integer)
         if float(value) != value and value == value:
-            raise SchemaError(f"{value} is no float64: it would be rounded")
+            raise SchemaError(f"{value} cannot be stored exactly as float64")
         return float(value) if dtype == FieldType.TYPE_FLOAT else struct.pack("<d", value)
     if dtype == FieldType.TYPE_STRING:
         _expect(value, "a str", str)
@@ -117,7 +117,7 @@ def _expect(value: object, what: str, *types: type) -> None:
 
 def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
     if not isinstance(value, np.ndarray):
-        raise SchemaError(f"a {type(value).__name__}, not an array; numpy.asarray makes one")
+        raise SchemaError(f"a {type(value).__name__}, not an array; convert it with numpy.asarray")
     array = value
     if value.dtype != dtype:
         if value.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):

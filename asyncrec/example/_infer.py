@@ -33,13 +33,16 @@ def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[
         for name, steps in lists.items():
             seen.setdefault((name, True), _Seen()).add(name, row, steps)
     if not count:
-        raise SchemaError("no records, so nothing to infer a schema from")
+        raise SchemaError("a schema cannot be inferred without records")
     features: dict[str, Entry] = {}
     for (name, in_list), feature in sorted(seen.items()):
         if feature.kind == NONE:
             continue
         if name in features:
-            raise SchemaError(f"feature {name!r} is in the context, and a feature list; a schema has one of a name")
+            raise SchemaError(
+                f"feature {name!r} is in the context and is also a feature list; a schema can only have one entry "
+                "for a name"
+            )
         entry = feature.entry(all_records=count)
         features[name] = Sequence(entry) if in_list else entry
     return features

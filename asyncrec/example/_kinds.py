@@ -53,11 +53,11 @@ class FixedLen(Entry):
         # A schema may come from somebody else's manifest: what it says is not made before a record has it.
         size = math.prod(max(1, each) for each in self.shape) * _VALUE_BYTES
         if size >= 1 << 63:
-            raise SchemaError(f"the shape {self.shape}: no array is so large")
+            raise SchemaError(f"the shape {self.shape} is too large for an array")
         if self.default is not None and size > _MOST_DEFAULT:
             raise SchemaError(
-                f"a default of the shape {self.shape}: each record without the feature would take {size:,} bytes, and "
-                f"the most is {_MOST_DEFAULT:,}; use VarLen, which reads an absent feature as empty"
+                f"a default of the shape {self.shape}: each record without the feature would take {size:,} bytes, "
+                f"more than the limit of {_MOST_DEFAULT:,}; use VarLen, which reads an absent feature as empty"
             )
         if self.default is not None:
             object.__setattr__(self, "default", default_array(self.default, self.shape, self.dtype).tolist())

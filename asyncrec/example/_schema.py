@@ -114,7 +114,7 @@ class Schema:
         Raises as ``decode``, for the first bad record, and names it.
         """
         if isinstance(records, str | bytes | bytearray | memoryview):
-            raise ArgumentTypeError(f"give a list of records, not {type(records).__name__}")
+            raise ArgumentTypeError(f"expected a list of records, not {type(records).__name__}")
         return self._batch(records)
 
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
@@ -156,21 +156,21 @@ class Schema:
         try:
             return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)
         except json.JSONDecodeError as error:
-            raise SchemaError(f"no schema: the text is not JSON: {error}") from None
+            raise SchemaError(f"not a schema: the text is not JSON: {error}") from None
         except UnicodeDecodeError:
-            raise SchemaError("no schema: the text is not UTF-8") from None
+            raise SchemaError("not a schema: the text is not UTF-8") from None
         except RecursionError:
-            raise SchemaError("no schema: it is nested too deeply") from None
+            raise SchemaError("not a schema: the JSON is nested too deeply") from None
 
     @classmethod
     def _from_json(cls, value: Mapping[str, Any]) -> Schema:
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), Mapping):
-            raise SchemaError(f"no schema: {value!r:.200}")
+            raise SchemaError(f"not a schema: {value!r:.200}")
         if value.get("version") != _VERSION:
-            raise SchemaError(f"a schema of version {value.get('version')!r}; this asyncrec knows {_VERSION}")
+            raise SchemaError(f"the schema has version {value.get('version')!r}; this asyncrec knows {_VERSION}")
         allow_extra = value.get("allow_extra", False)
         if not isinstance(allow_extra, bool) or not all(isinstance(name, str) for name in value["features"]):
-            raise SchemaError(f"no schema: {value!r:.200}")
+            raise SchemaError(f"not a schema: {value!r:.200}")
         features = {name: from_json(entry) for name, entry in value["features"].items()}
         return cls(features, allow_extra=allow_extra)
 
@@ -186,7 +186,7 @@ class Schema:
             entry = one.merged(two) if one and two else (one or two).where_absent()  # type: ignore[union-attr]  # one has it
             if entry is None:
                 raise SchemaError(
-                    f"feature {name!r}: {one or 'absent'} and {two or 'absent'} have no entry in common"
+                    f"feature {name!r}: no entry can read both {one or 'absent'} and {two or 'absent'}"
                     + ("" if one and two else "; give it a default")
                 )
             merged[name] = entry
@@ -204,18 +204,18 @@ class Schema:
             mine = self._features.get(name)
             if mine is None:
                 if not self._allow_extra:
-                    return f"feature {name!r}: {entry} is left out"
+                    return f"feature {name!r}: {entry} is missing"
                 continue
             merged = entry.merged(mine)
             if merged is None or merged.to_json() != mine.to_json():
-                return f"feature {name!r}: {entry} became {mine}"
+                return f"feature {name!r}: {entry} was changed to {mine}"
         for name, entry in self._features.items():
             if name not in other._features:
                 absent = entry.where_absent()
                 if absent is None or absent.to_json() != entry.to_json():
-                    return f"feature {name!r}: {entry} is new, and has no default"
+                    return f"feature {name!r}: {entry} is new and has no default"
         if other._allow_extra and not self._allow_extra:
-            return "other features were allowed (allow_extra=True), and no longer are"
+            return "other features were allowed before (allow_extra=True), and no longer are"
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -323,7 +323,7 @@ class Schema:
     def _refuse(
         self, row: int, fault: str, name: str | None, raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]
     ) -> None:
-        expected = f"expected {self._features[name]}" if name else "pass over such with allow_extra=True"
+        expected = f"expected {self._features[name]}" if name else "to ignore such features, use allow_extra=True"
         raise SchemaError(f"record {row} of the batch: {fault}; {expected}; {_there(raws, lists)}")
 
 
@@ -332,7 +332,7 @@ def _record(record: Any) -> bytes:
     try:
         return bytes(memoryview(record))
     except TypeError:
-        raise ArgumentTypeError(f"a record is bytes, not {type(record).__name__}") from None
+        raise ArgumentTypeError(f"a record must be bytes, not {type(record).__name__}") from None
 
 
 def _parsed(record: bytes, row: int) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:

@@ -78,7 +78,7 @@ def _buffer(value: Any, narrow: bool) -> Raw:
 
 
 def _none(value: Any, narrow: bool) -> Raw:
-    raise SchemaError("None is no value; leave the feature out, or give one")
+    raise SchemaError("None is not a value; leave the feature out, or give a value")
 
 
 def _list(value: Any, narrow: bool) -> Raw:
@@ -106,7 +106,7 @@ def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
         families = {"float"}
     if len(families) > 1:
         names = " and ".join(sorted(kind.__name__ for kind in types))
-        raise SchemaError(f"a list that mixes {names}; give values of one kind, or an array")
+        raise SchemaError(f"a list that mixes {names}; use values of one type, or an array")
     (family,) = families
     if family == "str":
         return BYTES, [_utf8(value) for value in values]
@@ -159,7 +159,7 @@ def _array(array: Array, narrow: bool) -> Raw:
     if dtype.kind == "O":
         raw = _list(array.reshape(-1).tolist(), narrow)
         return (BYTES, []) if raw[0] == NONE else raw
-    raise SchemaError(f"an array of {dtype.name}; a feature holds integers, floats or bytes")
+    raise SchemaError(f"an array of {dtype.name}; a feature must hold integers, floats or bytes")
 
 
 def _float32(array: Array, narrow: bool) -> Array:
@@ -173,14 +173,14 @@ def _float32(array: Array, narrow: bool) -> Array:
         beyond &= ~np.isinf(array)
         if beyond.any():
             first = array[beyond].reshape(-1)[0]
-            raise SchemaError(f"an array of {array.dtype.name} with values beyond float32 ({first!r} for one)")
+            raise SchemaError(f"an array of {array.dtype.name} with values beyond float32, such as {first!r}")
     if not narrow:
         changed = (narrowed != array) & ~np.isnan(array)
         if changed.any():
             first = array[changed].reshape(-1)[0]
             raise SchemaError(
-                f"an array of {array.dtype.name} whose values float32 would change ({first!r} for one), and "
-                "narrow=False asks to be told; give a float32 array, or leave narrow=False out"
+                f"an array of {array.dtype.name} with values that float32 would change, such as {first!r}, and "
+                "narrow=False forbids that; give a float32 array, or leave narrow=False out"
             )
     return narrowed
 
@@ -190,15 +190,17 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
     if isinstance(value, np.generic) and not isinstance(value, bytes | str):
         return _array(np.asarray(value), narrow)
     if isinstance(value, np.ma.MaskedArray):
-        raise SchemaError("a masked array; fill what is masked first")
+        raise SchemaError("a masked array; fill its masked values first")
     for known, convert in CONVERTERS.items():
         if isinstance(value, known):
             return convert(value, narrow)
     if isinstance(value, dict):
-        raise SchemaError('a dict; give its values names of their own, such as "outer/inner"')
+        raise SchemaError('a dict; give each value a name of its own, such as "outer/inner"')
     if callable(getattr(value, "__array__", None)) and not isinstance(value, type):  # a tensor, a column of a table
         return _array(np.asarray(value), narrow)
-    raise SchemaError(f"a {type(value).__name__}; a feature holds integers, floats or bytes, one, a list or an array")
+    raise SchemaError(
+        f"a {type(value).__name__}; a feature must hold integers, floats or bytes: one value, a list or an array"
+    )
 
 
 def _check_int64(smallest: int, largest: int) -> None:
@@ -210,7 +212,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise SchemaError(f"text that UTF-8 cannot hold (position {error.start}); give bytes") from None
+        raise SchemaError(f"text that cannot be encoded as UTF-8 (position {error.start}); give bytes") from None
 
 
 # bool before int, which it derives from. A subclass finds its base in this order.

@@ -201,9 +201,9 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
     elif wire == _GROUP:
         stop = _group_end(data, pos, end, number)
     else:
-        raise DecodeError(f"offset {at}: wire type {wire} cannot stand here")
+        raise DecodeError(f"offset {at}: wire type {wire} is not allowed here")
     if stop > end:
-        raise DecodeError(f"offset {at}: field {number} reaches to byte {stop}, and its message ends at {end}")
+        raise DecodeError(f"offset {at}: field {number} reaches to byte {stop}, but its message ends at {end}")
     return number, wire, pos, stop, stop
 
 
@@ -217,7 +217,7 @@ def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
             open_groups.append(tag >> 3)
         elif tag & 7 == _END_GROUP:
             if open_groups.pop() != tag >> 3:
-                raise DecodeError(f"offset {at}: a group ends that was not begun")
+                raise DecodeError(f"offset {at}: a group ends that did not begin")
         else:
             pos = _field(data, at, end)[4]
     return pos
@@ -235,4 +235,4 @@ def _varint(data: bytes, pos: int, end: int, longest: int = 5) -> tuple[int, int
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, pos
-    raise DecodeError(f"offset {at}: a number of over {longest} bytes")
+    raise DecodeError(f"offset {at}: a number is longer than {longest} bytes")

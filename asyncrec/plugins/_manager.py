@@ -93,7 +93,7 @@ class Plugins:
             self._manager.check_pending()
         except pluggy.PluginValidationError as error:
             self._manager.unregister(plugin)
-            raise PluginError(f"the plugin {name!r} has a hook of no known name: {error}") from error
+            raise PluginError(f"the plugin {name!r} has a hook with an unknown name: {error}") from error
         self._names[plugin] = name
 
     def note(self, name: str, error: BaseException) -> None:
@@ -110,7 +110,7 @@ class Plugins:
             yield from entry_points(group=hookspecs.PROJECT)
             return
         except Exception as error:  # the metadata of some distribution, of no plugin perhaps, cannot be read
-            logger.warning("the entry points of what is installed cannot be read at once: %r", error)
+            logger.warning("the entry points of the installed distributions cannot be read together: %r", error)
         for distribution in distributions():
             try:
                 yield from distribution.entry_points.select(group=hookspecs.PROJECT)

@@ -58,23 +58,27 @@ class Backends:
     def _checked(self, name: str, factory: Any) -> StorageFactory:
         """Give the factory, if it may be taken in. Raises PluginError for what is none."""
         if not isinstance(factory, StorageFactory):
-            raise PluginError(f"the plugin {name!r} gave {factory!r} where a StorageFactory belongs")
+            raise PluginError(f"the plugin {name!r} returned {factory!r} instead of a StorageFactory")
         if not isinstance(factory.name, str):
-            raise PluginError(f"the plugin {name!r} gave a StorageFactory the name {factory.name!r}; give a str")
+            raise PluginError(
+                f"the plugin {name!r} returned a StorageFactory with the name {factory.name!r}; a name must be a str"
+            )
         if isinstance(factory.schemes, str):
-            raise PluginError(f"the plugin {name!r} gave the string {factory.schemes!r} for its schemes; give a tuple")
+            raise PluginError(
+                f"the plugin {name!r} returned the string {factory.schemes!r} as its schemes; return a tuple"
+            )
         schemes = list(factory.schemes)
         for scheme in schemes:
             if not isinstance(scheme, str) or (scheme and scheme_of(f"{scheme}:") != scheme):
                 raise PluginError(
-                    f"the plugin {name!r} gave the scheme {scheme!r}; one is a str of two or more lower-case letters, "
-                    "digits, '+', '-' and '.', a letter first"
+                    f"the plugin {name!r} returned the scheme {scheme!r}; a scheme must be a str of two or more "
+                    "lower-case letters, digits, '+', '-' and '.', starting with a letter"
                 )
             if scheme in self.built_in:
                 # They are opened without looking for plugins, and must not change their meaning when some are found.
                 what = f"{scheme}://" if scheme else "paths without a scheme"
                 driver = f"{scheme or 'file'}+{name}"
                 raise PluginError(
-                    f"the plugin {name!r} claims {what}, which are built in; a driver for them is {driver}"
+                    f"the plugin {name!r} claims {what}, which are built in; register a driver for them as {driver}"
                 )
         return factory

@@ -215,7 +215,7 @@ class Storage(ABC):
             size = source.info.size
             if max_bytes is not None and size > max_bytes:
                 raise ObjectTooLargeError(
-                    f"{self.root}: {key} has {size:,} bytes, more than the {max_bytes:,} expected of it"
+                    f"{self.root}: {key} has {size:,} bytes, more than the expected {max_bytes:,}"
                 )
             blocks = []
             while block := await source.receive(1 << 20):

@@ -167,13 +167,13 @@ class CachedStorage(ReadOnlyStorage):
         path = join(self.root, key)
         if found.size != info.size:
             raise ObjectChangedError(
-                f"{path}: it has {found.size:,} bytes, and {info.size:,} are expected of it: if the data set was "
-                "rewritten, open it again; 'asyncrec verify' says whether all is well"
+                f"{path} has {found.size:,} bytes, not the expected {info.size:,}. If the data set was rewritten, "
+                "open it again; 'asyncrec verify' checks it"
             )
         if None not in (info.crc32c, found.crc32c) and info.crc32c != found.crc32c:
             raise IntegrityError(
-                f"{path}: the store keeps the crc32c {found.crc32c:08x} of it, and {info.crc32c:08x} is expected: it "
-                "was replaced or damaged; nothing of it is kept"
+                f"{path}: the store reports the crc32c {found.crc32c:08x}, not the expected {info.crc32c:08x}: the "
+                "object was replaced or damaged, and nothing of it is kept"
             )
 
     async def drop_damaged(self, key: str, info: ObjectInfo) -> bool:

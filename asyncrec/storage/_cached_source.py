@@ -94,7 +94,7 @@ class CachedSource(ByteSource):
         if not self._entered:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         if self._source is None and self._filling is not None and self._position < self._end:
             block = await self._from_pieces(self._filling, max_bytes)
             if block is not None:

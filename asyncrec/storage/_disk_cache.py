@@ -64,7 +64,7 @@ class DiskCache:
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
         if max_bytes < 1:
             raise ArgumentValueError(
-                f"cache_bytes is {max_bytes}; a cache that holds nothing is no cache: leave out cache="
+                f"cache_bytes must be positive, not {max_bytes}; to use no cache, leave out cache="
             )
         self.room = CacheRoom(os.path.abspath(os.fspath(folder)), max_bytes)
         self.downloads = 0
@@ -287,7 +287,7 @@ class DiskCache:
             if not self.full:
                 self.full = True
                 _log.warning(
-                    "%s; what is not in the cache is read from the store", error, extra={"path": self.room.folder}
+                    "%s; data that is not in the cache is read from the store", error, extra={"path": self.room.folder}
                 )
             with suppress(OSError):
                 os.unlink(self._filling_path(version))

@@ -87,8 +87,8 @@ class ForeignStorage(Storage):
 
     def _refuse(self, what: str, key: str) -> NoReturn:
         raise io.UnsupportedOperation(
-            f"{join(self.root, key)}: the factory registered for it only writes: it {what}. Register a StorageFactory "
-            "for the rest"
+            f"{join(self.root, key)}: the registered factory can only write: it {what}. Register a StorageFactory "
+            "for everything else"
         )
 
 

@@ -58,7 +58,7 @@ class _Objects(dict[str, _Object]):
     def refuse(self, key: str) -> None:
         """Raise ObjectExistsError where the key is taken."""
         if key in self:
-            raise ObjectExistsError(f"{self.path(key)}: it is there already, and was to be created")
+            raise ObjectExistsError(f"{self.path(key)} exists already")
 
     def add(self, key: str, data: bytes, checksum: int) -> ObjectInfo:
         etag = f"v{next(self._versions)}"
@@ -80,7 +80,7 @@ class MemoryStorage(Storage):
 
     def __init__(self, name: str | None = None, *, chunk_size: int = _CHUNK_SIZE) -> None:
         if chunk_size < 1:
-            raise ArgumentValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
+            raise ArgumentValueError(f"chunk_size must be at least 1 byte, not {chunk_size}")
         self.root = f"memory://{name or ''}"
         self.chunk_size = chunk_size
         self._objects = _Objects(self.root) if name is None else _named.setdefault(name, _Objects(self.root))
@@ -174,8 +174,8 @@ class _MemorySource(ByteSource):
         found = self._objects.find(self._key)
         if self._known is not None and self._known.etag != found.info.etag:
             raise ObjectChangedError(
-                f"{self._objects.path(self._key)}: it is not the version that was opened before; open it again from "
-                "the start"
+                f"{self._objects.path(self._key)} is not the version that was opened before; open it again and "
+                "read from the start"
             )
         self.info = found.info
         self._data = found.data
@@ -186,7 +186,7 @@ class _MemorySource(ByteSource):
         if self._data is None:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         await anyio.lowlevel.checkpoint()
         assert self._end is not None, "set on entering"
         # An empty slice where the position is past the end.

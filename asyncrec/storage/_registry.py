@@ -62,9 +62,9 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
         TypeError: the factory is neither.
     """
     if not isinstance(prefix, str):
-        raise ArgumentTypeError(f"a prefix is a str, not {type(prefix).__name__}")
+        raise ArgumentTypeError(f"a prefix must be a str, not {type(prefix).__name__}")
     if not prefix or ":" in prefix:
-        raise ArgumentValueError(f"the prefix {prefix!r} is empty or contains ':'; give what stands before the colon")
+        raise ArgumentValueError(f"the prefix {prefix!r} is empty or contains ':'; give only the part before the colon")
     if not isinstance(factory, StorageFactory) and not (
         callable(getattr(factory, "open", None)) and callable(getattr(factory, "directory_check", None))
     ):
@@ -136,7 +136,7 @@ async def located(
     """
     if storage is not None:
         if storage_options is not None:
-            raise ArgumentTypeError("storage is open already: give storage_options only where there is no storage")
+            raise ArgumentTypeError("storage and storage_options cannot be combined: an open storage has its options")
         yield storage, os.fspath(path)
         return
     factory = registered_for(path)
@@ -184,7 +184,7 @@ async def _opening(
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
             raise ArgumentTypeError(
-                f"{redact(root)}: the factory registered for it takes no options: {', '.join(options)}"
+                f"{redact(root)}: the registered factory takes no options, but got {', '.join(options)}"
             )
         return ForeignStorage(root, factory)
     if factory is None:
@@ -248,7 +248,7 @@ async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathL
     if len(factories) > 1:
         names = [factory.name for factory in factories]
         raise AmbiguousSchemeError(
-            f"{shown}: {len(names)} backends answer to {scheme!r}: {', '.join(names)}. Name one, as in "
+            f"{shown}: {len(names)} backends serve {scheme!r}: {', '.join(names)}. Name one, as in "
             f"{scheme}+{names[0]}://, or turn one off with {DISABLE}"
         )
     return factories[0], root
@@ -262,7 +262,7 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
         remedy = "install the plugin that brings it"
     else:
         remedy = "no plugin for it is known"
-    message = f"{shown}: no backend answers to {scheme!r}: {remedy}. There are: {', '.join(backends.schemes)}"
+    message = f"{shown}: no backend serves {scheme!r}: {remedy}. The schemes are: {', '.join(backends.schemes)}"
     if backends.plugins.disabled:
         message += f". {DISABLE} leaves out: {', '.join(backends.plugins.disabled)}"
     for name, broken in backends.plugins.broken.items():

@@ -128,7 +128,7 @@ class ResumingSource(ByteSource):
         if not self._entered:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         if self._scope is None:
             block = await self._reader.receive(max_bytes)
             self.info = self._reader.info or self.info
@@ -321,8 +321,8 @@ class _Reader:
         elif info.size != self.info.size:
             # Not pinned, since no byte has come yet; but the size is known to whoever opened it.
             raise ObjectChangedError(
-                f"{self._shown}: it has {info.size:,} bytes, and {self.info.size:,} when it "
-                "was opened: open it again from the start"
+                f"{self._shown} has {info.size:,} bytes, but had {self.info.size:,} when it was opened: open it "
+                "again and read from the start"
             )
         self.info = info
 

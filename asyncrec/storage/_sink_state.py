@@ -151,5 +151,5 @@ class SinkState:
         if event == "begin":
             return anyio.ClosedResourceError(f"{self._what}: its context is not open")
         if event == "enter":
-            return RuntimeError(f"{self._what}: a sink is entered once")
+            return RuntimeError(f"{self._what}: a sink can only be entered once")
         return RuntimeError(f"{self._what}: {event!r} does not follow {self._now!r}")

@@ -60,11 +60,11 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
     """
     text = os.fspath(path)
     if not isinstance(text, str):
-        raise ArgumentTypeError(f"a path is a str or a PathLike of str, not {type(path).__name__}")
+        raise ArgumentTypeError(f"a path must be a str or a PathLike of str, not {type(path).__name__}")
     if not text:
         raise ArgumentValueError("the path is empty")
     if "\0" in text:
-        raise ArgumentValueError(f"the path holds a NUL: {redact(text)!r}")
+        raise ArgumentValueError(f"the path contains a NUL character: {redact(text)!r}")
     scheme = scheme_of(path)
     if _is_file(scheme) and (scheme == "file" or "://" in text):
         root, key = _split_local(local_path(text))
@@ -91,17 +91,18 @@ def local_path(path: str) -> str:
         host, slash, rest = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
             raise ArgumentValueError(
-                f"{redact(path)}: a file URL of another machine; three slashes begin a local one: {scheme}:///"
+                f"{redact(path)}: this file URL names another machine; a local one starts with three slashes: "
+                f"{scheme}:///"
             )
         rest = slash + rest
     if not rest.startswith("/"):
         raise ArgumentValueError(
-            f"{redact(path)}: a file URL holds an absolute path; write a relative one without {scheme}:"
+            f"{redact(path)}: a file URL must hold an absolute path; write a relative path without {scheme}:"
         )
     # What is not UTF-8 comes back as the bytes it was, as everywhere in `os`.
     decoded = unquote(rest, errors="surrogateescape")
     if "\0" in decoded:
-        raise ArgumentValueError(f"{redact(path)}: the path holds a NUL")
+        raise ArgumentValueError(f"{redact(path)}: the path contains a NUL character")
     return decoded
 
 
@@ -125,15 +126,15 @@ def check_key(key: str) -> str:
         TypeError: it is no `str`.
     """
     if not isinstance(key, str):
-        raise ArgumentTypeError(f"a key is a str, not {type(key).__name__}")
+        raise ArgumentTypeError(f"a key must be a str, not {type(key).__name__}")
     if not key:
-        raise ArgumentValueError("the key is empty: name an object, not its folder or bucket")
+        raise ArgumentValueError("the key is empty: give the name of an object, not of its folder or bucket")
     if key.startswith("/"):
-        raise ArgumentValueError(f"the key {key!r} begins with '/': keys are relative to the root of the storage")
+        raise ArgumentValueError(f"the key {key!r} begins with '/', but keys are relative to the root of the storage")
     if "\0" in key:
-        raise ArgumentValueError(f"the key {key!r} holds a NUL")
+        raise ArgumentValueError(f"the key {key!r} contains a NUL character")
     if any(segment in (".", "..") for segment in key.split("/")):
-        raise ArgumentValueError(f"the key {key!r} has a segment '.' or '..': keys do not climb")
+        raise ArgumentValueError(f"the key {key!r} has a segment '.' or '..', which is not allowed")
     return key
 
 

@@ -201,7 +201,7 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
     try:
         size = (await storage.head(shard.folder + sidecar.path)).size
         if size != wanted:
-            problem = f"it has {size} bytes, but {report.records} records need {KEY_BYTES} each"
+            problem = f"it has {size:,} bytes, but {report.records:,} records need {KEY_BYTES} each"
         else:
             content = await storage.get(shard.folder + sidecar.path, max_bytes=wanted)
             problem = await in_thread(_other_than, sidecar, content)
@@ -216,7 +216,7 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
     """What the manifest says otherwise of an index or keys; ``""`` when nothing does."""
     if sidecar.bytes not in (None, len(content)):
-        return f"it has {len(content)} bytes, but the manifest says {sidecar.bytes}"
+        return f"it has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
     found = crc32c(content)
     if sidecar.crc32c not in (None, found):
         return f"its CRC32C is {found:08x}, but the manifest says {sidecar.crc32c:08x}"

@@ -111,7 +111,7 @@ class _Doctor:
                 scope.cancel()
         if answers:
             seconds, row = self._loop.longest
-            detail = f"other tasks had to wait up to {1000 * seconds:.0f} ms (row {row})"
+            detail = f"other tasks had to wait up to {1000 * seconds:.0f} ms (row {row!r})"
             self._report.checks.append(Check(name="event loop", ok=None, detail=detail))
         return answers
 
@@ -214,7 +214,7 @@ class _Doctor:
             except ObjectExistsError:
                 continue
             raise AssertionError(
-                f"an existing object is overwritten by one of {size} bytes: two writers may lose each other's commits"
+                f"an existing object is overwritten by one of {size:,} bytes: two writers may lose each other's commits"
             )
         return "an existing object is not overwritten"
 

@@ -114,9 +114,7 @@ class _Table:
         self.key = key
         self._files = files
         if len(set(self._columns)) < len(self._columns) or "" in self._columns:
-            raise DatasetError(
-                f"{path}: the first row must have a different name for each column, not {self._columns!r}"
-            )
+            raise DatasetError(f"{path}: the first row must have a different name for each column, not {self._columns}")
         special = [*files, *(name for name in (label, key) if name is not None)]
         for name in special:
             if name not in self._columns:

@@ -119,7 +119,7 @@ async def write_splits(
     count, dealt = await in_thread(_dealt, source, options)
     empty = [name for name, numbers in dealt.items() if not numbers]
     if empty:
-        raise DatasetError(f"{report.source}: there are only {count} examples, too few for the split {empty[0]}")
+        raise DatasetError(f"{report.source}: there are only {count:,} examples, too few for the split {empty[0]!r}")
     schema = source.schema
     report.features = sorted(schema.features)
     report.types = {

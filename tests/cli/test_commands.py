@@ -151,13 +151,16 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["info", "s4://bucket/x"], "no backend answers to 's4'"),
+        (["info", "s4://bucket/x"], "no backend serves 's4'"),
         (["info", "data", "--storage-option", "novalue"], "KEY=VALUE"),
         (["info", "data", "--storage-option", "nosuch=1"], "nosuch"),
         (["cat", "data/pages", "--record", "3", "--key", "x"], "one record"),
         (["cat", "data/pages", "--where", "label"], "FEATURE=VALUE"),
         (["cat", "data/pages", "--record", "99"], "no record 99"),
-        (["watch", "data/pages", "--once", "--by", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags, text"),
+        (
+            ["watch", "data/pages", "--once", "--by", "nosuch"],
+            "no feature 'nosuch'; the features are emb, label, tags, text",
+        ),
         (["from-csv", "data/table.csv", "out", "--label", "nosuch"], "there is no column 'nosuch'; the columns are"),
         (["from-csv", "data/table.csv", "out", "--file", "nosuch"], "there is no column 'nosuch'; the columns are"),
         (["head", "data/pages", "--format", "xml"], "xml"),
@@ -172,9 +175,9 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["index", "data/pages", "--layout", "mine"], "mine"),
         (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
         (["uploads", "data", "--older-than", "x"], "x"),
-        (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; the features are emb, label, tags, text"),
+        (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; the features are emb, label, tags"),
         (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' is not one of these"),
-        (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags, text"),
+        (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags"),
         (["cat", "data/pages-*.tfrecord", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label"),
         (["cat", "data/plain.tfrecord", "--where", "a=1"], "are not Examples"),
         (["filter", "data/pages", "out/x"], "no condition was given"),
@@ -448,9 +451,7 @@ def test_info_says_that_what_the_dead_left_is_not_counted_and_who_sees_to_it(run
     killed()
     shown = run("info", "data/killed").ok()
     assert "records  0\n" in shown
-    assert (
-        "To commit them, open a writer there, or run 'asyncrec recover" in shown
-    )
+    assert "To commit them, open a writer there, or run 'asyncrec recover" in shown
     shutil.rmtree(data)
     killed("num_shards=1")
     assert "To commit them, run 'asyncrec recover" in run("info", "data/killed").ok()

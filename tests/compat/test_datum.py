@@ -187,7 +187,7 @@ def test_what_is_an_assertion_error_there_is_one_here() -> None:
     for instruction in ("train[5%]", "train[:10", "train[:200]", "train[0:0]"):
         with pytest.raises(AssertionError):
             load("set").val_fn(instruction)
-    with pytest.raises(AssertionError, match="cache_records comes first"):
+    with pytest.raises(AssertionError, match="call cache_records first"):
         TFRecordWriter(numbers, None, "set", "val", 1).flush()
     with pytest.raises(AssertionError, match="the serializer gave a str, not bytes"):
         TFRecordWriter(numbers, lambda datum: "text", "set", "val", 1).create_records()  # type: ignore[arg-type,return-value]

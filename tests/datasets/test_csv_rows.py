@@ -41,7 +41,7 @@ def test_cells_of_other_types_become_text() -> None:
 
 @pytest.mark.parametrize("row", ["abc", 3, None, [], b"a"])
 def test_what_is_no_row_is_refused(row: object) -> None:
-    with pytest.raises(TypeError, match="a row is a list of cells"):
+    with pytest.raises(TypeError, match="a row must be a list"):
         csv_line(row)
 
 
@@ -70,11 +70,11 @@ def test_a_bad_encoding_names_the_byte_its_offset_and_its_line() -> None:
 
 
 def test_a_quote_that_is_not_closed_is_an_error_and_no_long_cell() -> None:
-    with pytest.raises(DatasetError, match=r"a\.csv, line 2: no row of CSV: unexpected end of data"):
+    with pytest.raises(DatasetError, match=r"a\.csv, line 2: not a row of CSV: unexpected end of data"):
         rows_of(b'a,1\n"b,2\nc,3\n')
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
 def test_no_rows_is_an_error(content: bytes) -> None:
-    with pytest.raises(DatasetError, match=r"a\.csv: no row"):
+    with pytest.raises(DatasetError, match=r"a\.csv: there are no rows"):
         rows_of(content)

@@ -88,7 +88,7 @@ class TestConflicts:
     def test_of_shape(self) -> None:
         with pytest.raises(
             SchemaError,
-            match=r"'x' has the shape \(2, 2\) in example 0 and \(2, 3\) in example 1; name it in sparse_feat",
+            match=r"'x' has the shape \(2, 2\) in example 0 and \(2, 3\) in example 1; list it in sparse_feat",
         ):
             described({"x": np.zeros((2, 2))}, {"x": np.zeros((2, 3))})
         with pytest.raises(SchemaError, match=r"\(4,\) in example 0 and \(2, 2\) in example 1$"):
@@ -188,7 +188,7 @@ class TestOfTable:
 
     @pytest.mark.parametrize("table", [{"x": {}}, {"x": 3}, {"x": {"type": "complex", "shape": [], "dense": True}}])
     def test_another_json_is_refused(self, table: dict[str, Any]) -> None:
-        with pytest.raises(SchemaError, match="no table of types and shapes"):
+        with pytest.raises(SchemaError, match="not a table of types and shapes"):
             schema_of_table(table)
 
 

@@ -18,12 +18,12 @@ def test_nested_dicts_are_flattened_with_slashes() -> None:
 
 @pytest.mark.parametrize("datum", [{"a/b": 1, "a": {"b": 2}}, {"a": {"b": 1}, "a/b": 2}])
 def test_one_name_for_two_features_is_refused(datum: dict[str, object]) -> None:
-    with pytest.raises(SchemaError, match="'a/b' is there twice"):
+    with pytest.raises(SchemaError, match="'a/b' occurs twice"):
         flatten(datum)
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="the names of features are str, not int: 3"):
+    with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 3"):
         flatten({"a": {3: 1}})  # type: ignore[dict-item]  # what is being tested
 
 

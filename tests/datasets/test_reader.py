@@ -182,7 +182,7 @@ async def test_records_without_a_schema_are_given_as_they_are() -> None:
     await DatasetWriter(numbered, plain, "", "train", storage=storage, count=3).create_records()
     async with open_split("", "train", storage=storage) as reader:
         assert reader.schema is None
-        with pytest.raises(DatasetError, match="no schema is stored"):
+        with pytest.raises(DatasetError, match="has no schema"):
             await anext(reader)
         assert sorted([record async for batch in reader.batches() for record in batch]) == [
             b"\xff%d" % i for i in range(3)
@@ -256,7 +256,7 @@ class TestErrors:
         await asyncrec.write_records(
             "train-00001-of-00003.tfrecord", [encode_example({"id": 1, "pad": b""})], storage=storage
         )
-        with pytest.raises(DatasetError, match="ends 29 records before the number the data set says"):
+        with pytest.raises(DatasetError, match="has 29 records fewer than the data set says"):
             await ids(storage, "train")
         await storage.delete("train-00001-of-00003.tfrecord")
         with pytest.raises(ObjectNotFoundError):

@@ -265,7 +265,7 @@ class TestDisk:
 
 
 def test_options_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="holds nothing"):
+    with pytest.raises(ValueError, match="must be positive"):
         HashShuffler("s", memory_limit=0)
-    with pytest.raises(ValueError, match="on_duplicate is 'raise', 'first' or 'last', not 'skip'"):
+    with pytest.raises(ValueError, match="on_duplicate must be 'raise', 'first' or 'last', not 'skip'"):
         HashShuffler("s", on_duplicate="skip")  # type: ignore[arg-type]  # what is being tested

@@ -318,7 +318,7 @@ async def test_an_example_is_left_out_by_ignore_example(caplog: pytest.LogCaptur
     rows = await listed(storage, "train") + await listed(storage, "eval")
     assert {row[1] for row in rows} == {"0", "1", "2"}
     assert sum("too blurred" in message for message in caplog.messages) == 4
-    assert sum("split() gave no example" in message for message in caplog.messages) == 4
+    assert sum("split() returned no example" in message for message in caplog.messages) == 4
 
 
 async def test_folds_are_written_from_examples_by_the_dict() -> None:
@@ -337,7 +337,7 @@ async def test_folds_that_are_none_are_refused() -> None:
         await write_folds("out", {"a": []}, storage=storage)
     with pytest.raises(ValueError, match="no folds"):
         await write_folds("out", {}, storage=storage)
-    with pytest.raises(ValueError, match=r"'a/b': the name of a folder"):
+    with pytest.raises(ValueError, match=r"'a/b': the name of a fold"):
         await write_folds("out", {"a/b": [Toy("a", 1)]}, storage=storage)
     with pytest.raises(TypeError, match="of one class"):
         await write_folds("out", {"a": [Toy("a", 1), type("Other", (Toy,), {})("b", 2)]}, storage=storage)
@@ -459,7 +459,7 @@ async def test_fault_a_value_that_is_not_loaded_is_no_zero() -> None:
         def load(self, **kwargs: Any) -> None:
             pass
 
-    with pytest.raises(DatasetError, match=r"Forgetful\.data: None; did load\(\) not set it\?"):
+    with pytest.raises(DatasetError, match=r"Forgetful\.data: the value is None; did load\(\) not set it\?"):
         await write(await stored_csv(), Forgetful)
 
 
@@ -509,9 +509,9 @@ async def test_a_short_row_is_named() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", r"list\.csv: no row"),
+        (b"", r"list\.csv: there are no rows"),
         (b"a,1\n\xff,2\n", r"list\.csv, line 2: byte 0xff at offset 4 is not utf-8"),
-        (b"a,1\n", r"list\.csv: 1 rows, of which ratios=0\.8 leave no example for 'eval'"),
+        (b"a,1\n", r"list\.csv: 1 rows with ratios=0\.8 leave no example for 'eval'"),
     ],
 )
 async def test_a_csv_that_cannot_be_used_changes_nothing(content: bytes, message: str) -> None:
@@ -558,7 +558,7 @@ async def test_misuse_is_told_before_anything_happens() -> None:
     storage = await stored_csv()
     with pytest.raises(ValueError, match="sum to"):
         await write(storage, ratios=[0.5, 0.4])
-    with pytest.raises(ValueError, match="concurrency is 0"):
+    with pytest.raises(ValueError, match="concurrency must be"):
         await write(storage, concurrency=0)
     with pytest.raises(TypeError, match="DeclaredExample declares no field"):
         await write(storage, DeclaredExample)
@@ -672,7 +672,7 @@ async def test_without_a_manifest_data_files_are_found_by_their_names(tmp_path: 
     assert paths == [f"{tmp_path}/a.tfrec", f"{tmp_path}/b.tfrecords"]
     async with generate_dataset(paths, Toy) as dataset:
         assert [values[:2] async for values in dataset] == [("a", 1)] * 2
-    with pytest.raises(DatasetError, match=r"a\.tfrec: no schema is stored with it.*give example_class"):
+    with pytest.raises(DatasetError, match=r"a\.tfrec: there is no schema.*pass example_class"):
         async with generate_dataset(paths):
             pass
     with pytest.raises(asyncrec.ObjectNotFoundError, match="no TFRecord files"):

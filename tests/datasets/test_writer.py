@@ -168,13 +168,13 @@ class TestGenerators:
             yield "a", {"id": 1}
             yield {"id": 2}
 
-        with pytest.raises(TypeError, match=r"example 1 is .*a dict; the generator is to yield pairs"):
+        with pytest.raises(TypeError, match=r"example 1 is .*a dict; the generator must yield pairs"):
             await DatasetWriter(no_pairs, None, "", "train", storage=MemoryStorage()).create_records()
         text: Any = lambda features: "text"  # noqa: E731  # the shortest wrong serializer
-        with pytest.raises(TypeError, match="example 0: the serializer gave a str, not bytes"):
+        with pytest.raises(TypeError, match="example 0: the serializer returned a str, not bytes"):
             await DatasetWriter(numbers, text, "", "train", storage=MemoryStorage()).create_records()
         nothing: Any = lambda split: None  # noqa: E731  # the shortest wrong generator
-        with pytest.raises(TypeError, match="the generator gave a NoneType"):
+        with pytest.raises(TypeError, match="the generator returned a NoneType"):
             await DatasetWriter(nothing, None, "", "train", storage=MemoryStorage()).create_records()
 
     async def test_a_cancelled_generator_is_closed_and_nothing_is_left(self, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ class TestWhatIsWritten:
     async def test_the_steps_can_be_taken_one_by_one(self) -> None:
         storage = MemoryStorage()
         writer = DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=1)
-        with pytest.raises(RuntimeError, match="cache_records comes first"):
+        with pytest.raises(RuntimeError, match="call cache_records first"):
             await writer.flush_records()
         await writer.cache_records()
         assert await keys(storage) == []
@@ -406,12 +406,12 @@ class TestReplacing:
                 yield "another", {"id": None, "name": "n"}
 
         expected, message = {
-            "empty": (DatasetError, "the generator gave no example"),
+            "empty": (DatasetError, "the generator yielded no example"),
             "raises midway": (OSError, "the input ended"),
             "raises at once": (OSError, "no such input"),
             "duplicate": (DuplicateKeyError, "number 7"),
             "conflict": (SchemaError, "feature 'id' is int64 in example 0 and float in example 50"),
-            "None": (SchemaError, "feature 'id': None is no value"),
+            "None": (SchemaError, "feature 'id': None is not a value"),
         }[failure]
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=3).create_records()
@@ -571,7 +571,7 @@ class TestFaultsOfDatum:
         )
 
     async def test_an_empty_generator_is_a_clear_error(self) -> None:
-        with pytest.raises(DatasetError, match="train: the generator gave no example; nothing was written"):
+        with pytest.raises(DatasetError, match="train: the generator yielded no example; nothing was written"):
             await DatasetWriter(numbers, None, "", "train", storage=MemoryStorage(), count=0).create_records()
 
     async def test_strings_with_axes_come_back_as_strings(self) -> None:

@@ -118,11 +118,11 @@ def test_floats_of_64_bits_are_rounded_unless_told_not_to() -> None:
 
 
 def test_names_are_text_that_utf8_can_hold() -> None:
-    with pytest.raises(TypeError, match="the names of features are str, not int: 1"):
+    with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 1"):
         encode_example({1: 2})  # type: ignore[dict-item]  # what is tested
-    with pytest.raises(TypeError, match="the names of features are str"):
+    with pytest.raises(TypeError, match="the name of a feature must be a str"):
         encode_example({1: 2, "a": 3})  # type: ignore[dict-item]  # what is tested
-    with pytest.raises(SchemaError, match="name that UTF-8 cannot hold"):
+    with pytest.raises(SchemaError, match="the name cannot be encoded as UTF-8"):
         encode_example({"\ud800": 2})
 
 
@@ -132,7 +132,7 @@ def test_a_message_is_taken_as_it_is_and_another_is_refused() -> None:
     sequence = SequenceExample(context=message.features)
     assert encode_sequence_example(sequence) == sequence.SerializeToString(deterministic=True)
     for wrong in (sequence, message.features, 3, None, [("a", 1)]):
-        with pytest.raises(TypeError, match="give a mapping of names to values, or a message Example"):
+        with pytest.raises(TypeError, match="expected a mapping of names to values, or a message Example"):
             encode_example(wrong)  # type: ignore[arg-type]  # what is tested
 
 
@@ -185,10 +185,10 @@ def test_the_steps_of_an_array_are_its_first_axis() -> None:
 def test_faults_in_feature_lists_name_the_list_and_the_step() -> None:
     with pytest.raises(SchemaError, match="feature list 'x', step 1: None"):
         encode_sequence_example({}, {"x": [1, None]})
-    with pytest.raises(SchemaError, match="feature list 'x', step 2: another kind"):
+    with pytest.raises(SchemaError, match="feature list 'x', step 2: the type differs"):
         encode_sequence_example({}, {"x": [1, [], 2.5]})
     for value in ("text", 3, {"a": 1}):
-        with pytest.raises(SchemaError, match=r"feature list 'x': .* one value per step"):
+        with pytest.raises(SchemaError, match=r"feature list 'x' is .* one value per step"):
             encode_sequence_example({}, {"x": value})  # type: ignore[dict-item]  # what is tested
 
 

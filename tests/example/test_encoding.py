@@ -104,9 +104,12 @@ def test_an_array_of_no_dimensions_is_the_value_it_holds(array: Any, dtype: Any,
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (np.array(2.5), "given an array of float64 with the shape (); wanted FixedLen((), 'int64'); it holds float64 "),
-        (np.array(True), "it holds bool"),
-        (OfAnother("x"), "given OfAnother; wanted FixedLen((), 'int64'); it holds str_ "),
+        (
+            np.array(2.5),
+            "given an array of float64 with the shape (); wanted FixedLen((), 'int64'); it contains float64 ",
+        ),
+        (np.array(True), "it contains bool"),
+        (OfAnother("x"), "given OfAnother; wanted FixedLen((), 'int64'); it contains str_ "),
         (np.array("x"), "given an array of text with the shape (); "),
         (np.ma.masked, "wanted FixedLen((), 'int64')"),
         (np.array([3]), "given an array of int64 with the shape (1,); wanted FixedLen((), 'int64')"),

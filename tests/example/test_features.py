@@ -66,21 +66,21 @@ def test_each_helper_makes_its_kind(feature: Feature, kind: str, values: list[ob
 @pytest.mark.parametrize(
     ("helper", "value", "error", "message"),
     [
-        (int64_feature, 1.5, SchemaError, "a float value where int64 was asked for: 1.5"),
-        (int64_feature, "1", SchemaError, "a bytes value where int64"),
+        (int64_feature, 1.5, SchemaError, "expected int64, not float: 1.5"),
+        (int64_feature, "1", SchemaError, "expected int64, not bytes"),
         (int64_feature, None, SchemaError, "None"),
         (int64_feature, [1], TypeError, "several values; use int64_list_feature"),
         (int64_feature, 2**63, SchemaError, "beyond int64"),
-        (bytes_feature, 3, SchemaError, "an? int64 value where bytes"),
+        (bytes_feature, 3, SchemaError, "expected bytes, not int64"),
         (bytes_feature, [b"a"], TypeError, "bytes_list_feature"),
         (int64_list_feature, 3, TypeError, "one int; give a list"),
-        (int64_list_feature, [1.5], SchemaError, "a float value"),
+        (int64_list_feature, [1.5], SchemaError, "expected int64, not float"),
         (bytes_list_feature, b"abc", TypeError, "one bytes; give a list"),
         (float_list_feature, np.array([1e300]), SchemaError, "beyond float32"),
         (float_list_feature, [1e300], SchemaError, "beyond float32"),
         (partial(float_list_feature, narrow=False), np.array([0.1]), SchemaError, "leave narrow=False out"),
         (partial(float_list_feature, narrow=False), np.array([2**24 + 1]), SchemaError, "integers that float32"),
-        (float_list_feature, ["a"], SchemaError, "a bytes value where float"),
+        (float_list_feature, ["a"], SchemaError, "expected float, not bytes"),
     ],
 )
 def test_a_value_of_another_kind_is_an_error(helper: Any, value: object, error: type[Exception], message: str) -> None:

@@ -96,7 +96,7 @@ def test_nan_is_a_value(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (None, "None is no value"),
+        (None, "None is not a value"),
         ([1, None], "value 1 of the list is None"),
         (2**63, "9223372036854775808 is beyond int64"),
         (-(2**63) - 1, "-9223372036854775809 is beyond int64"),
@@ -106,7 +106,7 @@ def test_nan_is_a_value(value: object) -> None:
         (1e300, "beyond float32"),
         ([1.0, -1e300], "-1e\\+300 is beyond float32"),
         ([1.5, 10**400], "an integer of 1329 bits is beyond float32"),
-        (np.array([1e300]), r"beyond float32 \(np.float64\(1e\+300\) for one\)"),
+        (np.array([1e300]), r"beyond float32, such as np.float64\(1e\+300\)"),
         (np.float64(1e300), "beyond float32"),
         ([np.float64(0.5), np.float64(1e300)], "1e\\+300 is beyond float32"),
         ([1, True], "a list that mixes bool and int"),
@@ -115,8 +115,8 @@ def test_nan_is_a_value(value: object) -> None:
         ([[1, 2], [3, 4]], r"a nested list \(value 0 is a list\); give one array, or flatten it"),
         ([np.zeros(2), np.zeros(2)], "a nested list"),
         (np.array([None], object), "value 0 of the list is None"),
-        ({"x": 1}, "a dict; give its values names of their own"),
-        ({1, 2}, "a set; a feature holds integers, floats or bytes"),
+        ({"x": 1}, "a dict; give each value a name of its own"),
+        ({1, 2}, "a set; a feature must hold integers, floats or bytes"),
         (1j, "a complex"),
         (np.array([1j]), "an array of complex128"),
         (np.datetime64("2026-01-01"), "an array of datetime64"),
@@ -124,8 +124,8 @@ def test_nan_is_a_value(value: object) -> None:
         (datetime.date(2026, 1, 1), "a date"),
         ([datetime.date(2026, 1, 1)], "value 0 of the list is a date"),
         (np.zeros(1, "i4,f4"), "an array of void64"),
-        (np.ma.masked_array([1, 2], [True, False]), "a masked array; fill what is masked"),
-        ("\ud800", "UTF-8 cannot hold"),
+        (np.ma.masked_array([1, 2], [True, False]), "a masked array; fill its masked values"),
+        ("\ud800", "cannot be encoded as UTF-8"),
         (range(3), "a range"),
     ],
     ids=repr,
@@ -150,7 +150,7 @@ def test_a_value_that_no_feature_can_hold_or_that_would_change_is_an_error(value
 )
 def test_numbers_of_64_bits_are_rounded_and_who_wants_to_be_told_is(value: object, narrowed: object) -> None:
     assert raw_of(value) == narrowed
-    with pytest.raises(SchemaError, match=r"float32 would change .* leave narrow=False out|mixes float and int"):
+    with pytest.raises(SchemaError, match=r"float32 would change|mixes float and int"):
         raw_of(value, narrow=False)
 
 

@@ -615,14 +615,14 @@ def test_a_wrong_type_is_a_type_error(value: object) -> None:
         ({"type": "gzip"}, 'write it as "GZIP"'),
         ({"type": "auto"}, "for reading"),
         ({"type": 1}, "expected"),
-        ({"level": 1}, "no meaning without compression"),
+        ({"level": 1}, "needs compression"),
         ({"type": "GZIP", "level": 10}, "-1 to 9"),
         ({"type": "GZIP", "level": -2}, "-1 to 9"),
         ({"type": "ZLIB", "window_bits": 8}, "9 to 15"),
         ({"type": "GZIP", "window_bits": 31}, "9 to 15"),
         ({"type": "GZIP", "mem_level": 0}, "1 to 9"),
         ({"type": "GZIP", "strategy": 5}, "0 to 4"),
-        ({"type": "GZIP", "member_bytes": 0}, "at least one byte"),
+        ({"type": "GZIP", "member_bytes": 0}, "must be at least 1"),
     ],
 )
 def test_options_out_of_range_are_refused_with_what_is_expected(options: dict[str, Any], hint: str) -> None:

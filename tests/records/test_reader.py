@@ -279,7 +279,7 @@ async def test_damage_in_transit_is_read_again_and_told(compression: str, caplog
             assert reader.stats().rereads == 1
             assert reader.stats().records == 2000
     assert found == records
-    assert "damaged on its way" in caplog.text
+    assert "damaged in transit" in caplog.text
 
 
 async def test_damage_at_rest_is_read_twice_and_the_error_says_so() -> None:
@@ -291,7 +291,7 @@ async def test_damage_at_rest_is_read_twice_and_the_error_says_so() -> None:
     assert len(found) == 5
     assert error is not None
     assert (error.record, error.offset) == (5, 5 * 1016)
-    assert any("at rest" in note for note in error.__notes__)
+    assert any("stored object is damaged" in note for note in error.__notes__)
 
 
 async def test_a_connection_that_breaks_is_made_again_where_it_broke() -> None:
@@ -484,11 +484,11 @@ async def test_damage_twice_in_transit_is_told_twice_and_damage_at_rest_behind_i
                 pass
         assert reader.stats().rereads == 1
         assert reader.stats().records == 2999
-    assert any("at rest" in note for note in caught.value.__notes__)
+    assert any("stored object is damaged" in note for note in caught.value.__notes__)
 
 
 async def test_a_local_file_that_is_damaged_is_not_read_twice() -> None:
-    """What is at rest here was not damaged on its way."""
+    """What is at rest here was not damaged in transit."""
     storage = MemoryStorage()
     data = bytearray(framed([b"abc"]))
     data[-1] ^= 1

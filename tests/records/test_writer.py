@@ -81,7 +81,7 @@ async def test_a_callers_buffer_is_its_own_again_once_written() -> None:
 async def test_what_is_no_buffer_is_a_type_error_and_the_writer_goes_on(wrong: Any) -> None:
     storage = MemoryStorage()
     async with asyncrec.open_writer("x", storage=storage) as writer:
-        with pytest.raises(TypeError, match="a record is bytes, bytearray or memoryview"):
+        with pytest.raises(TypeError, match="a record must be bytes, bytearray or memoryview"):
             await writer.write(wrong)
         with pytest.raises(TypeError):
             await writer.write_many([b"before", wrong, b"after"])

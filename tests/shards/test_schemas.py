@@ -89,7 +89,7 @@ async def test_a_second_run_with_another_schema_is_refused_and_takes_nothing(tmp
     async with asyncrec.open_sharded_writer(path, schema=PAGE) as writer:
         await writer.write(page(1))
     before = sorted(each.name for each in tmp_path.rglob("*") if each.is_file())
-    with pytest.raises(SchemaError, match=r"feature 'status': .* is new, and has no default.*mode='replace'"):
+    with pytest.raises(SchemaError, match=r"feature 'status': .* is new and has no default.*mode='replace'"):
         async with asyncrec.open_sharded_writer(path, schema=OTHER):
             pass
     assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == before

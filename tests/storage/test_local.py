@@ -233,7 +233,7 @@ async def test_short_writes_and_reads_are_completed(tmp_path: Path) -> None:
 
 async def test_a_file_that_is_not_as_long_as_what_was_sent_is_not_published(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    with pytest.raises(IntegrityError, match=r"4 bytes were written, the file has 2"):
+    with pytest.raises(IntegrityError, match=r"4 bytes were written, but the file has 2"):
         async with storage.open_sink("x") as sink:
             await sink.send([b"data"])
             (partial,) = tmp_path.iterdir()
@@ -410,7 +410,7 @@ async def test_a_flush_makes_the_unfinished_file_durable_with_its_name(tmp_path:
 
 async def test_only_unfinished_files_are_removed_as_such(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    with pytest.raises(ValueError, match="no unfinished file"):
+    with pytest.raises(ValueError, match="not an unfinished file"):
         await storage.remove_unfinished(await storage.put("x", b"data"))
     with pytest.raises(ValueError, match="unfinished"):
         storage.open_sink(".x.1234.partial")
@@ -647,7 +647,7 @@ async def test_what_is_no_regular_file_is_no_object(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.symlink("nowhere", tmp_path / "dangling")
     storage = LocalStorage(tmp_path)
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         await storage.get("pipe")
     with pytest.raises(ObjectNotFoundError, match="folder"):
         await storage.get("folder")

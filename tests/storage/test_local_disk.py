@@ -119,7 +119,7 @@ def test_a_second_name_of_another_file_is_refused_before_it_is_cut(tmp_path: Pat
 
 
 def test_another_users_file_is_refused_before_it_is_cut_and_says_whose_it_is(victim: Path) -> None:
-    error = refused(victim, f"the user {os.geteuid() + 1}", system=OwnedBy(os.geteuid() + 1))
+    error = refused(victim, f"belongs to user {os.geteuid() + 1}", system=OwnedBy(os.geteuid() + 1))
     assert isinstance(error, StoragePermissionError)
     assert victim.read_bytes() == b"precious"
 

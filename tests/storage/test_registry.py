@@ -160,7 +160,7 @@ async def test_an_unknown_scheme_names_the_remedy_and_what_there_is(found: Found
     with pytest.raises(UnknownSchemeError, match=says) as caught:
         async with located(url):
             pass
-    assert "There are: file://, memory://" in str(caught.value)
+    assert "The schemes are: file://, memory://" in str(caught.value)
     assert isinstance(caught.value, LookupError)
 
 
@@ -218,7 +218,7 @@ async def test_a_plugin_cannot_claim_local_paths_nor_give_its_scheme_as_a_string
     factory = StorageFactory("bare", "cl", found.opener("bare"))
     bare.asyncrec_storage_factories = hookimpl(lambda: [factory])  # type: ignore[attr-defined]  # as plugins are made
     found.entries.append(Entry("bare", bare))
-    with pytest.raises(UnknownSchemeError, match=r"'files' claims paths without a scheme.*'cl' for its schemes"):
+    with pytest.raises(UnknownSchemeError, match=r"'files' claims paths without a scheme.*'cl' as its schemes"):
         async with open_storage("cl://x"):
             pass
     async with located(tmp_path / "x") as (storage, _):
@@ -279,7 +279,7 @@ async def test_a_plugin_that_ends_the_program_breaks_no_other(found: Found, erro
 @pytest.mark.parametrize("scheme", [5, None, ["cl"], b"cl", "CL", "c", "c l", "cl://", "1cl", "clé"])
 async def test_a_scheme_that_no_url_can_have_is_an_error_that_names_the_plugin(found: Found, scheme: Any) -> None:
     found.add("odd", "od", scheme)
-    with pytest.raises(UnknownSchemeError, match=r"the plugin 'odd' gave the scheme .* lower-case"):
+    with pytest.raises(UnknownSchemeError, match=r"the plugin 'odd' returned the scheme .* lower-case"):
         async with open_storage("what://x"):
             pass
     with pytest.raises(UnknownSchemeError):  # it is all or nothing
@@ -292,7 +292,7 @@ async def test_a_factory_whose_name_is_none_is_an_error_that_names_the_plugin(fo
     factory = StorageFactory(7, ("od",), found.opener("odd"))  # type: ignore[arg-type]  # the point of the test
     odd.asyncrec_storage_factories = hookimpl(lambda: [factory])  # type: ignore[attr-defined]  # as plugins are made
     found.entries.append(Entry("odd", odd))
-    with pytest.raises(UnknownSchemeError, match="the plugin 'odd' gave a StorageFactory the name 7"):
+    with pytest.raises(UnknownSchemeError, match="the plugin 'odd' returned a StorageFactory with the name 7"):
         async with open_storage("od://x"):
             pass
 

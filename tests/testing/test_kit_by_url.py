@@ -130,7 +130,7 @@ async def test_a_plugin_that_imports_what_is_heavy_is_caught(
 
 @pytest.mark.parametrize("case", CASES)
 async def test_a_plugin_without_an_entry_point_is_caught(installed: Installed, case: str) -> None:
-    with pytest.raises(UnknownSchemeError, match="no backend answers to 'toy'"):
+    with pytest.raises(UnknownSchemeError, match="no backend serves 'toy'"):
         await getattr(Kit(), case)()
 
 

@@ -224,7 +224,11 @@ async def test_the_newest_has_the_largest_value(storage: Storage, values: list[A
 async def test_an_age_that_cannot_be_is_refused(storage: Storage) -> None:
     record = asyncrec.encode_example({"long": b"x" * 33, "two": [1, 2]})
     await asyncrec.write_records("x.tfrecord", [record], storage=storage)
-    for keep, said in (("newest", "keep must be"), ("newest-by=", "keep must be"), ("newest-by=long", "text of 33 bytes")):
+    for keep, said in (
+        ("newest", "keep must be"),
+        ("newest-by=", "keep must be"),
+        ("newest-by=long", "text of 33 bytes"),
+    ):
         with pytest.raises(ValueError, match=said):
             await tools.dedupe("x.tfrecord", "y.tfrecord", keep=keep, **into(storage))
     for keep, said in (("newest-by=two", "has 2 values"), ("newest-by=none", "no feature 'none'")):

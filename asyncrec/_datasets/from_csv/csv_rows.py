@@ -45,13 +45,13 @@ class CsvRows:
                 break
             except csv.Error as error:
                 advice = "; csv.field_size_limit(bytes) raises the limit" if "field limit" in str(error) else ""
-                raise DatasetError(f"{path}, line {line}: no row of CSV: {error}{advice}") from error
+                raise DatasetError(f"{path}, line {line}: not a row of CSV: {error}{advice}") from error
             if row:
                 self._starts.append(start)
                 self._ends.append(self._position)
                 self._lines.append(line)
         if not self._starts:
-            raise DatasetError(f"{path}: no row; each describes one example")
+            raise DatasetError(f"{path}: there are no rows; each row describes one example")
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -76,7 +76,7 @@ class CsvRows:
 def csv_line(row: object) -> str:
     """A row as a line of CSV, to be read back as the same strings. Raises TypeError for what is no list of cells."""
     if isinstance(row, str | bytes) or not isinstance(row, Iterable) or not (cells := list(row)):
-        raise ArgumentTypeError(f"a row is a list of cells, at least one, not {row!r:.80}")
+        raise ArgumentTypeError(f"a row must be a list of at least one cell, not {row!r:.80}")
     written: list[str] = []
     csv.writer(_Into(written)).writerow(cells)
     return "".join(written)

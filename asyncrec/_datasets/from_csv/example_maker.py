@@ -121,7 +121,7 @@ def _steps(origin: Origin, kind: type[DeclaredExample], kwargs: Mapping[str, Any
         raise DatasetError(
             f"{origin.where()}: {kind.__name__}.{doing}: {type(error).__name__}: {error}" + (guess and f". {guess}")
         ) from error
-    return made if made.records else Made(ignored="split() gave no example")
+    return made if made.records else Made(ignored="split() returned no example")
 
 
 def _settled(value: Any) -> Generator[Any, Any, Any]:

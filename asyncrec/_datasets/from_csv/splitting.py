@@ -140,7 +140,9 @@ async def open_splits(
             writer.manifest = manifest
     except BaseException as error:
         if committed:
-            error.add_note(f"{store.root}: {', '.join(committed)} had been committed, and replaced what was there")
+            error.add_note(
+                f"{store.root}: {', '.join(committed)} had already been committed, and replaced the earlier splits"
+            )
         raise
 
 

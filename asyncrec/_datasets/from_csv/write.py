@@ -129,9 +129,7 @@ async def write_splits_from_csv(
     dealt = await in_thread(partial(_deal, rows, weights, stratify_by, seed))
     for name, found in dealt.items():
         if not found:
-            raise DatasetError(
-                f"{display_path}: {len(rows)} rows, of which ratios={ratios} leave no example for {name!r}"
-            )
+            raise DatasetError(f"{display_path}: {len(rows)} rows with ratios={ratios} leave no example for {name!r}")
 
     def origins(indexes: list[int]) -> Iterator[Origin]:
         return (_CsvOrigin(example_class, rows, index) for index in indexes)
@@ -175,13 +173,11 @@ async def write_folds(
         if not examples:
             raise DatasetError(f"no example for {name!r}")
         if not name or name[0] in "_." or "/" in name or is_pattern(name):
-            raise ArgumentValueError(
-                f"{name!r}: the name of a folder, without / * ? [, and beginning with neither _ nor ."
-            )
+            raise ArgumentValueError(f"{name!r}: the name of a fold must not contain / * ? [ or begin with _ or .")
     if not folds:
-        raise ArgumentValueError("no folds; give a dict of names and lists of examples")
+        raise ArgumentValueError("there are no folds; give a dict of names and lists of examples")
     if len(kinds) > 1 or not issubclass(kind := kinds.pop(), DeclaredExample):
-        raise ArgumentTypeError("the examples of all folds are of one class, a DeclaredExample")
+        raise ArgumentTypeError("the examples of all folds must be of one class, a DeclaredExample")
 
     def origins(name: str) -> Iterator[Origin]:
         return (_GivenOrigin(example, f"{name!r}, example {number}") for number, example in enumerate(folds[name]))
@@ -229,7 +225,7 @@ class _CsvOrigin:
         return self.rows.where(self.index)
 
     def guess(self) -> str:
-        return "" if self.index else "Is this row a header? Leave it out: every row is an example, the first one too"
+        return "" if self.index else "Is this row a header? Leave it out: every row is an example, including the first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +260,7 @@ async def _write(
     if not kind.fields():
         raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
     if making.concurrency < 1:
-        raise ArgumentValueError(f"concurrency is {making.concurrency}; at least one example is in work")
+        raise ArgumentValueError(f"concurrency must be at least 1, not {making.concurrency}")
     ignored = 0
     limiter = anyio.CapacityLimiter(making.concurrency)
     plans = [

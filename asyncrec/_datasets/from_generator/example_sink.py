@@ -61,8 +61,8 @@ class ExampleSink:
         """Raises TypeError for what is no pair of a key and a dict, and as `examples.prepare`."""
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
             raise ArgumentTypeError(
-                f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; "
-                "the generator is to yield pairs of a key and a dict"
+                f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; the generator must "
+                "yield pairs of a key and a dict"
             )
         self._prepared += 1
         key, features = item
@@ -78,7 +78,7 @@ class ExampleSink:
         if not isinstance(record, bytes):
             if not isinstance(record, bytearray | memoryview):
                 raise ArgumentTypeError(
-                    f"example {self.taken}: the serializer gave a {type(record).__name__}, not bytes"
+                    f"example {self.taken}: the serializer returned a {type(record).__name__}, not bytes"
                 )
             record = bytes(record)
         check_size(len(record), self._max_record_bytes, f"example {self.taken}")

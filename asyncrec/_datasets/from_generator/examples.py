@@ -45,14 +45,14 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in datum.items():
         if not isinstance(name, str):
-            raise ArgumentTypeError(f"the names of features are str, not {type(name).__name__}: {name!r}")
+            raise ArgumentTypeError(f"the name of a feature must be a str, not {type(name).__name__}: {name!r}")
         if not _is_dict(value):
             inner = {name: value}
         else:
             inner = {f"{name}/{below}": each for below, each in flatten(value).items()}
         for full, each in inner.items():
             if full in flat:
-                raise SchemaError(f"feature {full!r} is there twice: once by its name, and once within a dict")
+                raise SchemaError(f"feature {full!r} occurs twice: by its name, and inside a dict")
             flat[full] = each
     return flat
 
@@ -128,7 +128,7 @@ def _image(name: str, text: str) -> str | bytes:
             return Path(text).read_bytes()
     except OSError as error:
         error.add_note(
-            "text that ends in .png, .jpg or .jpeg is an image's path; where it is not, give "
-            "serializer=asyncrec.encode_example, which takes values as they are"
+            "text that ends in .png, .jpg or .jpeg is taken to be the path of an image; otherwise pass "
+            "serializer=asyncrec.encode_example, which stores values unchanged"
         )
         raise

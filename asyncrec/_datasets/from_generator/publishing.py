@@ -47,7 +47,9 @@ class SplitTarget:
     def __post_init__(self) -> None:
         parts = parse_split(self.split).parts
         if len(parts) != 1 or str(parts[0]) != self.split or self.split != parts[0].name:
-            raise ArgumentValueError(f"{self.split!r} is no name of a split: letters, digits, '_', '-' and '.'")
+            raise ArgumentValueError(
+                f"{self.split!r} is not a valid name of a split: use letters, digits, '_', '-' and '.'"
+            )
         if self.num_shards is not None:
             check_num_shards(self.num_shards)
         parse_compression(self.compression)

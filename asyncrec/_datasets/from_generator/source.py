@@ -66,7 +66,7 @@ async def run(
     elif isinstance(examples, Iterable):
         await _run_in_thread(examples, serializer, sink)
     else:
-        raise ArgumentTypeError(f"the generator gave a {type(examples).__name__}; it is to yield (key, features)")
+        raise ArgumentTypeError(f"the generator returned a {type(examples).__name__}; it must yield (key, features)")
 
 
 async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, sink: Receiver) -> None:

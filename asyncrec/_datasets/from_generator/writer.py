@@ -90,7 +90,7 @@ class DatasetWriter:
     ) -> None:
         self._target = SplitTarget(path, split, compression, num_shards, progress, storage, storage_options)
         if isinstance(sparse_features, str):
-            raise ArgumentTypeError(f"sparse_features are names, in a list: [{sparse_features!r}]")
+            raise ArgumentTypeError(f"sparse_features must be a list of names: [{sparse_features!r}]")
         self.split = split
         self._sink: ExampleSink | None = None
         self._generator = generator
@@ -162,7 +162,7 @@ class DatasetWriter:
                     error.add_note(f"{self._target}: after {sink.taken:,} examples; nothing was written")
                     raise
             if not self.current_examples:
-                raise DatasetError(f"{self._target}: the generator gave no example; nothing was written")
+                raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
             await in_thread(sink.finish)
             self._description.schema()  # what it would raise is told before anything is written
         except BaseException:
@@ -186,7 +186,7 @@ class DatasetWriter:
         """
         shuffler = self._shuffler
         if not shuffler.added:
-            raise RuntimeError(f"{self._target}: nothing to write; cache_records comes first")
+            raise RuntimeError(f"{self._target}: there is nothing to write; call cache_records first")
         try:
             shard_info = await self._target.publish(shuffler, self._description)
         finally:

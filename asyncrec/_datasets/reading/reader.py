@@ -85,7 +85,7 @@ class SplitReader:
 
     async def __anext__(self) -> dict[str, Any]:
         if self.schema is None:
-            raise DatasetError(f"{self.split}: no schema is stored with it; batches() gives the records as they are")
+            raise DatasetError(f"{self.split}: the data set has no schema; batches() gives the records as bytes")
         while self._next >= len(self._batch):
             self._batch, self._next = await self._received.take(), 0
         record = self._batch[self._next]
@@ -276,6 +276,6 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
             if not missing:
                 return
     raise DatasetError(
-        f"{folder.root}/{each.key}: ends {missing} records before the number the data set says; "
-        "it was replaced, or not copied whole"
+        f"{folder.root}/{each.key}: the file has {missing} records fewer than the data set says; it was replaced, "
+        "or not copied completely"
     )

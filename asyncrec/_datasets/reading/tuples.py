@@ -53,8 +53,8 @@ async def get_tfrecord_filepaths(
             ]
     if not keys:
         raise ObjectNotFoundError(
-            f"{redact(text)}: no TFRecord files: neither a manifest nor {_DATA_FILES}; name the folder they are in, "
-            "such as .../train"
+            f"{redact(text)}: there are no TFRecord files here, neither a manifest nor {_DATA_FILES}; give the "
+            "folder that holds them, such as .../train"
         )
     return [join(text, key) for key in sorted(keys)]
 
@@ -115,7 +115,7 @@ async def generate_dataset(
     """
     paths = [fspath(filepaths)] if isinstance(filepaths, str | PathLike) else [fspath(path) for path in filepaths]
     if not paths:
-        raise DatasetError("no files to read; get_tfrecord_filepaths finds those of a folder")
+        raise DatasetError("there are no files to read; get_tfrecord_filepaths finds those of a folder")
     if example_class is not None:
         names, decode = list(example_class.fields()), example_class.decode
     else:
@@ -190,12 +190,12 @@ async def stored_schema(paths: list[str], storage: Storage | None, storage_optio
         manifest = listed[parent + slash].get(name)
         if manifest is None or manifest.schema is None:
             raise DatasetError(
-                f"{redact(path)}: no schema is stored with it: no manifest of its folder names it and has one; "
-                "give example_class"
+                f"{redact(path)}: there is no schema, because no manifest in its folder lists it and has one; pass "
+                "example_class"
             )
         schema = Schema.from_json(manifest.schema)
         if found is not None and schema != found:
-            raise SchemaError(f"{redact(path)} and {redact(first)} have different schemas; read them apart")
+            raise SchemaError(f"{redact(path)} and {redact(first)} have different schemas; read them separately")
         found = schema
     assert found is not None, "there is a path"
     return found

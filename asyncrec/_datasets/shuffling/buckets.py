@@ -77,7 +77,9 @@ class BucketFiles:
             decoder.finish()
         except FormatError as error:
             error.path = path
-            error.add_note("a file of the shuffle did not come back as it was written: do not trust this disk")
+            error.add_note(
+                "a temporary file of the shuffle was not read back as it was written: do not trust this disk"
+            )
             raise
 
     def remove(self, name: str) -> None:
@@ -109,7 +111,7 @@ class BucketFiles:
             with mapped_errors("spilling the shuffle's records to", where):
                 yield
         except OSError as error:
-            error.add_note("temporary_folder names another place; a larger memory_limit spills later")
+            error.add_note("use another temporary_folder, or a larger memory_limit, which uses the disk later")
             raise
 
 

@@ -65,9 +65,9 @@ class HashShuffler:
         on_duplicate: OnDuplicate = "raise",
     ) -> None:
         if memory_limit <= 0:
-            raise ArgumentValueError(f"a memory limit of {memory_limit} bytes holds nothing")
+            raise ArgumentValueError(f"memory_limit must be positive, not {memory_limit}")
         if on_duplicate not in ("raise", "first", "last"):
-            raise ArgumentValueError(f"on_duplicate is 'raise', 'first' or 'last', not {on_duplicate!r}")
+            raise ArgumentValueError(f"on_duplicate must be 'raise', 'first' or 'last', not {on_duplicate!r}")
         self.added = 0
         self.records = 0
         self.size = 0
@@ -110,7 +110,7 @@ class HashShuffler:
             kind = type(key)
             if kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__:
                 raise ArgumentTypeError(
-                    f"a key is a str, bytes or a number, not {kind.__name__}, whose text is its address"
+                    f"a key must be a str, bytes or a number, not {kind.__name__}, whose text is its address"
                 )
             data = str(key).encode("utf-8", "surrogatepass")
         hasher = self._salted.copy()
@@ -275,9 +275,9 @@ def _batched(records: Iterable[bytes]) -> Iterator[list[bytes]]:
 def _duplicate(one: Item, other: Item) -> DuplicateKeyError:
     first, second = sorted([one, other])
     return DuplicateKeyError(
-        f"two examples have one key: number {first[0]} has {first[1]}, number {second[0]} has {second[1]} (counted "
-        "from 0, in the order in which they came); a key is one example's own. "
-        "on_duplicate='first' or 'last' would keep one of them"
+        f"two examples have the same key: number {first[0]} has {first[1]}, number {second[0]} has {second[1]} "
+        "(counted from 0, in the order in which they came). Each key must be unique; on_duplicate='first' or "
+        "'last' keeps one of them"
     )
 
 

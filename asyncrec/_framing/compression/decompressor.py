@@ -114,7 +114,9 @@ class Decompressor:
                 it was told of it.
         """
         if max_bytes < 1:
-            raise ArgumentValueError(f"max_bytes={max_bytes!r}: at least 1, for b'' means that input is needed")
+            raise ArgumentValueError(
+                f"max_bytes={max_bytes!r}: must be at least 1, because b'' means that input is needed"
+            )
         if self._error is not None:
             raise self._error
         while self._stream is not None or self._next_member():
@@ -124,7 +126,7 @@ class Decompressor:
             try:
                 data: bytes = self._stream.decompress(piece, max_bytes)
             except DEFLATE_ERRORS as error:
-                raise self._corrupt(f"the {self._type} data does not decompress ({error})", mends=True) from error
+                raise self._corrupt(f"the {self._type} data cannot be decompressed ({error})", mends=True) from error
             ended: bool = self._stream.eof
             # At the end zlib leaves the rest in both attributes.
             self._input.advance(len(piece) - len(self._stream.unused_data if ended else self._stream.unconsumed_tail))
@@ -155,8 +157,7 @@ class Decompressor:
             f"the {self._type} {'member' if self._type == 'GZIP' else 'stream'} that begins at byte {self._began[0]:,}"
         )
         self._error = TruncatedError(
-            f"the file ends after {self.consumed:,} bytes, inside {where}; "
-            "it was not written to its end, or not copied whole",
+            f"the file ends after {self.consumed:,} bytes, inside {where}; it was not written or copied completely",
             offset=self._made,
             member_offset=self._began[0] if self._type == "GZIP" else None,
         )
@@ -171,8 +172,8 @@ class Decompressor:
                 continue
             if self._members and self._type == "ZLIB":
                 raise self._corrupt(
-                    f"the ZLIB stream ends at byte {self.consumed:,}, and data follows it. TensorFlow would stop here "
-                    "without a word; concatenated files must be GZIP, or be decompressed apart"
+                    f"the ZLIB stream ends at byte {self.consumed:,}, but data follows it. TensorFlow would stop "
+                    "here without an error; concatenated files must be GZIP, or be decompressed separately"
                 )
             if self._members and piece[0] == 0:
                 # Padding to a block's length, which gzip accepts.
@@ -181,7 +182,7 @@ class Decompressor:
             if self._type == "GZIP" and piece[0] != 0x1F:
                 self._began = (self.consumed, self._made)  # the one before is whole
                 raise self._corrupt(
-                    f"what follows the GZIP member that ends at byte {self.consumed:,} is not GZIP"
+                    f"the data after the GZIP member that ends at byte {self.consumed:,} is not GZIP"
                     if self._members
                     else 'this is not GZIP; open it with compression="auto", or the right one',
                     mends=self._members > 0,
@@ -201,7 +202,7 @@ class Decompressor:
         try:
             taken = header.feed(bytes(piece))
         except ValueError as error:
-            raise self._corrupt(f"the GZIP data does not decompress: {error}", mends=True) from None
+            raise self._corrupt(f"the GZIP data cannot be decompressed: {error}", mends=True) from None
         self._input.advance(taken)
         if header.ended:
             self._header = None

@@ -55,13 +55,11 @@ class CompressionOptions:
             if value is None:
                 continue
             if self.type == "":
-                raise ArgumentValueError(
-                    f'{name}={value!r} has no meaning without compression: give type="GZIP" or "ZLIB"'
-                )
+                raise ArgumentValueError(f'{name}={value!r} needs compression; give type="GZIP" or "ZLIB"')
             if not low <= value <= high:
                 raise ArgumentValueError(f"{name}={value!r}: expected {low} to {high}, or None for the default")
         if self.member_bytes < 1:
-            raise ArgumentValueError(f"member_bytes={self.member_bytes!r}: a member holds at least one byte")
+            raise ArgumentValueError(f"member_bytes={self.member_bytes!r}: must be at least 1")
 
 
 Compression: TypeAlias = _Names | int | CompressionOptions | None
@@ -138,16 +136,16 @@ def _type_of(value: object) -> CompressionType:
 
 def _not_a_type(value: object) -> str:
     if value == "auto":
-        return 'compression="auto" is for reading; a writer has nothing to detect: give "", "GZIP" or "ZLIB"'
+        return 'compression="auto" is only for reading; a writer needs "", "GZIP" or "ZLIB"'
     known = next((known for known in _TYPES if isinstance(value, str) and known == value.strip().upper()), None)
     hint = f'write it as "{known}"' if known is not None else 'expected "", "GZIP" or "ZLIB" (TensorFlow\'s 0, 2 or 1)'
     return f"compression={value!r}: {hint}"
 
 
 _MEANINGLESS = {
-    "flush_mode": "flush() is always a sync flush: it makes readable what was written, and that is what it is for",
+    "flush_mode": "flush() is always a sync flush, which makes the written data readable",
     "input_buffer_size": "records are compressed in the batches they are written in",
-    "output_buffer_size": "the storage says how many bytes it takes at a time (chunk_size)",
+    "output_buffer_size": "the storage determines the number of bytes at a time (chunk_size)",
 }
 
 
@@ -156,10 +154,10 @@ def _from_tensorflow(options: object) -> CompressionOptions:
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:
-            raise ArgumentValueError(f"{name}={given[name]!r} has no meaning here, leave it out: {reason}")
+            raise ArgumentValueError(f"{name}={given[name]!r} is not supported, leave it out: {reason}")
     if given["compression_method"] not in (None, zlib.DEFLATED):
         raise ArgumentValueError(
-            f"compression_method={given['compression_method']!r}: GZIP and ZLIB know only {zlib.DEFLATED}, deflate"
+            f"compression_method={given['compression_method']!r}: GZIP and ZLIB only support {zlib.DEFLATED}, deflate"
         )
     compression = _type_of(getattr(options, "compression_type", None))
     window_bits: int | None = getattr(options, "window_bits", None)

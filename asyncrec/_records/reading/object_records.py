@@ -97,7 +97,7 @@ class ObjectRecords:
                 self._note_the_rest(error)
                 return []
             if self._reading_again is not None:
-                _path_log.warning(self.path, "damaged on its way, and whole when read again: %s", self._reading_again)
+                _path_log.warning(self.path, "damaged in transit; a second read was intact: %s", self._reading_again)
                 self._reading_again = None
                 self.rereads += 1
             self._ended = not records
@@ -112,10 +112,10 @@ class ObjectRecords:
         no_file = error.record == 0 and isinstance(error, CorruptRecordError) and error.part == "length"
         _path_log.warning(
             self.path,
-            "damaged at record %s, offset %s: what is whole behind it is read, and the rest is skipped%s",
+            "damaged at record %s, offset %s; the damage is skipped, and intact records after it are read%s",
             error.record,
             error.offset,
-            "; is it a TFRecord file?" if no_file else "",
+            "; is this a TFRecord file?" if no_file else "",
         )
 
     def _pipeline_at(self, position: Position, *, frame_bytes: int) -> Pipeline:
@@ -178,7 +178,7 @@ class ObjectRecords:
         if self._reading_again is None and not await self.source.drop_damaged() and not self._remote:
             return False
         if self._reading_again is not None:
-            error.add_note("read twice from the store, and damaged both times: damaged at rest, not in transit")
+            error.add_note("read twice from the store and damaged both times, so the stored object is damaged")
             return False
         pipeline = self.pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"

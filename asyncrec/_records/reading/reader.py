@@ -219,9 +219,9 @@ async def open_reader(
     max_record_bytes = record_limit(max_record_bytes)
     chunk_size = byte_count(chunk_size, "chunk_size")
     if chunk_size < 1 or start_offset < 0:
-        raise ArgumentValueError("chunk_size is at least 1, and start_offset at least 0")
+        raise ArgumentValueError("chunk_size must be at least 1, and start_offset at least 0")
     if on_corrupt not in ("raise", "skip", "stop"):
-        raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
+        raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: must be "raise", "skip" or "stop"')
     options = ReadOptions(on_corrupt, verify, max_record_bytes, chunk_size)
     disk_cache = await cache_at(cache, cache_bytes)
     async with located(path, storage=storage, storage_options=storage_options) as (opened, key):

@@ -67,7 +67,7 @@ class _AppendSink(ByteSink):
             os.fsync(self._fd)
             if not leads_to(self._name, self._fd):
                 raise ObjectNotFoundError(
-                    f"{self._name}: the file was removed or renamed, and with it what was written; records since the "
+                    f"{self._name}: the file was removed or renamed, together with its records; records since the "
                     "last flush are not safe"
                 )
 
@@ -83,9 +83,7 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         StorageError: another writer appends to it.
     """
     if not isinstance(storage, LocalStorage):
-        raise ArgumentValueError(
-            f"{storage.root}: objects cannot be appended to, only local files; write another shard instead"
-        )
+        raise ArgumentValueError(f"{storage.root}: only local files can be appended to; write another shard instead")
     if compression == "ZLIB":
         raise ArgumentValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
     path = str(storage.path_of(key))
@@ -116,7 +114,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise StorageError(f"{path}: another writer is appending to it; one at a time can") from error
+        raise StorageError(f"{path}: another writer is appending to it, and only one can at a time") from error
     try:
         with mapped_errors("open", path):
             # A file that was just made, by this process or another, is nowhere after a power cut before this.

@@ -49,7 +49,7 @@ class ByteBudget:
     def __init__(self, limit: int, *, objects: int = 1, most: int = 0) -> None:
         """``most`` is what the limit may grow to; without it, it stays what it is."""
         if limit <= 0:
-            raise ArgumentValueError(f"a memory limit of {limit} bytes holds nothing")
+            raise ArgumentValueError(f"memory_limit must be positive, not {limit:,}")
         self.limit = limit
         self.share = max(limit // (4 * objects), min(_SHARE, most // (4 * objects)))
         self._most = most
@@ -187,8 +187,8 @@ class ByteBudget:
         limit = self._limit_with(set_aside)
         if 4 * set_aside > 3 * limit:
             raise ArgumentValueError(
-                f"a memory_limit of {limit:,} bytes is too small: {set_aside:,} of them would be taken by the "
-                "chunks of the open shards; raise memory_limit, or open fewer shards at once"
+                f"memory_limit={limit} is too small, because the chunks of the open shards take {set_aside:,} bytes; "
+                "raise memory_limit, or open fewer shards at once"
             )
 
     def _fits(self, size: int) -> bool:

@@ -107,7 +107,9 @@ class RecordEncoder:
         """Give many records without keys to ``write``, in lists. One that is refused is told after those before it."""
         if isinstance(records, Mapping | bytes | bytearray | memoryview | str):
             kind = type(records).__name__
-            raise ArgumentTypeError(f"records are many, and a {kind} is one: use write, or give a list")
+            raise ArgumentTypeError(
+                f"write_many needs a list of records, not a single {kind}; use write, or pass a list"
+            )
         unseen = self.schema is None or (self._validate == "none" and self.key_feature is None)
         if unseen and isinstance(records, list) and set(map(type, records)) == {bytes}:
             await write(records)
@@ -126,7 +128,9 @@ class RecordEncoder:
         except ExampleError as error:
             if taken:
                 await write(taken)
-            error.add_note(f"it is record {number:,} of those given, counted from 0; those before it were taken")
+            error.add_note(
+                f"this is record {number:,} of those given, counted from 0; the records before it were accepted"
+            )
             raise
         if taken:
             await write(taken)
@@ -144,13 +148,13 @@ class RecordEncoder:
         there = values.get(name)
         if there is None:
             if key is None:
-                raise SchemaError(f"{self._path}: feature {name!r}: missing; it is the record's key (key_feature)")
+                raise SchemaError(f"{self._path}: feature {name!r} is missing; it is the record's key (key_feature)")
             return {**values, name: key}, key
         if not isinstance(there, str | bytes):
-            raise SchemaError(f"{self._path}: feature {name!r}: a key is str or bytes, not {type(there).__name__}")
+            raise SchemaError(f"{self._path}: feature {name!r}: a key must be str or bytes, not {type(there).__name__}")
         if key is not None and _as_bytes(key) != _as_bytes(there):
             raise SchemaError(
-                f"{self._path}: feature {name!r}: {there!r}, and the key is {key!r}; they must be the same"
+                f"{self._path}: feature {name!r} is {there!r}, but the key is {key!r}; they must be the same"
             )
         return values, there
 
@@ -170,8 +174,8 @@ class RecordEncoder:
             values = self.schema.decode(data)
         except ExampleError as error:
             raise type(error)(
-                f"{self._path}: a record given as bytes is not what the schema says: {error}; correct it, or take such "
-                "unchecked with validate='none'"
+                f"{self._path}: a record given as bytes does not match the schema: {error}; correct it, or accept "
+                "such records unchecked with validate='none'"
             ) from None
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
@@ -226,7 +230,7 @@ def encoder_of(
         ValueError: the options contradict each other.
     """
     if validate not in ("sample", "all", "none"):
-        raise ArgumentValueError(f"validate is 'sample', 'all' or 'none', not {validate!r}")
+        raise ArgumentValueError(f"validate must be 'sample', 'all' or 'none', not {validate!r}")
     if key_feature is not None:
         from asyncrec.example._kinds import FixedLen
 
@@ -238,7 +242,7 @@ def encoder_of(
             raise ArgumentValueError(f"key_feature={key_feature!r}: there is no such feature; {there:.500}")
         if not isinstance(entry, FixedLen) or entry.shape != () or entry.dtype not in ("str", "bytes"):
             raise ArgumentValueError(
-                f"key_feature={key_feature!r} is {entry!r}; a key is FixedLen((), 'str') or FixedLen((), 'bytes')"
+                f"key_feature={key_feature!r} is {entry!r}; a key must be FixedLen((), 'str') or FixedLen((), 'bytes')"
             )
     if schema is None:
         return None

@@ -115,7 +115,9 @@ def batched(
         TypeError: one of them is not a buffer, after those before it were given out; or ``records`` is itself one.
     """
     if isinstance(records, (bytes, bytearray, memoryview, str)):
-        raise ArgumentTypeError(f"records are many, and a {type(records).__name__} is one: use write, or give a list")
+        raise ArgumentTypeError(
+            f"write_many needs a list of records, not a single {type(records).__name__}; use write, or pass a list"
+        )
     source = iter(records)
     while batch := list(islice(source, BATCH_RECORDS)):
         begin = 0

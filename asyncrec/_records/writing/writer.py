@@ -209,7 +209,7 @@ async def open_writer(
     options = parse_compression(compression)
     max_record_bytes = record_limit(max_record_bytes)
     if mode not in ("w", "x", "a"):
-        raise ArgumentValueError(f"mode is 'w', 'x' or 'a', not {mode!r}")
+        raise ArgumentValueError(f"mode must be 'w', 'x' or 'a', not {mode!r}")
     encoder = encoder_of(redact(str(path)), schema_of(schema), validate=validate)
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         sink = (

@@ -40,10 +40,10 @@ _log = logging.getLogger("asyncrec.sampling")
 _SHARDS_AT_ONCE = 4
 # Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
 _LABEL_BYTES = 16 << 20
-_NO_EXAMPLES = "; class_feature is for Examples: where records are something else, class_fn tells the class of one"
+_NO_EXAMPLES = "; class_feature is for Examples; for other records, pass class_fn"
 _UNEQUAL_CLASS = (
-    "which does not equal itself: each such record would be a class of its own. Give these records another value, or "
-    "tell their class by class_fn"
+    "which does not equal itself, so each such record would be a class of its own. Give these records another "
+    "value, or use class_fn"
 )
 _NPY_HEADER_BYTES = 1 << 10
 _DIRECTORY_BYTES = 1 << 10
@@ -77,7 +77,7 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         FormatError: a record is damaged.
     """
     if (feature is None) == (class_fn is None):
-        raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
+        raise ArgumentTypeError("give class_feature (the name of a feature) or class_fn (a function of a record)")
     key = None
     if feature is not None:
         what = f"{dataset.manifest.id}\0{feature}"
@@ -106,7 +106,7 @@ async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
         return None
     except ValueError as error:
         _log.warning(
-            "%s: not a column of classes: %s; it is made anew",
+            "%s: not a column of classes: %s; it is written again",
             key,
             error,
             extra={"path": join(dataset.folder.root, key)},
@@ -126,7 +126,7 @@ async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
     try:
         await dataset.folder.put(key, content)
         _log.info(
-            "%s: the class of each record is kept here; it may be deleted at any time",
+            "%s: this file caches the class of each record; you can delete it at any time",
             key,
             extra={"path": join(dataset.folder.root, key)},
         )
@@ -183,7 +183,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
                     raise type(error)(f"{place}: {error}" + (_NO_EXAMPLES * isinstance(error, DecodeError))) from error
                 count += len(records)
         if count != entry.records:
-            raise DatasetError(f"{reader.path}: it holds {count:,} records, and the manifest says {entry.records:,}")
+            raise DatasetError(f"{reader.path} has {count:,} records, but the manifest says {entry.records:,}")
         dataset.files.keep(shard, reader.info)
 
     await concurrently(read, range(len(dataset.manifest.shards)), tasks=_SHARDS_AT_ONCE)
@@ -237,9 +237,11 @@ def _by_feature(feature: str) -> ClassesOf:
         first = there.get(feature)
         if first is None:
             names = ", ".join(sorted(there)[:30]) or "nothing"
-            raise SchemaError(f"feature {feature!r}: a record has none, and its value is the class; there is {names}")
+            raise SchemaError(
+                f"feature {feature!r} is missing in a record, and its value is the class; there is {names}"
+            )
         if len(first) != 1:
-            raise SchemaError(f"feature {feature!r}: {len(first)} values; a class is one value")
+            raise SchemaError(f"feature {feature!r} has {len(first)} values; a class must be a single value")
         kind: FieldKind = "bytes" if isinstance(first, list) else "int64" if first.dtype == np.int64 else "float32"
         schema = Schema({feature: FixedLen((), kind)}, allow_extra=True)
         found: list[Any] = schema.decode_batch(records)[feature].tolist()

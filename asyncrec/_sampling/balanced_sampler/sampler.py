@@ -33,10 +33,10 @@ from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 _KIND = "class_balanced"
 _NO_COLUMN = ClassColumn(np.empty(0, np.int32), ())
 _HINTS = {
-    "asyncrec.blocking.Dataset": ": for that there is asyncrec.blocking.ClassBalancedSampler",
+    "asyncrec.blocking.Dataset": "; use asyncrec.blocking.ClassBalancedSampler for that",
     "str": "; open_dataset takes its path",
 }
-_OTHER_CLASSES = "class_fn tells other classes than when the state was taken: it would go on in another order"
+_OTHER_CLASSES = "class_fn returns other classes than when the state was taken, so the order would differ"
 # Of classes, in a message.
 _NAMED = 10
 # Records read together, so that those that stand near each other share a read; twice as many are held.
@@ -92,9 +92,13 @@ class ClassBalancedSampler:
                 f"{public_type(dataset)}" + _HINTS.get(public_type(dataset), "")
             )
         if (class_feature is None) == (class_fn is None):
-            raise ArgumentTypeError("give class_feature, the name of a feature, or class_fn, a function of a record")
+            raise ArgumentTypeError("give class_feature (the name of a feature) or class_fn (a function of a record)")
         if class_fn is not None:
-            check_function(class_fn, "class_fn", "a function from a record to its class; class_feature names a feature")
+            check_function(
+                class_fn,
+                "class_fn",
+                "must be a function from a record to its class; for the name of a feature use class_feature",
+            )
         classes_per_batch = whole_number(classes_per_batch, "classes_per_batch", least=1)
         per_class = whole_number(per_class, "per_class", least=1)
         self._worker, self._workers = worker_of(worker)
@@ -126,12 +130,12 @@ class ClassBalancedSampler:
         if len(column.labels) < wide:
             path = self._dataset.manifest.path
             if not column.labels:
-                raise ArgumentValueError(f"{path}: there are no records, and a batch needs {wide} classes of them")
+                raise ArgumentValueError(f"{path}: there are no records, but a batch needs {wide} classes")
             there = ", ".join(f"{label!r:.40}" for label in column.labels[:_NAMED])
             more = ", ..." if len(column.labels) > _NAMED else ""
             raise ArgumentValueError(
-                f"{path}: {len(column.labels)} classes, and a batch needs {wide}: take fewer classes_per_batch; there "
-                f"is {there}{more}"
+                f"{path}: there are {len(column.labels)} classes, but a batch needs {wide}; use fewer "
+                f"classes_per_batch. There is {there}{more}"
             )
         if self._class_fn is not None:
             digest = await in_thread(column.digest)
@@ -178,7 +182,7 @@ class ClassBalancedSampler:
             RuntimeError: something was given out already.
         """
         if self._ahead.begun:
-            raise RuntimeError("load_state_dict comes before iterating; make another sampler")
+            raise RuntimeError("load_state_dict must be called before iterating; make another sampler")
         identity = self._identity
         if self._chosen and isinstance(state, Mapping) and (seed := check_seed(state.get("seed"))) is not None:
             identity = {**identity, "seed": seed}

@@ -59,7 +59,7 @@ class ReadAheadItems(Generic[T]):
     def check_new(self) -> None:
         """Raise RuntimeError where it was entered before."""
         if self._scope is not None:
-            raise RuntimeError(f"a {self._what} is entered once; make another")
+            raise RuntimeError(f"a {self._what} can only be entered once; make another")
 
     async def __aenter__(self) -> ReadAheadItems[T]:
         self.check_new()
@@ -88,7 +88,7 @@ class ReadAheadItems(Generic[T]):
         if self._forked:
             raise forked_error(f"{self._path}: the {self._what}")
         if self._scope is None or self._closed:
-            raise anyio.ClosedResourceError(f"a {self._what} is read inside its `async with`")
+            raise anyio.ClosedResourceError(f"a {self._what} must be read inside its `async with`")
 
     def begin(self, make: Callable[[TaskScope], Ahead[T]]) -> None:
         """Take items of what this makes from now on, instead of any before: what was read by that is dropped."""

@@ -81,7 +81,7 @@ class ShuffledOrder:
 
     def __init__(self, dataset: NumberedRecords, plan: ShufflePlan) -> None:
         if plan.mode not in get_args(Mode):
-            raise ArgumentValueError(f'mode={plan.mode!r}: "block", "buffer" or "global"')
+            raise ArgumentValueError(f'mode={plan.mode!r}: must be "block", "buffer" or "global"')
         block_bytes = plan.block_bytes
         for name in ("buffer_size", "buffer_bytes", "cycle_length", "block_length"):
             whole_number(getattr(plan, name), name, least=1)

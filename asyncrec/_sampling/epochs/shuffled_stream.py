@@ -71,7 +71,7 @@ class ShuffledStream:
         on_corrupt: Literal["raise", "skip"],
     ) -> None:
         if on_corrupt not in ("raise", "skip"):
-            raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: "raise" or "skip"')
+            raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: must be "raise" or "skip"')
         self._dataset = dataset
         worker = worker_of(worker)
         seed = check_seed(plan.seed, workers=worker[1])
@@ -147,7 +147,9 @@ class ShuffledStream:
             RuntimeError: something was given out already.
         """
         if self._given or self._batches.batch_size:
-            raise RuntimeError("load_state_dict comes before iterating; make another stream with dataset.shuffled()")
+            raise RuntimeError(
+                "load_state_dict must be called before iterating; make another stream with dataset.shuffled()"
+            )
         order = self._order
         if self._chosen and isinstance(state, Mapping):
             seed = check_seed(state.get("seed"))

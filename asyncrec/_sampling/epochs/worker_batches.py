@@ -45,11 +45,11 @@ class WorkerBatches:
     ) -> None:
         number, workers = worker_of(worker)
         if uneven not in ("drop", "pad"):
-            raise ArgumentValueError(f'uneven={uneven!r}: "drop" or "pad"')
+            raise ArgumentValueError(f'uneven={uneven!r}: must be "drop" or "pad"')
         self._epoch_given = epoch is not None
         epoch = 0 if epoch is None else whole_number(epoch, "epoch", least=0, other="None")
         if num_repeat != -1:
-            num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 for ever")
+            num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 for endless")
         self._count = count
         self._worker, self._workers = number, workers
         self._uneven = uneven
@@ -79,21 +79,21 @@ class WorkerBatches:
         first, end = run[0], _end(run)
         if not (first <= epoch and position <= self._count) or (end is not None and (epoch, position) > (end, 0)):
             raise ArgumentValueError(
-                f"epoch {epoch}, position {position}: there is no such place in {self._count:,} records, {_shown(run)}"
+                f"epoch {epoch}, position {position} does not exist in {self._count:,} records, {_shown(run)}"
             )
         if not self._epoch_given:
             if run[1] != self.num_repeat:
                 raise ArgumentValueError(
-                    f"the state was made with num_repeat={run[1]}, and this stream has {self.num_repeat}: it would not "
-                    "end where that one ends"
+                    f"the state was made with num_repeat={run[1]}, but this stream has {self.num_repeat}, so it "
+                    "would end at another place"
                 )
             self.first_epoch = first
         elif (epoch, position) == (self.first_epoch, 0) and epoch == end:
             pass  # that run is over, and this stream is the next one
         elif end != _end(here) or epoch < self.first_epoch:
             raise ArgumentValueError(
-                f"the state stands in epoch {epoch}, {_shown(run)}, and this stream has {_shown(here)}: give what the "
-                f"state has (in PyTorch: set_epoch({first})), or no epoch, and the state says it"
+                f"the state is in epoch {epoch}, {_shown(run)}, but this stream has {_shown(here)}; pass what the "
+                f"state has (in PyTorch: set_epoch({first})), or no epoch, which means that of the state"
             )
         self._epoch, self._start = epoch, position
 
@@ -154,8 +154,8 @@ class WorkerBatches:
         rounds = batches // self._workers
         if not rounds and not start:
             raise ArgumentValueError(
-                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._workers} "
-                'workers: take smaller batches, or uneven="pad", which gives some twice'
+                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._workers} workers; "
+                'use smaller batches, or uneven="pad", which repeats some'
             )
         return rounds
 

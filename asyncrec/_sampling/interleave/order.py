@@ -46,7 +46,7 @@ class InterleaveOrder:
     def __init__(self, inputs: int, *, cycle_length: int, block_length: int) -> None:
         if cycle_length < 1 or block_length < 1:
             raise ArgumentValueError(
-                f"cycle_length={cycle_length} and block_length={block_length}: both are at least 1"
+                f"cycle_length={cycle_length} and block_length={block_length}: both must be at least 1"
             )
         self._inputs = inputs
         self._block_length = block_length
@@ -142,7 +142,7 @@ class InterleaveOrder:
             or len(set(opened)) != len(opened)
             or any(source >= state.next_input for source in opened)
         ):
-            raise ArgumentValueError("the state is of an interleave over other inputs, or with another cycle_length")
+            raise ArgumentValueError("the state belongs to an interleave of other inputs, or with another cycle_length")
         return state
 
     def load(self, state: OrderState) -> None:

@@ -53,7 +53,7 @@ class ShardInputs:
         max_record_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
         if on_corrupt not in ("raise", "skip", "stop"):
-            raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: expected "raise", "skip" or "stop"')
+            raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: must be "raise", "skip" or "stop"')
         self._inputs = inputs
         self._compression = compression
         self._on_corrupt = on_corrupt
@@ -98,7 +98,7 @@ class ShardInputs:
             if info is None:
                 break
             if not is_version(version, info):
-                return f"{counts}, and the first that is another is {self.path(shard)}"
+                return f"{counts}, and the first that differs is {self.path(shard)}"
         if len(self) > len(versions):
             return f"{counts}, and the first that is new is {self.path(len(versions))}"
         return counts

@@ -40,7 +40,7 @@ def parse_shuffle_state(values: StateValues) -> ShuffleState:
     """
     version = values.whole("version")
     if version != 1:
-        raise ArgumentValueError(f"a shuffle buffer's state of version {version}; this is version 1")
+        raise ArgumentValueError(f"the state of a shuffle buffer has version {version}; this asyncrec reads version 1")
     return ShuffleState(values.whole("seed", least=None, most=None), values.whole("draws"), values.flag("owed"))
 
 
@@ -70,7 +70,7 @@ class ShuffleBuffer(Generic[T]):
         if max_bytes is not None:
             max_bytes = byte_count(max_bytes, "max_bytes")
         if buffer_size < 1 or (max_bytes is not None and max_bytes < 1):
-            raise ArgumentValueError(f"buffer_size={buffer_size} and max_bytes={max_bytes}: both are at least 1")
+            raise ArgumentValueError(f"buffer_size={buffer_size} and max_bytes={max_bytes}: both must be at least 1")
         self._buffer_size = buffer_size
         self._seed = seed
         self._max_bytes = max_bytes

@@ -14,7 +14,7 @@ from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer, ShuffleS
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-NO_STATE = "with deterministic=False the order depends on timing: there is no state to go on from"
+NO_STATE = "with deterministic=False the order depends on timing, so there is no state to resume from"
 # Records moved through the shuffle buffer without looking up: an await at most for so many.
 _STEP = 256
 

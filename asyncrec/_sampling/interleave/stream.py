@@ -293,7 +293,7 @@ async def interleave(
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
     """Refuse a list of shards or parameters that cannot be read; gives ``paths``."""
     if isinstance(paths, (str, bytes, PathLike)):
-        raise ArgumentTypeError("paths are a list of shards; asyncrec.list_shards finds those of a data set")
+        raise ArgumentTypeError("paths must be a list of shards; asyncrec.list_shards finds those of a data set")
     if not paths:
         raise ArgumentValueError("there are no shards to read")
     for name in ("cycle_length", "block_length", "memory_limit"):
@@ -314,7 +314,7 @@ def worker_share(paths: Sequence[str], worker: tuple[int, int]) -> Sequence[str]
     index, count = worker_of(worker)
     if len(paths) < count:
         raise ArgumentValueError(
-            f"{len(paths)} shards cannot be dealt to {count} workers: write more shards, or use open_dataset, which "
-            "deals records"
+            f"{len(paths)} shards cannot be divided among {count} workers: write more shards, or use open_dataset, "
+            "which divides records"
         )
     return paths[index::count]

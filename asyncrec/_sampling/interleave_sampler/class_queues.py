@@ -45,11 +45,11 @@ class ClassQueues(Generic[T]):
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
         if classes < 1 or per_class < 1:
-            raise ArgumentValueError(f"{classes} classes of {per_class}: both are at least 1")
+            raise ArgumentValueError(f"{classes} classes of {per_class}: both must be at least 1")
         if capacity < classes * per_class:
             raise ArgumentValueError(
-                f"room for {capacity} examples is too little for a batch of {classes} classes, {per_class} of each: "
-                f"class_buffer is at least {classes * per_class}"
+                f"class_buffer must be at least {classes * per_class} for a batch of {classes} classes with "
+                f"{per_class} examples each, not {capacity}"
             )
         self._classes = classes
         self._per_class = per_class

@@ -160,18 +160,20 @@ class InterleaveSampler:
         if class_fn is not None:
             check_function(class_fn, "class_fn", "a function from an example to its class")
         if not 1 <= example_per_class <= batch_size:
-            raise ArgumentValueError(f"example_per_class={example_per_class} is from 1 to batch_size={batch_size}")
+            raise ArgumentValueError(
+                f"example_per_class={example_per_class}: must be from 1 to batch_size={batch_size}"
+            )
         if parallelism is not None:
             parallelism = whole_number(parallelism, "parallelism", least=1, other="None")
         if shards_per_cycle is not None:
             shards_per_cycle = whole_number(shards_per_cycle, "shards_per_cycle", least=1, other="None")
         prefetch_size = whole_number(prefetch_size, "prefetch_size", least=0)
         if num_repeat != -1:
-            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 for ever")
+            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 for endless")
         shuffle_buffer = whole_number(shuffle_buffer, "shuffle_buffer", least=0)
         worker = worker_of(worker)
         if on_exhausted not in ("stop", "repeat", "short"):
-            raise ArgumentValueError(f'on_exhausted={on_exhausted!r}: "stop", "repeat" or "short"')
+            raise ArgumentValueError(f'on_exhausted={on_exhausted!r}: must be "stop", "repeat" or "short"')
         if class_buffer is None:
             class_buffer = max(_CLASS_BUFFER, 16 * batch_size)
         class_buffer = whole_number(class_buffer, "class_buffer", least=1, other="None")
@@ -224,7 +226,7 @@ class InterleaveSampler:
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._builder is not None:
-            raise RuntimeError("a sampler is entered once; make another")
+            raise RuntimeError("a sampler can only be entered once; make another")
         self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
@@ -316,5 +318,5 @@ class InterleaveSampler:
         if self._forked:
             raise forked_error(f"{self._folder.display_path}: the sampler")
         if self._prefetch is None:
-            raise anyio.ClosedResourceError("the sampler is used inside its `async with`")
+            raise anyio.ClosedResourceError("a sampler must be used inside its `async with`")
         return self._prefetch

@@ -143,11 +143,11 @@ class FrameExtractor:
             error.path = self._path
             error.member_offset = self._member
             return error
-        raise AssertionError("each record is whole, and all together are not")
+        raise AssertionError("each record is intact, but all together are not")
 
     def _other(self, problem: str, decoder: FrameDecoder) -> CorruptRecordError:
         return DisagreesWithIndexError(
-            f"the shard does not agree with its index: {problem}; make the index anew, or the shard from its source",
+            f"the shard does not match its index: {problem}; rebuild the index, or restore the shard from its source",
             offset=decoder.offset,
             record=decoder.records,
             part="length",

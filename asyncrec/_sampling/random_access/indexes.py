@@ -109,7 +109,7 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
         index, problem = await in_thread(_parsed, text, entry, count_known)
     except ObjectNotFoundError:
         _log.info(
-            "%s: no index; the shard is read through to make one",
+            "%s: there is no index; the shard is read to make one",
             entry.path,
             extra={"path": join(folder.root, entry.path)},
         )
@@ -139,7 +139,7 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
         ValueError: it is none, or another one than the manifest's.
     """
     if entry.index is not None and entry.index.crc32c not in (None, crc32c(text)):
-        raise DatasetError("its checksum is not the manifest's")
+        raise DatasetError("its checksum differs from the manifest")
     index = parse_index(text)
     return index, _misfit(index, entry, count_known=count_known)
 
@@ -147,7 +147,7 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
 def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
     """What contradicts the shard; ``""`` when nothing does."""
     if count_known and len(index) != entry.records:
-        return f"{len(index):,} records, and the shard has {entry.records:,}"
+        return f"it has {len(index):,} records, but the shard has {entry.records:,}"
     if (index.members is None) == (entry.compression == "GZIP") and len(index):
         return "its columns are those of another compression"
     _, offsets, members = index.runs
@@ -157,7 +157,7 @@ def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
         return ""
     end = index.offsets[-1] + index.sizes[-1] if len(index) else 0
     if end != entry.bytes:
-        return f"it ends at byte {end:,}, and the shard has {entry.bytes:,}"
+        return f"it ends at byte {end:,}, but the shard has {entry.bytes:,}"
     if len(offsets) > 1 or offsets.any():
         return "its records do not follow each other"
     return ""

@@ -91,8 +91,8 @@ class KeyIndex:
             return number
         if none:
             raise RecordKeyError(
-                f"{self._path}: there is no record with the key {_shown(key)}, nor with any other: none was written "
-                "with a key"
+                f"{self._path}: there is no record with the key {_shown(key)}, or with any other: no record was "
+                "written with a key"
             ).with_remedy("a record gets its key from writer.write(..., key=)", command="")
         raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
 
@@ -159,7 +159,7 @@ class KeyIndex:
                     "it belongs to another version of the shard"
                 )
             if shard.keys is not None and shard.keys.crc32c not in (None, await in_thread(crc32c, content)):
-                raise DatasetError(f"{path}: its checksum is not the manifest's; 'asyncrec verify' says more")
+                raise DatasetError(f"{path}: the checksum differs from the manifest; run 'asyncrec verify' for details")
             return content
 
         return await in_thread(self._sorted, rows, await for_each(read, rows))

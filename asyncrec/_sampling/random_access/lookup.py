@@ -57,7 +57,7 @@ class RecordLookup:
     def check_open(self) -> None:
         """Raise ClosedResourceError after `close`. From any thread."""
         if self._closed:
-            raise anyio.ClosedResourceError("a data set is read inside its `async with`")
+            raise anyio.ClosedResourceError("a data set must be read inside its `async with`")
 
     async def close(self) -> None:
         """Close the files that are kept open. Nothing is read from now on."""

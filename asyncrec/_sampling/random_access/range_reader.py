@@ -145,7 +145,7 @@ class RangeReader:
             try:
                 return await self._records(read)
             except FormatError as error:
-                error.add_note("read twice, and damaged both times: damaged at rest, not in transit")
+                error.add_note("read twice and damaged both times, so the stored object is damaged")
                 raise
 
     async def whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:

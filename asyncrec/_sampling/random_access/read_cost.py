@@ -63,8 +63,8 @@ class ReadCost:
         if self._wanted < _SAID_AFTER * _CHEAP_BYTES or 2 * self._wanted < self._came:
             _path_log.info(
                 self._path,
-                "%d requests gave %d records: %.1f MiB came, %.1f MiB were wanted; shuffled in blocks, or with cache=, "
-                "a store is asked less",
+                "%d requests for %d records: %.1f MiB were read for %.1f MiB of records; shuffling in blocks, or "
+                "cache=, needs fewer requests",
                 self._requests,
                 self._records,
                 self._came / (1 << 20),

@@ -33,7 +33,7 @@ def numbers_of(
         return np.arange(*indices.indices(count), dtype=np.int64)
     if isinstance(indices, np.ndarray):
         if indices.dtype.kind not in "iu" or indices.ndim != 1:
-            raise ArgumentTypeError(f"indices are integers in one dimension, not {indices.dtype} in {indices.ndim}")
+            raise ArgumentTypeError(f"indices must be integers in one dimension, not {indices.dtype} in {indices.ndim}")
         given: Any = indices
         # Before it is cast: of unsigned numbers, those beyond int64 would become negative ones, which are records.
         wanted = np.minimum(indices, np.uint64(_FAR)) if indices.dtype == np.uint64 else indices
@@ -60,7 +60,9 @@ def number_of(index: SupportsIndex) -> int:
         return operator.index(index)
     except TypeError:
         kind = type(index).__name__
-        raise ArgumentTypeError(f"a record's number is an int, not {kind}; get_by_key finds one by its key") from None
+        raise ArgumentTypeError(
+            f"the number of a record must be an int, not {kind}; to look up a key, use get_by_key"
+        ) from None
 
 
 def distinct_numbers(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:

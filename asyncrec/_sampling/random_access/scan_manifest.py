@@ -38,10 +38,12 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
     keys = await list_shards(name, storage=folder)
     if not keys:
         if not is_pattern(name) and (others := await longer_names(folder, name)):
-            raise ObjectNotFoundError(f"{path}: there is no data set of this name; there is {', '.join(others[:10])}")
+            raise ObjectNotFoundError(
+                f"{path}: there is no data set of this name, but there is {', '.join(others[:10])}"
+            )
         raise ObjectNotFoundError(
-            f"{path}: no shards match, and there is no manifest; a data set's path is its folder and its name, or a "
-            "pattern such as 'data/train-*.tfrecord'"
+            f"{path}: no shards match, and there is no manifest; the path of a data set is its folder and its "
+            "name, or a pattern such as 'data/train-*.tfrecord'"
         )
 
     if not name or is_pattern(name):

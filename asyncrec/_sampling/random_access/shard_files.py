@@ -108,8 +108,8 @@ class ShardFiles:
         """Raise DatasetError unless the shard holds what the manifest says."""
         if records != self.shards[shard].records:
             raise DatasetError(
-                f"{self.display_path(shard)}: it holds {records:,} records, and the manifest says "
-                f"{self.shards[shard].records:,}; it was changed, or the manifest is another data set's"
+                f"{self.display_path(shard)} has {records:,} records, but the manifest says "
+                f"{self.shards[shard].records:,}; it was changed, or the manifest belongs to another data set"
             )
 
     async def _open(self, stack: AsyncExitStack, shard: int, start: int, end: int | None) -> ResumingSource:
@@ -158,7 +158,7 @@ class ShardFiles:
             ObjectChangedError: they were pinned to another one meanwhile.
         """
         if self._versions.setdefault(shard, info).etag != info.etag:
-            raise ObjectChangedError(f"{self.display_path(shard)}: it was replaced while it was read: open it again")
+            raise ObjectChangedError(f"{self.display_path(shard)} was replaced while it was read; open it again")
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
         check_version(self.display_path(shard), self.shards[shard], info)

@@ -118,7 +118,9 @@ def _in_use(fd: int, path: str) -> StorageError:
     except OSError:
         owner = ""
     who = f"process {owner}" if owner.isdigit() else "another process"
-    error = StorageError(f"{path}: {who} is using it, and lives; when it has ended, what it left can be recovered")
+    error = StorageError(
+        f"{path}: {who} is using it and is alive; when it has ended, the records it left can be recovered"
+    )
     error.errno = errno.EWOULDBLOCK
     return error
 

@@ -64,7 +64,7 @@ class LocalSource(ByteSource):
             self.info = object_info(self._place.key, status)
             if self._known is not None and self._known.etag != self.info.etag:
                 raise ObjectChangedError(
-                    f"{self._place.shown}: it is not the file that was opened before; open it again from the start"
+                    f"{self._place.shown} is not the file that was opened before; open it again and read from the start"
                 )
         except BaseException:
             self._close()
@@ -89,7 +89,7 @@ class LocalSource(ByteSource):
         if self._fd < 0:
             raise anyio.ClosedResourceError
         if max_bytes < 1:
-            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         await anyio.lowlevel.checkpoint()
         wanted = min(max_bytes, self._end - self._position)
         if wanted <= 0:
@@ -203,6 +203,6 @@ class LocalSource(ByteSource):
 def check_regular(status: os.stat_result, shown: str) -> None:
     """Raise what fits where a path is not a regular file."""
     if stat.S_ISDIR(status.st_mode):
-        raise ObjectNotFoundError(f"{shown}: it is a folder, not an object")
+        raise ObjectNotFoundError(f"{shown} is a folder, not an object")
     if not stat.S_ISREG(status.st_mode):
-        raise StorageError(f"{shown}: it is no regular file (a pipe, a device or a socket)")
+        raise StorageError(f"{shown} is not a regular file (but a pipe, a device or a socket)")

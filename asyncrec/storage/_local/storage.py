@@ -66,7 +66,7 @@ class LocalStorage(Storage):
         self, root: str | os.PathLike[str] = ".", *, chunk_size: int = _CHUNK_SIZE, system: Any = None
     ) -> None:
         if chunk_size < 1:
-            raise ArgumentValueError(f"chunk_size is {chunk_size}; it is a number of bytes, at least 1")
+            raise ArgumentValueError(f"chunk_size must be at least 1 byte, not {chunk_size}")
         self.root = os.fspath(root)
         self.chunk_size = chunk_size
         self.disk = Disk(system)
@@ -168,7 +168,7 @@ class LocalStorage(Storage):
             StorageError: somebody is writing it, or it is not this user's file.
         """
         if not is_partial(upload.key.rpartition("/")[2]):
-            raise ArgumentValueError(f"{join(self.root, upload.key)} is no unfinished file")
+            raise ArgumentValueError(f"{join(self.root, upload.key)} is not an unfinished file")
         await self.disk.in_thread(_remove_unfinished, self.disk, str(self.path_of(upload.key)))
 
     async def _walk(self, prefix: str, start_after: str, *, partial: bool) -> AsyncIterator[ObjectInfo]:
@@ -201,7 +201,7 @@ def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
 def _file_of(folder: str, key: str) -> str:
     check_key(key)
     if "//" in key or key.endswith("/"):
-        raise ArgumentValueError(f"the key {key!r} has an empty segment: files have no such names")
+        raise ArgumentValueError(f"the key {key!r} has an empty segment, which file names cannot have")
     return os.path.join(folder, key)
 
 

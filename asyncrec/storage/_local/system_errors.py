@@ -14,16 +14,16 @@ _LOOKING = ("finding", "opening", "deleting", "listing")
 _ADVICE = {
     errno.ENOSPC: "free some space, or write elsewhere",
     errno.EDQUOT: "the user's quota is used up: free some space, or write elsewhere",
-    errno.EIO: "the disk failed; see the system's log, and do not trust it with more",
+    errno.EIO: "the disk failed; see the system's log, and do not use it any more",
     errno.EMFILE: "raise the limit (ulimit -n), or open fewer shards and readers at once",
-    errno.ENFILE: "the system's limit is reached: close what is not needed",
+    errno.ENFILE: "the system's limit is reached: close files that are not needed",
     errno.ENAMETOOLONG: "a name has at most 255 bytes, 18 of which an unfinished file needs",
     errno.ELOOP: "symbolic links lead round in a circle",
     errno.EISDIR: "a folder has that name: choose another key",
     errno.ENOTDIR: "a file has the name of one of its folders: choose another key",
-    errno.EFBIG: "the filesystem takes no larger file: write smaller shards",
+    errno.EFBIG: "the filesystem does not allow larger files: write smaller shards",
     errno.EROFS: "the filesystem is mounted read-only",
-    errno.ENOLCK: "the filesystem has no locks (flock): use a folder on a disk that has them",
+    errno.ENOLCK: "the filesystem does not support locks (flock): use a folder on a disk that does",
 }
 
 

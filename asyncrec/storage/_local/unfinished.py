@@ -181,7 +181,7 @@ class UnfinishedFile:
         status = system.fstat(self._fd)
         if status.st_size != self._size:
             raise IntegrityError(
-                f"{self._target.shown}: {self._size:,} bytes were written, the file has {status.st_size:,}"
+                f"{self._target.shown}: {self._size:,} bytes were written, but the file has {status.st_size:,}"
             )
         replaces = self._exists()
         partial, linked = self._partial, False
@@ -314,13 +314,13 @@ def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
         target.check()
     if not found:
         raise ObjectNotFoundError(
-            f"{target.shown}: its unfinished file {partial} was removed or renamed, and with it what was written; "
+            f"{target.shown}: the unfinished file {partial} was removed or renamed, together with its records; "
             "records since the last flush are not safe"
         )
 
 
 def _exists_already(target: Target) -> ObjectExistsError:
-    return ObjectExistsError(f"{target.shown}: it is there already, and was to be created")
+    return ObjectExistsError(f"{target.shown} exists already")
 
 
 def nbytes(buffer: Buffer) -> int:

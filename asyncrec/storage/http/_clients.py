@@ -35,7 +35,7 @@ C = TypeVar("C")
 _CLOSE_SECONDS = 5.0
 
 _PROXY_ASKS = 407
-_ASKED = "a proxy on the way asks for a password: HTTPS_PROXY and HTTP_PROXY may hold it, as http://user:password@host"
+_ASKED = "a proxy asks for a password; give it in HTTPS_PROXY or HTTP_PROXY, as http://user:password@host"
 
 # A name server has answered that there is no such host. One that does not answer is another matter.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
@@ -200,12 +200,14 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
         ValueError: a text holds a control character, such as the newline at the end of a file that it was read from.
     """
     if unknown := sorted(set(given) - set(types)):
-        raise ArgumentTypeError(f"{store} has no option {', '.join(unknown)}; it has {', '.join(sorted(types))}")
+        raise ArgumentTypeError(
+            f"{store} has no option {', '.join(unknown)}; the options are {', '.join(sorted(types))}"
+        )
     for name, value in given.items():
         if not isinstance(value, types[name]):
             wanted = getattr(types[name], "__name__", None) or str(types[name])
-            raise ArgumentTypeError(f"the option {name} of {store} takes {wanted}, not {type(value).__name__}")
+            raise ArgumentTypeError(f"the option {name} of {store} must be {wanted}, not {type(value).__name__}")
         if isinstance(value, str) and _CONTROL.search(value):
             raise ArgumentValueError(
-                f"the option {name} of {store} holds a control character: does it end with the newline of a file?"
+                f"the option {name} of {store} contains a control character; does it end with the newline of a file?"
             )

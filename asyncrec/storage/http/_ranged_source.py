@@ -204,7 +204,7 @@ class RangedSource(ByteSource):
         if not self._open:
             raise anyio.ClosedResourceError(f"{self._what}: its context is not open")
         if max_bytes < 1:
-            raise ArgumentValueError(f"max_bytes is {max_bytes}; it is at least 1")
+            raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
         # reading costs, and after at most a window there is one.
         if not self._blocks:
@@ -244,7 +244,7 @@ class RangedSource(ByteSource):
         size = sum(map(len, blocks))
         if not 0 < size <= end - self._position:
             raise TransientStorageError(
-                f"{self._what}: reading bytes {self._position:,} to {end:,}: {size:,} bytes came"
+                f"{self._what}: reading bytes {self._position:,} to {end:,} returned {size:,} bytes"
             )
         self._blocks.extend(block for block in blocks if block)
         self.buffered = size

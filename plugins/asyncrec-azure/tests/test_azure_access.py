@@ -90,7 +90,7 @@ def test_the_environments_credentials_are_for_its_account_alone(monkeypatch: pyt
         ("az://crawl", {"account": "acc", "chunk_size": 1}, "chunk_size"),
         ("az://crawl", {"account": "acc", "max_concurrency": 0}, "max_concurrency"),
         ("az://crawl", {"account": "Bad_Name"}, "no account can be named 'Bad_Name'"),
-        ("az://crawl", {"account": "acc", "account_key": "pass\n"}, "account_key of azure holds a control character"),
+        ("az://crawl", {"account": "acc", "account_key": "pass\n"}, "azure contains a control character"),
         ("az://crawl", {"endpoint": "http://127.0.0.1:1/acc"}, "an identity is sent by https:// alone"),
     ],
 )
@@ -101,7 +101,7 @@ def test_what_cannot_be_is_a_value_error(url: str, options: dict[str, Any], word
 
 
 def test_an_option_of_another_type_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match=r"the option account of azure takes str \| None, not int"):
+    with pytest.raises(TypeError, match=r"the option account of azure must be str \| None, not int"):
         Options.of("az://crawl", account=5)
 
 

@@ -32,7 +32,7 @@ def test_a_file_of_text_is_asked_about(run: Run, data: Path) -> None:
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("report", "rows.tfrecord", "-o", "page.html")
     assert result.code == 1
-    assert "is it a TFRecord file?" in result.out
+    assert "is this a TFRecord file?" in result.out
     assert result.err == ""
 
 
@@ -46,9 +46,9 @@ def test_for_programs_it_is_json(run: Run, data: Path) -> None:
 def test_bad_input_leaves_no_page(run: Run, data: Path) -> None:
     for arguments, code, message in [
         (["data/nothing.tfrecord"], 3, "there is no such file"),
-        (["data/plain.tfrecord", "--all", "--sample", "5"], 2, "--all and --sample exclude each other"),
+        (["data/plain.tfrecord", "--all", "--sample", "5"], 2, "--all and --sample cannot be combined"),
         (["data/plain.tfrecord", "--sample", "0"], 2, "Invalid value for '--sample'"),
-        (["data/plain.tfrecord", "--class-feature", "nope"], 2, "no record read has the feature 'nope'"),
+        (["data/plain.tfrecord", "--class-feature", "nope"], 2, "none of the records read has the feature 'nope'"),
         (["data/plain.tfrecord", "--nonsense"], 2, "--nonsense"),
     ]:
         result = run("report", *arguments, "-o", "page.html")

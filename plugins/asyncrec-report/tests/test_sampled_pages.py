@@ -24,7 +24,7 @@ async def test_of_a_million_records_a_sample_is_read_and_the_page_says_so() -> N
     assert (await storage.head("data.tfrecord")).size > 30 * MIB
     watched = FlakyStorage(storage)
     page = await page_of("data.tfrecord", watched)
-    assert "This page is about a sample: 20,000 records, from the beginnings of shards" in page
+    assert "This page is based on a sample: 20,000 records, from the beginning of each shard" in page
     assert "an unknown number of records" in page
     assert sum(operation == "receive" for operation, *_ in watched.operations) < 20, "of at most 256 KiB each"
     assert len(page.html) < 100_000
@@ -45,7 +45,7 @@ async def test_by_an_index_the_sample_is_drawn_from_everywhere(compression: str)
 async def test_without_indexes_the_beginnings_are_read() -> None:
     storage = await written([{"id": i} for i in range(2000)], max_shard_records=500, index=False)
     page = await page_of("pages", storage, sample=100)
-    assert "(5 %), from the beginnings of shards" in page
+    assert "(5 %), from the beginning of each shard" in page
 
 
 async def test_of_large_records_only_so_many_shards_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ async def test_of_large_records_only_so_many_shards_are_looked_at(monkeypatch: p
     for number in range(10):
         await asyncrec.write_records(f"data/{number}.tfrecord", [bytes(400)] * 3, storage=storage)
     page = await page_of("data", storage)
-    assert "This page is about a sample: 3 records, from the beginnings of shards" in page
+    assert "This page is based on a sample: 3 records, from the beginning of each shard" in page
     assert page.html.count(">?</td>") == 10 + 7  # the records of all, and the compression of those not looked at
 
 

@@ -27,7 +27,7 @@ async def test_it_tells_records_shards_sizes_features_classes_and_writers() -> N
     page = await page_of("pages", storage)
     for told in (
         "400 records in 4 shards",
-        "All of it was read for this page, and every checksum holds.",
+        "All records were read, and every checksum holds.",
         "described by a schema",
         "4 classes",
         "equally large",
@@ -93,7 +93,7 @@ async def test_the_class_feature_may_be_named_and_a_wrong_name_is_an_error() -> 
     storage = await written([{"shape": ["disc", "square"][i % 2], "i": i} for i in range(10)])
     assert "2 classes" not in await page_of("pages", storage)
     assert "2 classes" in await page_of("pages", storage, class_feature="shape")
-    with pytest.raises(ValueError, match="no record read has the feature 'colour'; there are: i, shape"):
+    with pytest.raises(ValueError, match="none of the records read has the feature 'colour'; there are: i, shape"):
         await report("pages", storage=storage, class_feature="colour")
 
 
@@ -115,6 +115,6 @@ async def test_features_follow_the_schema_and_empty_ones_come_last() -> None:
     features = {name: asyncrec.FixedLen((), "str", default="") for name in ("url", "date", "referrer", "charset")}
     rows = [{"url": f"http://localhost/{i}", "date": "2026-11-24", "referrer": "", "charset": ""} for i in range(3)]
     page = await page_of("pages", await written(rows, schema=asyncrec.Schema(features)))
-    assert "Empty in every record that was read: referrer, charset." in page.text
+    assert "Empty in every record read: referrer, charset." in page.text
     assert "Always ." not in page.text
     assert page.text.index("url") < page.text.index("date") < page.text.index("Empty in every")

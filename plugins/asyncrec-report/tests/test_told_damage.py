@@ -28,7 +28,7 @@ async def test_damaged_short_and_missing_shards_are_told_and_the_others_read(com
     page = await page_of("pages", storage)
     assert "3 shards see below" in page
     assert "is not there" in page
-    assert "records are found, and the manifest says 100" in page
+    assert "records were found, but the manifest says 100" in page
     assert "what is damaged is listed below" in page
     assert page.html.count('class="chip bad"') == 3
 
@@ -36,7 +36,7 @@ async def test_damaged_short_and_missing_shards_are_told_and_the_others_read(com
 async def test_where_the_manifest_and_a_shard_disagree_it_is_told() -> None:
     storage = await written([{"id": i} for i in range(10)], writer_id="w")
     await asyncrec.write_records("pages-w-000000.tfrecord", [asyncrec.encode_example({"id": 1})], storage=storage)
-    assert "1 records are found, and the manifest says 10" in await page_of("pages", storage)
+    assert "1 records were found, but the manifest says 10" in await page_of("pages", storage)
 
 
 async def test_missing_values_mixed_kinds_nan_and_what_the_schema_does_not_say() -> None:
@@ -45,12 +45,12 @@ async def test_missing_values_mixed_kinds_nan_and_what_the_schema_does_not_say()
         {name: asyncrec.FixedLen((), kind) for name, kind in {"a": "int64", "x": "float32", "gone": "int64"}.items()}
     )
     page = await page_of("pages", await written(rows, schema=schema))
-    assert "Of more than one kind: int64 in 6, float in 2." in page
+    assert "More than one type: int64 in 6, float in 2." in page
     assert "2 records not int64, as the schema says." in page
     assert "6 NaN of 8 values (75 %)." in page
     assert "missing in 6 records (75 %)" in page
     assert "not in the schema" in page
-    assert "In the schema, and in no record that was read: gone." in page
+    assert "In the schema, but in none of the records read: gone." in page
 
 
 async def test_misuse_a_missing_path_and_a_store_that_fails_are_errors() -> None:

@@ -61,7 +61,7 @@ async def test_a_newline_behind_a_key_is_said_at_once(
 ) -> None:
     """As of a secret that was read from a file."""
     monkeypatch.setenv(name, "c4n4ry\n")
-    with pytest.raises(StoragePermissionError, match="holds a control character") as raised:
+    with pytest.raises(StoragePermissionError, match="contains a control character") as raised:
         async with open_storage():
             pass
     assert "c4n4ry" not in str(raised.value)

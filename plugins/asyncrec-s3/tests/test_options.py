@@ -48,9 +48,9 @@ def test_endpoint_without_a_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"region": 5}, "region of s3 takes str | None, not int"),
-        ({"chunk_size": "8"}, "chunk_size of s3 takes int, not str"),
-        ({"read_timeout": "8"}, "read_timeout of s3 takes float | int, not str"),
+        ({"region": 5}, "region of s3 must be str | None, not int"),
+        ({"chunk_size": "8"}, "chunk_size of s3 must be int, not str"),
+        ({"read_timeout": "8"}, "read_timeout of s3 must be float | int, not str"),
     ],
 )
 def test_an_option_of_another_type_is_a_type_error(options: dict[str, Any], words: str) -> None:

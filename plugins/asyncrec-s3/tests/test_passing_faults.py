@@ -97,7 +97,7 @@ async def test_one_fault_in_reading_is_got_over(
 
 
 async def test_a_damaged_part_is_sent_again(open_impatient: Open, proxy: Any, whole: Any) -> None:
-    """The store says BadDigest when a body does not have the checksum that came with it: damaged on its way."""
+    """The store says BadDigest when a body does not have the checksum that came with it: damaged in transit."""
     hit: list[int] = []
 
     def plan(request: Any) -> None:

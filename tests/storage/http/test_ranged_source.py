@@ -301,7 +301,7 @@ async def test_an_answer_of_nothing_or_of_more_than_was_asked_for_is_transient_a
     short: int,
 ) -> None:
     async with Source(end=10_000, short=short) as source:
-        with pytest.raises(TransientStorageError, match="bytes came"):
+        with pytest.raises(TransientStorageError, match="returned"):
             await source.receive(1_000)
         source.short = 0
         assert await source.receive(1_000) == DATA[:1_000]

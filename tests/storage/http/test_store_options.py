@@ -19,11 +19,11 @@ def test_options_that_can_be_are_taken() -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
-        ({"kee": "c4n4ry"}, ArgumentTypeError, "store has no option kee; it has chunk_size, key"),
-        ({"key": b"c4n4ry"}, ArgumentTypeError, "the option key of store takes str | None, not bytes"),
-        ({"chunk_size": "c4n4ry"}, ArgumentTypeError, "the option chunk_size of store takes int, not str"),
-        ({"key": "c4n4ry\n"}, ArgumentValueError, "the option key of store holds a control character"),
-        ({"key": "c4n4ry\x7f"}, ArgumentValueError, "the option key of store holds a control character"),
+        ({"kee": "c4n4ry"}, ArgumentTypeError, "store has no option kee; the options are chunk_size, key"),
+        ({"key": b"c4n4ry"}, ArgumentTypeError, "the option key of store must be str | None, not bytes"),
+        ({"chunk_size": "c4n4ry"}, ArgumentTypeError, "the option chunk_size of store must be int, not str"),
+        ({"key": "c4n4ry\n"}, ArgumentValueError, "the option key of store contains a control character"),
+        ({"key": "c4n4ry\x7f"}, ArgumentValueError, "the option key of store contains a control character"),
     ],
 )
 def test_options_that_cannot_be_are_refused(given: dict[str, Any], kind: type[Exception], words: str) -> None:

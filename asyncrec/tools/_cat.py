@@ -77,4 +77,4 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
             if seen <= number < seen + len(records):
                 return records[number - seen]
             seen += len(records)
-    raise RecordIndexError(f"{selection.path}: there is no record {record}; the number of records is {seen:,}")
+    raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {seen:,} records")

@@ -197,7 +197,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["from-folder", "data", "-"], "cannot write to standard output"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),
         (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios [0.5, 0.6] sum to 1.1; they must sum to 1"),
-        (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: one ratio between 0 and 1"),
+        (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: give one ratio between 0 and 1"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
@@ -467,7 +467,7 @@ def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: P
     assert "ok:" not in verified
     assert "nothing was checked: this is a spool" in verified
     assert "to upload what dead writers left, run 'asyncrec recover spool --to ...'" in verified
-    assert "'asyncrec watch spool' shows who is at work" in run("info", "spool").ok()
+    assert "To see its writers, run 'asyncrec watch spool'" in run("info", "spool").ok()
     assert json.loads(run("verify", "spool", "--json").ok())["spool"] is True
     assert json.loads(run("info", "data", "--json").ok())["spool"] is False
 

@@ -118,7 +118,7 @@ async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
     [
         ("a,b\n1\n2,3", {}, "1 cell, but there are 2 columns"),
         ("a,a\n1,2", {}, "a different name for each column"),
-        ("a\n1", {}, "too few for the split eval"),
+        ("a\n1", {}, "too few for the split 'eval'"),
         ('a\n"1', {}, "line 2"),
     ],
 )

@@ -25,7 +25,7 @@ def test_damage_is_on_the_page_and_in_the_exit_code(run: Run, damaged: Path) -> 
     result = run("report", damaged, "-o", "page.html")
     assert result.code == 1
     assert "DAMAGED: 1 of 1 shards" in result.out
-    assert "do not match their checksum" in Path("page.html").read_text("utf-8")
+    assert "does not match its checksum" in Path("page.html").read_text("utf-8")
 
 
 def test_a_file_of_text_is_asked_about(run: Run, data: Path) -> None:

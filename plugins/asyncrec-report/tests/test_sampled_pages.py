@@ -39,7 +39,7 @@ async def test_by_an_index_the_sample_is_drawn_from_everywhere(compression: str)
     ids = [int(text.replace(",", "")) for text in re.findall(r"<dt>(?:min|max)</dt><dd>([\d,]+)</dd>", page.html)]
     assert ids[0] < 40
     assert ids[1] > 3960
-    assert "All of it was read" in await page_of("pages", storage, sample=None)
+    assert "All records were read" in await page_of("pages", storage, sample=None)
 
 
 async def test_without_indexes_the_beginnings_are_read() -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import csv
 import logging
 import random
+import re
 import sqlite3
+import subprocess
+import sys
 import threading
 from configparser import ConfigParser
 from pathlib import Path
@@ -427,3 +430,46 @@ def test_a_folder_that_is_not_there_is_a_value_error_and_an_empty_one_none(call:
     assert isinstance(caught.value, ObjectNotFoundError)
     Path("empty").mkdir()
     assert call("empty") == ([] if call is tf_factory.get_tfrecord_filepaths else "empty/examples.csv")
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("configured", ["", "logging.basicConfig(level=logging.INFO, format='%(name)s:%(message)s')"])
+def test_progress_goes_to_stdout_unless_the_program_has_configured_logging(configured: str) -> None:
+    program = f"""
+import logging
+from asyncrec.compat.tfrecorder import Example, generate_and_save_tfrecords_files_for_examples_dict, tfrecordable
+
+{configured}
+
+class Number(Example):
+    def __init__(self, number):
+        self.number_ = number
+
+    @tfrecordable(dtype=Example.Field.TYPE_INT32)
+    def number(self):
+        return self.number_
+
+    def to_csv_row(self):
+        return [self.number_]
+
+for _ in range(2):
+    generate_and_save_tfrecords_files_for_examples_dict("save", {{"train": [Number(n) for n in range(25)]}})
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    lines = [
+        "Saving train tfrecords files for 25 examples...",
+        "   Metadata of the examples will be saved in a csv file.",
+        "   Processed 10 / 25 examples (eta: 0:00:00)...",
+        "   Processed 20 / 25 examples (eta: 0:00:00)...",
+        "   Processed 25 / 25 examples.",
+    ] * 2
+    if configured:
+        assert done.stdout == ""
+        told = [line for line in done.stderr.splitlines() if line.startswith("TFRecorder:")]
+        lines = [f"TFRecorder:{line}" for line in lines]
+    else:
+        assert done.stderr == ""
+        told = done.stdout.splitlines()
+    assert [re.sub(r"0:00:\d\d", "0:00:00", line) for line in told] == lines

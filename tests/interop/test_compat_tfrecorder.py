@@ -261,7 +261,9 @@ def test_the_fields_of_a_declared_class_are_read_exact(tmp_path: Path) -> None:
         def value(self) -> float:
             return 0.1
 
-    tf_factory.generate_and_save_tfrecords_files_for_examples_dict(str(tmp_path), {"train": [Exact()]})
+    tf_factory.generate_and_save_tfrecords_files_for_examples_dict(
+        str(tmp_path), {"train": [Exact()]}, examples_log_in_csv_file=False
+    )
     paths = tf_factory.get_tfrecord_filepaths(str(tmp_path / "train"))
     for example_class in (None, Exact):
         assert values(tf_factory.generate_dataset(paths, example_class)) == [[0.1]]

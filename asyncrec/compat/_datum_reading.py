@@ -104,7 +104,7 @@ class Dataset:
         found = self._checked(instruction)
         if not found.table:
             raise DatasetError(f"{self._shown}: no types are stored with it, so that nothing can be decoded")
-        dataset = records(tensorflow, self._path, instruction, found, configs)
+        dataset = records(tensorflow, self._path, found, configs.shuffle_files, configs.read_config)
         dataset = dataset.map(parser(tensorflow, found), num_parallel_calls=tensorflow.data.AUTOTUNE)
         if configs.cache:
             dataset = dataset.cache(configs.cache_filename)

@@ -1,7 +1,7 @@
 """datum's reader of records, of tf.data's own operations: the same ones in the same order, so that seeds do the same.
 
-tf.data reads the files, where TensorFlow has a file system for them; elsewhere `asyncrec.open_split` does, one shard
-after the other. What was written compressed, or by a schema that says more than datum's table, is read here too.
+tf.data reads the files, where TensorFlow has a file system for them; elsewhere asyncrec does, several shards at once,
+in the same order. What was written compressed, or by a schema that says more than datum's table, is read here too.
 """
 
 from __future__ import annotations
@@ -13,40 +13,24 @@ from typing import Any
 
 from asyncrec import blocking
 from asyncrec._datasets.reading.reader import Found
-from asyncrec.compat._tensors import is_read_by
+from asyncrec.compat._tensors import is_read_by, read_here
 from asyncrec.example._schema import FixedLen
 
 _FILE_BUFFER = 8 << 20
 _TYPES = {"int": "int64", "float": "float32", "string": "string"}
 
 
-def records(tf: Any, path: str | os.PathLike[str], instruction: str, found: Found, configs: Any) -> Any:
+def records(tf: Any, path: str | os.PathLike[str], found: Found, shuffle_files: bool, read: Any) -> Any:
     """Make a ``tf.data.Dataset`` of the records, as they are stored, whose number is known."""
-    read = configs.read_config
-    if is_read_by(tf, path):
-        dataset = _interleaved(tf, os.fspath(path), found, configs.shuffle_files, read)
-    else:
-
-        def lists() -> Iterator[list[bytes]]:
-            with blocking.open_split(path, instruction) as reader:
-                yield from reader.batches()
-
-        spec = tf.TensorSpec((None,), tf.string)
-        dataset = tf.data.Dataset.from_generator(lists, output_signature=spec).unbatch()
-    number = sum(each.take for each in found.slices)
-    return dataset.apply(tf.data.experimental.assert_cardinality(number)).with_options(read.options)
-
-
-def _interleaved(tf: Any, folder: str, found: Found, shuffle_files: bool, read: Any) -> Any:
-    files = [
-        {"filename": os.path.join(folder, each.key), "skip": each.skip, "take": each.take} for each in found.slices
-    ]
+    shards = {os.path.join(path, each.key): each for each in found.slices}
+    files = [{"filename": os.path.join(path, each.key), "skip": each.skip, "take": each.take} for each in found.slices]
     if read.experimental_interleave_sort_fn is not None:
         files = read.experimental_interleave_sort_fn(files)
-    compressions = {os.path.join(folder, each.key): each.compression for each in found.slices}
     columns: dict[str, list[Any]] = {name: [file[name] for file in files] for name in ("filename", "skip", "take")}
     # datum's own files are in no manifest, and plain.
-    columns["compression"] = [compressions.get(name, "auto").replace("auto", "") for name in columns["filename"]]
+    columns["compression"] = [
+        shards[name].compression.replace("auto", "") if name in shards else "" for name in columns["filename"]
+    ]
     for name in ("skip", "take"):
         columns[name] = tf.constant(columns[name], tf.int64)
     dataset = tf.data.Dataset.from_tensor_slices(columns)
@@ -55,16 +39,31 @@ def _interleaved(tf: Any, folder: str, found: Found, shuffle_files: bool, read: 
             len(files), seed=read.seed, reshuffle_each_iteration=read.shuffle_reshuffle_each_iteration
         )
 
+    def batches(filename: bytes) -> Iterator[list[bytes]]:
+        name = filename.decode()
+        compression: Any = shards[name].compression
+        with blocking.open_reader(
+            name, compression=compression, max_record_bytes=shards[name].max_record_bytes
+        ) as reader:
+            yield from reader.batches()
+
+    theirs = is_read_by(tf, path)
+
     def open_file(file: dict[str, Any]) -> Any:
-        opened = tf.data.TFRecordDataset(file["filename"], file["compression"], _FILE_BUFFER, num_parallel_reads=1)
+        if theirs:
+            opened = tf.data.TFRecordDataset(file["filename"], file["compression"], _FILE_BUFFER, num_parallel_reads=1)
+        else:
+            opened = read_here(tf, batches, file["filename"])
         return opened.skip(file["skip"]).take(file["take"])
 
-    return dataset.interleave(
+    dataset = dataset.interleave(
         open_file,
         cycle_length=read.interleave_cycle_length,
         block_length=read.interleave_block_length,
         num_parallel_calls=tf.data.AUTOTUNE,
     )
+    number = sum(each.take for each in found.slices)
+    return dataset.apply(tf.data.experimental.assert_cardinality(number)).with_options(read.options)
 
 
 def parser(tf: Any, found: Found) -> Callable[[Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What nobody closes is closed when it is dropped, or when Python ends, as the originals' writers are.
+"""What nobody closes is closed when it is dropped, or when Python ends, as the originals' writers are: the last first.
 
 A finaliser may run anywhere, on an event loop too, which may not wait, or within a call that holds a lock. So what was
 dropped is closed in a thread of its own, and waited for only where no event loop runs, and not for ever.
@@ -51,12 +51,12 @@ class _LeftOpen:
         """Close what was opened by no other thread that goes on, and that Python waits for."""
         for thread in list(self.closing):
             thread.join(_PATIENCE)
-        for file, opener in list(self.files.items()):
+        for file, opener in reversed(list(self.files.items())):
             if opener.daemon or opener is threading.current_thread() or not opener.is_alive():
                 self._close(file)
 
     def close_all(self) -> None:
-        for file in list(self.files):
+        for file in reversed(list(self.files)):
             self._close(file)
 
     def _close(self, file: Closable) -> None:
@@ -71,7 +71,7 @@ left_open = _LeftOpen()
 
 
 def keep(file: Closable) -> None:
-    """Close it when Python ends, unless `forget` comes before."""
+    """Close it when Python ends, unless `forget` comes before; what was kept later is closed earlier."""
     left_open.files[file] = threading.current_thread()
     current_portal().before_end(left_open.close_all)
 

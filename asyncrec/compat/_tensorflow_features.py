@@ -2,19 +2,34 @@
 
 They are asyncrec's own, which take arrays without a loop, and text; what those refuse is given to the messages, as the
 tutorials' helpers do. So `None` is an empty list, a tensor its values, and an error is a `TypeError` where TensorFlow's
-is. A number that would become infinite is refused: TensorFlow writes the infinity.
+is. A number that would become infinite is refused: TensorFlow writes the infinity. The Feature is TensorFlow's own if
+TensorFlow is in the process; see `asyncrec.compat._tensorflow_messages`.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
+from asyncrec.compat._tensorflow_messages import BytesList, Feature, FloatList, Int64List, of_the_process
 from asyncrec.errors import SchemaError
 from asyncrec.example import _features as own
-from asyncrec.example.proto.example_pb2 import BytesList, Feature, FloatList, Int64List
+
+P = ParamSpec("P")
 
 
+def _of_the_process(helper: Callable[P, Feature]) -> Callable[P, Feature]:
+    @functools.wraps(helper)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Feature:
+        feature: Feature = of_the_process(helper(*args, **kwargs))
+        return feature
+
+    return made
+
+
+@_of_the_process
 def int64_feature(value: Any) -> Feature:
     """Make a Feature of one integer or bool."""
     try:
@@ -23,6 +38,7 @@ def int64_feature(value: Any) -> Feature:
         return Feature(int64_list=Int64List(value=[value]))
 
 
+@_of_the_process
 def bytes_feature(value: Any) -> Feature:
     """Make a Feature of one bytes or str (as UTF-8)."""
     try:
@@ -31,6 +47,7 @@ def bytes_feature(value: Any) -> Feature:
         return Feature(bytes_list=BytesList(value=[value]))
 
 
+@_of_the_process
 def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
     """Make a Feature of floats, each rounded to float32; ``narrow=False`` as in `asyncrec.example.float_list_feature`.
 
@@ -48,6 +65,7 @@ def float_list_feature(value: Any, *, narrow: bool = True) -> Feature:
         return feature
 
 
+@_of_the_process
 def bytes_list_feature(value: Any) -> Feature:
     """Make a Feature of bytes or str (as UTF-8)."""
     try:
@@ -56,6 +74,7 @@ def bytes_list_feature(value: Any) -> Feature:
         return Feature(bytes_list=BytesList(value=value))
 
 
+@_of_the_process
 def int64_list_feature(value: Any) -> Feature:
     """Make a Feature of integers or bools."""
     try:

@@ -1,8 +1,13 @@
-"""TensorFlow where it is installed: two of the older systems give a ``tf.data.Dataset``, and are useful without it."""
+"""TensorFlow where it is installed: three of the older systems give a ``tf.data.Dataset``.
+
+What TensorFlow can read, its own operations read, as the originals had them do. Of another store the records come from
+Python's generators, one for each file, within the same operations: the order is the same, and so are the seeds.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,6 +31,12 @@ def is_read_by(tensorflow: Any, path: str | os.PathLike[str]) -> bool:
     """
     scheme, colon, _ = os.fspath(path).partition("://")
     return (scheme if colon else "") in tensorflow.io.gfile.get_registered_schemes()
+
+
+def read_here(tensorflow: Any, batches: Callable[..., Iterator[list[bytes]]], *arguments: Any) -> Any:
+    """Make a dataset of the records that ``batches`` yields for the arguments, which may be tensors."""
+    spec = tensorflow.TensorSpec((None,), tensorflow.string)
+    return tensorflow.data.Dataset.from_generator(batches, output_signature=spec, args=arguments).unbatch()
 
 
 def matching(tensorflow: Any, pattern: str) -> list[str]:

@@ -215,7 +215,7 @@ class TFRecordWriter:
         return shard_info, shuffler.size
 
     def save_shard_info(self, shard_info: ShardInfo) -> None:
-        """Put these counts into ``shard_info.json``, and other splits' counts into ``shard_info``."""
+        """See `asyncrec.DatasetWriter.save_shard_info`. The counts of other splits are added to ``shard_info``."""
         for split, counts in current_portal().run(self._target.save, shard_info).items():
             shard_info.setdefault(split, counts)
 

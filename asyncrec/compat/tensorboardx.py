@@ -13,11 +13,12 @@ byte once, and appears when it is flushed or closed; see `asyncrec.compat._remot
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import io
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from typing import Any, Protocol
 from asyncrec import blocking
 from asyncrec._framing.frames import encode_frames
 from asyncrec._records.record_size import buffer_size
+from asyncrec.compat._left_open import keep
 from asyncrec.compat._live_file import LiveFile
 from asyncrec.compat._remote_file import RemoteFile
 from asyncrec.errors import ArgumentValueError, UnknownSchemeError
@@ -160,6 +162,9 @@ def install() -> AbstractContextManager[object]:
     For the rest of the process; or ``with install(): ...``, after which tensorboardX is as it was before. Factories
     that were registered with tensorboardX are registered here too. Names that another module has imported from
     tensorboardX before, such as ``RecordWriter``, stay what they were there.
+
+    A ``SummaryWriter`` on a store that nobody closes is closed when the main thread ends, by an exception or not, and
+    loses no event. A store that does not answer is tried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
     record_writer = importlib.import_module("tensorboardX.record_writer")
@@ -173,7 +178,25 @@ def install() -> AbstractContextManager[object]:
             if hasattr(module, name):
                 undo.callback(setattr, module, name, getattr(module, name))
                 setattr(module, name, globals()[name])
+    kind = event_file_writer.EventFileWriter
+    undo.callback(setattr, kind, "__init__", kind.__init__)
+    kind.__init__ = _kept_to_the_end(kind.__init__)
     return undo
+
+
+def _kept_to_the_end(init: Callable[..., None]) -> Callable[..., None]:
+    """Have tensorboardX's queue of events be written before the objects of stores are closed at the end of Python.
+
+    Its own exit handler empties the queue, too, but comes when no event loop runs any more.
+    """
+
+    @functools.wraps(init)
+    def init_and_keep(self: Any, logdir: Any, *args: Any, **options: Any) -> None:
+        init(self, logdir, *args, **options)
+        if not is_local(logdir) and foreign_factory(logdir) is None:
+            keep(self)
+
+    return init_and_keep
 
 
 class S3RecordWriter(RemoteFile):

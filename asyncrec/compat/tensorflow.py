@@ -3,8 +3,8 @@
 What is here: ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.compat.v1.python_io``) with
 ``TFRecordWriter``, ``TFRecordOptions``, ``TFRecordCompressionType`` and ``tf_record_iterator``; ``tf.train`` with
 ``Example``, ``SequenceExample``, ``Feature`` and their parts; ``tf.errors``; ``tf.compat.as_bytes`` and ``as_text``;
-and the five feature helpers of its tutorials. Each is also a name of this module. The messages are under a package name
-of their own, so that both live in one process.
+and the five feature helpers of its tutorials. Each is also a name of this module. Every other name of TensorFlow
+(``tf.constant``, ``tf.data``, ``tf.io.gfile``) is an installed TensorFlow's, which is imported when it is first used.
 
 A file appears when it is flushed or closed, and what was there stays until then. A writer that nobody closes is closed
 when it is dropped, or Python ends, as TensorFlow's is. Left on an exception, what was not flushed does not appear.
@@ -12,10 +12,11 @@ when it is dropped, or Python ends, as TensorFlow's is. Left on an exception, wh
 
 from __future__ import annotations
 
+import operator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from asyncrec.compat import _tensorflow_errors as errors
+from asyncrec.compat import _tensorflow_errors
 from asyncrec.compat._tensorflow_features import (
     bytes_feature,
     bytes_list_feature,
@@ -29,8 +30,7 @@ from asyncrec.compat._tensorflow_files import (
     TFRecordWriter,
     tf_record_iterator,
 )
-from asyncrec.errors import ArgumentTypeError
-from asyncrec.example.proto.example_pb2 import (
+from asyncrec.compat._tensorflow_messages import (
     BytesList,
     Example,
     Feature,
@@ -40,7 +40,10 @@ from asyncrec.example.proto.example_pb2 import (
     FloatList,
     Int64List,
     SequenceExample,
+    loaded,
 )
+from asyncrec.compat._tensors import found_tensorflow
+from asyncrec.errors import ArgumentTypeError
 
 __all__ = [
     "BytesList",
@@ -93,44 +96,78 @@ def as_text(text: str | bytes | bytearray, encoding: str = "utf-8") -> str:
 as_str = as_text
 
 
+def _theirs(part: str, name: str) -> Any:
+    """Give a name of a part of an installed TensorFlow.
+
+    Raises:
+        AttributeError: TensorFlow does not have it, or is not installed.
+    """
+    is_pythons = name.startswith("__") and name != "__version__"
+    tensorflow = None if is_pythons else found_tensorflow()
+    if tensorflow is None:
+        raise AttributeError(
+            f"tf.{part}{name} is not in asyncrec.compat.tensorflow, which writes and iterates over files and makes "
+            "Examples; it would be TensorFlow's own, and TensorFlow is not installed: pip install tensorflow. Without "
+            "it, asyncrec.open_dataset and asyncrec.Schema read files"
+        )
+    return operator.attrgetter(part + name)(tensorflow)
+
+
 class _Names(SimpleNamespace):
-    """A part of TensorFlow, with what is here of it."""
+    """A part of TensorFlow: some names are here, the others an installed TensorFlow's."""
+
+    def __init__(self, part: str, **names: Any) -> None:
+        super().__init__(_part=f"{part}.", **names)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(_absent(name))
+        return _theirs(self._part, name)
 
 
 if not TYPE_CHECKING:  # where a name that is missing is to stay an error
 
     def __getattr__(name: str) -> Any:
-        raise AttributeError(_absent(name))
+        return _theirs("", name)
 
 
-def _absent(name: str) -> str:
-    return (
-        f"{name!r} is none of the names of TensorFlow that asyncrec.compat.tensorflow has: it writes and iterates over "
-        "files, and makes Examples. To read them otherwise there are asyncrec.open_dataset and asyncrec.Schema; "
-        "asyncrec.integrations.tensorflow gives a tf.data.Dataset"
+class _Errors(_Names):
+    """``tf.errors``: TensorFlow's own once it is in the process, which errors that are raised here are, too."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(loaded("errors") or _tensorflow_errors, name, None)
+        return super().__getattr__(name) if found is None else found
+
+
+_FILES = {
+    each.__name__: each for each in (TFRecordCompressionType, TFRecordOptions, TFRecordWriter, tf_record_iterator)
+}
+_MESSAGES: dict[str, Any] = {
+    each.__name__: each
+    for each in (
+        BytesList,
+        Example,
+        Feature,
+        FeatureList,
+        FeatureLists,
+        Features,
+        FloatList,
+        Int64List,
+        SequenceExample,
     )
-
-
-io = _Names(
-    TFRecordCompressionType=TFRecordCompressionType,
-    TFRecordOptions=TFRecordOptions,
-    TFRecordWriter=TFRecordWriter,
-    tf_record_iterator=tf_record_iterator,
+}
+_TEXTS = {"as_bytes": as_bytes, "as_str": as_text, "as_text": as_text}
+errors = _Errors("errors")
+io = _Names("io", **_FILES)
+python_io = _Names("compat.v1.python_io", **_FILES)
+train = _Names("train", **_MESSAGES)
+compat = _Names(
+    "compat",
+    **_TEXTS,
+    v1=_Names(
+        "compat.v1",
+        compat=_Names("compat.v1.compat", **_TEXTS),
+        errors=errors,
+        io=_Names("compat.v1.io", **_FILES),
+        python_io=python_io,
+        train=_Names("compat.v1.train", **_MESSAGES),
+    ),
 )
-python_io = io
-train = _Names(
-    BytesList=BytesList,
-    Example=Example,
-    Feature=Feature,
-    FeatureList=FeatureList,
-    FeatureLists=FeatureLists,
-    Features=Features,
-    FloatList=FloatList,
-    Int64List=Int64List,
-    SequenceExample=SequenceExample,
-)
-_texts = {"as_bytes": as_bytes, "as_str": as_text, "as_text": as_text}
-compat = _Names(**_texts, v1=_Names(compat=_Names(**_texts), errors=errors, io=io, python_io=io, train=train))

@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import asyncrec
+from asyncrec import blocking
 
 INTEROP = Path(__file__).parents[1] / "interop"
 
 
-@pytest.mark.parametrize("system", sorted(file.stem for file in (INTEROP / "differences").glob("*.toml")))
-def test_the_page_is_made_of_the_list(system: str) -> None:
-    """``python tests/interop/beside.py`` makes it anew."""
+def module() -> Any:
     spec = importlib.util.spec_from_file_location("beside", INTEROP / "beside.py")
     assert spec is not None
     assert spec.loader is not None
-    beside = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(beside)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+beside = module()
+
+
+@pytest.mark.parametrize("system", beside.SYSTEMS)
+def test_the_page_is_made_of_the_list(system: str) -> None:
+    """``python tests/interop/beside.py`` makes it anew."""
+    assert (beside.PAGES / f"{system}.md").read_text("utf-8") == beside.page_of(system)
+
+
+def test_the_promises_have_the_numbers_of_the_lists() -> None:
+    """Likewise."""
+    assert beside.PROMISES.read_text("utf-8") == beside.promises()
+
+
+def test_there_are_at_most_forty_differences() -> None:
+    assert sum(len(beside.differences(system)) for system in beside.SYSTEMS) <= 40
+
+
+@pytest.mark.parametrize("system", beside.SYSTEMS)
+def test_the_names_on_a_page_are_there_async_and_without(system: str) -> None:
+    """What its table of names has in its column for blocking code, and beside it."""
     page = (beside.PAGES / f"{system}.md").read_text("utf-8")
-    assert page == beside.page_of(system)
+    names = re.findall(r"`blocking\.(\w+)", page)
+    assert names
+    for name in names:
+        assert hasattr(blocking, name)
+        assert any(hasattr(each, name) for each in (asyncrec, asyncrec.datasets, asyncrec.example, asyncrec.storage))
 
 
 def test_the_tests_that_a_list_names_are_there() -> None:
@@ -30,7 +59,6 @@ def test_the_tests_that_a_list_names_are_there() -> None:
     tests = {
         name for source in sources for name in re.findall(r"^def (test_\w+)", source.read_text("utf-8"), re.MULTILINE)
     }
-    data = tomllib.loads((INTEROP / "differences" / "tfrecorder.toml").read_text("utf-8"))
-    for difference in data["better"] + data["different"]:
+    for difference in beside.differences("tfrecorder"):
         assert difference["tests"]
         assert set(difference["tests"]) <= tests

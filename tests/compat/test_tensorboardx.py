@@ -335,6 +335,56 @@ writer.write(b"first")
     assert blocking.read_records(f"s3://{s3.bucket}/left-open") == [b"first"]
 
 
+# What stands for tensorboardX: a queue of events, which a daemon thread writes, and its exit handler empties.
+SUMMARIES = """
+import atexit, queue, threading, time
+from tensorboardX import record_writer
+
+class EventFileWriter:
+    def __init__(self, logdir):
+        self.queue = queue.Queue()
+        self.writer = record_writer.RecordWriter(logdir)
+        self.worker = threading.Thread(target=self.run, daemon=True)
+        self.worker.start()
+        atexit.register(self.close)
+
+    def run(self):
+        while (event := self.queue.get()) is not None:
+            time.sleep(0.01)  # as a store takes, when it is flushed
+            self.writer.write(event)
+
+    def close(self):
+        if self.worker is not None:
+            self.queue.put(None)
+            self.worker.join()
+            self.worker = None
+            self.writer.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["", "raise KeyError"])
+def test_a_queue_of_events_is_written_before_objects_left_open_are_closed(s3: Store, end: str) -> None:
+    package = Path("tensorboardX")
+    package.mkdir()
+    (package / "__init__.py").write_text("from tensorboardX.record_writer import RecordWriter")
+    (package / "record_writer.py").write_text("RecordWriter, REGISTERED_FACTORIES = None, {}")
+    (package / "event_file_writer.py").write_text(SUMMARIES)
+    program = f"""
+from asyncrec.compat.tensorboardx import install
+from tensorboardX.event_file_writer import EventFileWriter
+install()
+writer = EventFileWriter("s3://{s3.bucket}/queue")
+for number in range(20):
+    writer.queue.put(b"%d" % number)
+{end}
+"""
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    assert done.stderr.strip().split("\n")[-1] == ("KeyError" if end else "")
+    assert blocking.read_records(f"s3://{s3.bucket}/queue") == [b"%d" % number for number in range(20)]
+
+
 def test_what_was_flushed_to_a_store_survives_a_kill(s3: Store) -> None:
     program = f"""
 import os

@@ -11,14 +11,18 @@ import subprocess
 import sys
 from collections.abc import Generator
 from functools import partial
+from importlib.machinery import ModuleSpec
+from operator import attrgetter
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+import asyncrec
 from asyncrec import (
     ArgumentError,
     CorruptRecordError,
@@ -74,6 +78,27 @@ CELLS = re.findall(r"In\[\d+\]: (def .*?)\n    (\w.*?)\nOut\[\d+\]:(.*?\})\n", S
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr(tf, "found_tensorflow", lambda: None)
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What stands for an installed TensorFlow that was imported: with its messages, under its names."""
+    file = descriptor_pb2.FileDescriptorProto()
+    asyncrec.example.Example.DESCRIPTOR.file.CopyToProto(file)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    kinds = message_factory.GetMessageClassesForFiles([file.name], pool)
+    module = ModuleType("tensorflow")
+    module.__spec__ = ModuleSpec("tensorflow", None)
+    vars(module)["train"] = SimpleNamespace(**{name.rpartition(".")[2]: kind for name, kind in kinds.items()})
+    monkeypatch.setitem(sys.modules, "tensorflow", module)
+    return module
 
 
 # -- what the document shows ------------------------------------------------------------------------------------------
@@ -486,11 +511,83 @@ def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
     assert not isinstance(caught.value, tf.errors.OpError)
 
 
-def test_a_name_that_is_not_here_says_what_there_is_instead() -> None:
-    for missing in (
-        lambda: tf.data,  # type: ignore[attr-defined]
-        lambda: tf.io.parse_single_example,
-        lambda: tf.compat.v1.train.Checkpoint,
-    ):
-        with pytest.raises(AttributeError, match=r"none of the names of TensorFlow.* asyncrec\.open_dataset"):
-            missing()
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "data",
+        "constant",
+        "io.parse_single_example",
+        "io.gfile",
+        "errors.no",
+        "compat.v1.train.Checkpoint",
+        "__version__",
+    ],
+)
+def test_a_name_of_tensorflow_says_that_tensorflow_is_not_installed(missing: str, no_tensorflow: None) -> None:
+    with pytest.raises(AttributeError, match=rf"tf\.{missing} .* pip install tensorflow\. .* asyncrec\.open_dataset"):
+        attrgetter(missing)(tf)
+
+
+def test_other_names_are_those_of_an_installed_tensorflow(theirs: Any) -> None:
+    theirs.data, theirs.constant, theirs.__version__ = object(), len, "2.99"
+    theirs.io = SimpleNamespace(gfile=object(), TFRecordWriter=None)
+    theirs.compat = SimpleNamespace(v1=SimpleNamespace(train=SimpleNamespace(Saver=object())))
+    for name in ("data", "constant", "__version__", "io.gfile", "compat.v1.train.Saver"):
+        assert attrgetter(name)(tf) is attrgetter(name)(theirs)
+    assert tf.io.TFRecordWriter is tf.TFRecordWriter
+    with pytest.raises(AttributeError, match="nothing"):
+        tf.io.nothing  # noqa: B018
+
+
+def test_what_python_asks_of_a_module_does_not_import_tensorflow() -> None:
+    program = """
+import inspect, sys
+from asyncrec.compat import tensorflow as tf
+inspect.unwrap(tf), inspect.getmembers(tf), hasattr(tf, "__path__"), hasattr(tf.io, "__wrapped__"), tf.errors.OpError
+assert "tensorflow" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# -- TensorFlow's own messages ----------------------------------------------------------------------------------------
+
+
+def test_before_tensorflow_is_there_messages_are_ours() -> None:
+    assert type(tf.train.Example()) is asyncrec.example.Example
+    assert isinstance(asyncrec.example.Example(), tf.train.Example)
+    assert not isinstance(tf.train.Features(), tf.train.Example)
+
+
+def test_parts_of_both_kinds_make_a_message_of_tensorflows(theirs: Any) -> None:
+    """As a helper of a library makes them, and as the script does: before and after TensorFlow was imported."""
+    own = asyncrec.example.Features(feature={"a": asyncrec.example.int64_feature(1)})
+    feature = {
+        "ours": own.feature["a"],
+        "theirs": theirs.train.Feature(int64_list=theirs.train.Int64List(value=[2])),
+        "helper": tf.int64_feature(3),
+        "called": tf.train.Feature(int64_list=tf.train.Int64List(value=[4])),
+    }
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    assert type(example) is theirs.train.Example
+    assert isinstance(example, tf.train.Example)
+    assert isinstance(own, tf.train.Features)
+    values = {name: each.int64_list.value[0] for name, each in example.features.feature.items()}
+    assert values == {"ours": 1, "theirs": 2, "helper": 3, "called": 4}
+    assert theirs.train.Features(feature={"a": feature["helper"], "b": feature["called"]}).feature["b"]
+    steps = tf.train.FeatureList(feature=[feature["ours"], feature["theirs"]])
+    lists = tf.train.FeatureLists(feature_list={"steps": steps})
+    sequence = tf.train.SequenceExample(context=own, feature_lists=lists)
+    assert sequence.feature_lists.feature_list["steps"].feature[1].int64_list.value == [2]
+    assert tf.train.Example.FromString(example.SerializeToString()) == example
+
+
+def test_an_error_is_caught_by_the_names_of_tensorflow_that_is_there(theirs: Any) -> None:
+    class NotFoundError(Exception):
+        pass
+
+    theirs.errors = SimpleNamespace(NotFoundError=NotFoundError)
+    with pytest.raises(NotFoundError):
+        next(tf.io.tf_record_iterator("nothing"))
+    assert tf.errors.NotFoundError is NotFoundError
+    with pytest.raises(tf.errors.NotFoundError):
+        raise NotFoundError

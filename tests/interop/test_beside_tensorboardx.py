@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 import pytest
 import tensorboardX.record_writer as original
-from beside import Check, named, outcome, same
+from beside import Check, listed, named, outcome, same
 from moto.server import ThreadedMotoServer
 
 from asyncrec.compat import tensorboardx as ours
@@ -364,3 +364,4 @@ def test_it_does_with_s3_what_tensorboardx_does(name: str, tmp_path: Path, s3: N
 
 def test_each_difference_is_checked() -> None:
     assert named("tensorboardx") <= {*CHECKS, *S3_CHECKS}
+    assert len(CHECKS) + len(S3_CHECKS) == listed("tensorboardx")["compared"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as original
-from beside import Check, named, outcome, same
+from beside import Check, listed, named, outcome, same
 
 from asyncrec.compat import tensorflow as ours
 
@@ -260,3 +260,4 @@ def test_it_does_what_tensorflow_does(name: str, tmp_path: Path) -> None:
 
 def test_each_difference_is_checked() -> None:
     assert named("tensorflow") <= CHECKS.keys()
+    assert len(CHECKS) == listed("tensorflow")["compared"]

@@ -21,7 +21,7 @@ from datum.utils import shard_utils
 from datum.writer.tfrecord_writer import TFRecordWriter as TheirWriter
 from PIL import Image
 
-from asyncrec import blocking
+from asyncrec import blocking, decode_example
 from asyncrec._datasets.from_generator.images import image_shape
 from asyncrec.compat.datum import DatasetConfigs, TFRecordWriter, load
 
@@ -334,6 +334,24 @@ def test_shards_that_tensorflow_does_not_read_are_read_by_us(tmp_path: Path) -> 
         assert dataset.cardinality() == 4
         numbers = [check(batch, row) for batch in dataset for row in range(len(batch["n"]))]
         assert sorted(numbers) == sorted([*range(COUNT)] * 2)
+
+
+@pytest.mark.parametrize("instruction", ["train", "train[10%:90%]", "train[-5:]+train[:7]"])
+def test_a_store_gives_several_shards_at_once_in_the_order_of_a_disk(tmp_path: Path, instruction: str) -> None:
+    orders = []
+    for path in ("memory://of-datum/order", str(tmp_path)):
+        options = {"num_shards": 4, "temporary_folder": str(tmp_path)}
+        TFRecordWriter(generator, None, path, "train", COUNT, ["m"], writer_options=options).create_records()
+        configs = DatasetConfigs(batch_size_train=1, drop_remainder=False)
+        configs.read_config.interleave_cycle_length = 3
+        dataset = load(path, configs).train_fn(instruction, shuffle=False, repeat=2)
+        orders.append([int(batch["n"][0]) for batch in dataset])
+    assert orders[0] == orders[1]
+    if instruction == "train":
+        stored = [
+            record for shard in blocking.list_shards(tmp_path / "train") for record in blocking.read_records(shard)
+        ]
+        assert orders[0][: COUNT // 4] != [int(decode_example(record)["n"][0]) for record in stored[: COUNT // 4]]
 
 
 def test_text_of_two_axes_is_text(tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ The first tests say what those of tensorboardX say of its record writer and its 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
 import tensorboardX
+from moto.server import ThreadedMotoServer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
@@ -23,6 +26,8 @@ from tensorboardX.proto.summary_pb2 import Summary
 from asyncrec import blocking
 from asyncrec.compat import tensorboardx
 from asyncrec.compat.tensorboardx import RecordWriter, install, make_valid_tf_name
+
+KEYS = {"aws_access_key_id": "id", "aws_secret_access_key": "secret"}
 
 
 @pytest.fixture
@@ -170,12 +175,14 @@ def test_what_was_installed_goes_again_and_factories_come_along(tmp_path: Path) 
 
     before = record_writer.RecordWriter, record_writer.open_file, tensorboardX.RecordWriter
     record_writer.register_writer_factory("theirs", Factory())
+    init = event_file_writer.EventFileWriter.__init__
     with install():
         assert record_writer.RecordWriter is tensorboardX.RecordWriter is RecordWriter
         assert record_writer.register_writer_factory is tensorboardx.register_writer_factory
         with tensorboardX.SummaryWriter("theirs:logs") as writer:
             writer.add_scalar("loss", 1.0, 1)
     assert (record_writer.RecordWriter, record_writer.open_file, tensorboardX.RecordWriter) == before
+    assert event_file_writer.EventFileWriter.__init__ is init
     assert opened[0] == "theirs:logs"
     assert len(blocking.read_records(tmp_path / "x")) == 2
 
@@ -196,3 +203,42 @@ for step in range(500):
     (path,) = (tmp_path / "logs").iterdir()
     steps = [event_pb2.Event.FromString(record).step for record in blocking.read_records(path)]
     assert steps == [0, *range(500)]
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    """The endpoint of an S3 store with a bucket, which outlives the scripts that write to it."""
+    server = ThreadedMotoServer(port=0)
+    server.start()
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **KEYS).create_bucket(Bucket="bucket")
+    yield endpoint
+    server.stop()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("end", "flush_secs"), [("", 120), ("raise KeyError", 120), ("raise SystemExit(3)", 0)])
+def test_a_summary_writer_on_a_store_that_is_never_closed_keeps_every_event(
+    store: str, tmp_path: Path, end: str, flush_secs: int
+) -> None:
+    """tensorboardX's exit handler comes when the objects of stores are closed: its queue is emptied before."""
+    folder = f"s3://bucket/{tmp_path.name}"
+    program = f"""
+from asyncrec.compat.tensorboardx import install
+from tensorboardX import SummaryWriter
+install()
+writer = SummaryWriter({folder!r}, flush_secs={flush_secs})
+for step in range(200):
+    writer.add_scalar("loss", 1.0, step)
+{end}
+"""
+    environment = {**os.environ, **{name.upper(): value for name, value in KEYS.items()}}
+    environment |= {"S3_ENDPOINT": store, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, stderr=subprocess.PIPE, text=True)
+    assert done.stderr.strip().split("\n")[-1] in ("", "KeyError")
+    assert "Thread" not in done.stderr
+    client = boto3.client("s3", endpoint_url=store, region_name="us-east-1", **KEYS)
+    (found,) = client.list_objects_v2(Bucket="bucket", Prefix=folder.partition("bucket/")[2])["Contents"]
+    client.download_file("bucket", found["Key"], str(tmp_path / "events"))
+    steps = [event_pb2.Event.FromString(record).step for record in blocking.read_records(tmp_path / "events")]
+    assert steps == [0, *range(200)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tensorflow as real
 
+import asyncrec
 from asyncrec.compat import tensorflow as tf
 from asyncrec.testing.golden import RECORDS
 
@@ -68,3 +70,26 @@ def test_an_example_of_one_is_an_example_of_the_other() -> None:
     assert real.train.Example.FromString(example(tf).SerializeToString()) == example(real)
     assert tf.train.Example.FromString(example(real).SerializeToString()) == example(tf)
     assert str(example(tf)) == str(example(real))
+
+
+def test_features_of_either_go_into_messages_of_the_other() -> None:
+    """TensorFlow is in this process, so that what is made here is TensorFlow's own."""
+    both = {"theirs": real.train.Feature(int64_list=real.train.Int64List(value=[1])), "ours": tf.int64_feature(2)}
+    before = asyncrec.example.int64_feature(3)  # as it would be from before TensorFlow was imported
+    assert type(before) is not real.train.Feature
+    examples = [
+        tf.train.Example(features=real.train.Features(feature=both)),
+        real.train.Example(features=tf.train.Features(feature={**both, "before": before})),
+        tf.train.Example(features=tf.train.Features(feature=both)),
+    ]
+    for example in examples:
+        assert type(example) is real.train.Example
+        assert isinstance(example, tf.train.Example)
+        values = {name: list(each.int64_list.value) for name, each in example.features.feature.items()}
+        assert values == {"theirs": [1], "ours": [2]} | ({"before": [3]} if example is examples[1] else {})
+
+
+def test_other_names_are_tensorflows() -> None:
+    for place in ("data", "constant", "io.gfile", "io.serialize_tensor", "compat.v1.train.Saver", "train.Checkpoint",
+                  "errors.OutOfRangeError", "__version__"):  # fmt: skip
+        assert attrgetter(place)(tf) is attrgetter(place)(real)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from asyncrec import blocking
 from asyncrec.compat import tfrecorder as tf_factory
 from asyncrec.compat.tfrecorder import Example, tfrecordable
 
@@ -180,3 +181,89 @@ def test_records_are_parsed_in_a_graph_and_a_missing_field_is_0(saved: str) -> N
     assert [value if isinstance(value, bytes) else value.tolist() for value in nothing] == [
         0, [], False, 0, 0.0, 0.0, b"", [],
     ]  # fmt: skip
+
+
+def values(dataset: Any) -> list[Any]:
+    return [[np.asarray(value).tolist() for value in example] for example in dataset.as_numpy_iterator()]
+
+
+def test_its_iterator_goes_on_from_a_checkpoint(saved: str, tmp_path: Path) -> None:
+    dataset = tf_factory.generate_dataset(tf_factory.get_tfrecord_filepaths(saved), ToyExample)
+    iterator = iter(dataset)
+    for _ in range(15):
+        next(iterator)
+    kept = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "checkpoint"))
+    another = iter(dataset)
+    tf.train.Checkpoint(iterator=another).restore(kept)
+    assert int(next(another)[0]) == int(next(iterator)[0])
+
+
+def test_tensorflows_seed_repeats_the_order(saved: str) -> None:
+    paths = tf_factory.get_tfrecord_filepaths(saved)
+    orders = []
+    for seed in (5, 5, 6):
+        tf.random.set_seed(seed)
+        dataset = tf_factory.generate_dataset(paths, ToyExample, dataset_num_shuffled_tfrecord_files=40)
+        orders.append([int(example[0]) for example in dataset])
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2])
+
+
+@pytest.mark.parametrize("example_class", [None, ToyExample])
+def test_damage_is_a_data_loss_error(saved: str, example_class: Any) -> None:
+    path = Path(tf_factory.get_tfrecord_filepaths(saved)[0])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(tf.errors.DataLossError):
+        list(tf_factory.generate_dataset([str(path)], example_class))
+
+
+def test_a_file_that_is_missing_is_told_when_it_is_read_and_no_files_are_no_examples(tmp_path: Path) -> None:
+    dataset = tf_factory.generate_dataset(str(tmp_path / "0.tfr"), ToyExample)
+    with pytest.raises(tf.errors.NotFoundError):
+        list(dataset)
+    assert list(tf_factory.generate_dataset([], ToyExample)) == []
+
+
+def test_an_overridden_parse_from_string_is_called(saved: str) -> None:
+    class Labels(ToyExample):
+        @classmethod
+        def parse_from_string(cls, serialized_examples: Any) -> Any:
+            return super().parse_from_string(serialized_examples)[0]
+
+    paths = tf_factory.get_tfrecord_filepaths(saved)
+    found = tf_factory.generate_dataset(paths, Labels, dataset_fetching_num_threads=2)
+    assert sorted(int(label) for label in found) == sorted(
+        int(example[0]) for example in tf_factory.generate_dataset(paths, ToyExample)
+    )
+
+
+@pytest.mark.parametrize("where", ["a store that TensorFlow does not read", "GZIP"])
+def test_other_files_give_the_same_examples(saved: str, where: str) -> None:
+    plain = tf_factory.get_tfrecord_filepaths(saved)
+    other = [f"memory://of-tfrecorder/{number}.tfrecord" for number in range(len(plain))]
+    if where == "GZIP":
+        other = [f"{path}.gz" for path in plain]
+    for path, copy in zip(plain, other, strict=True):
+        blocking.write_records(copy, blocking.read_records(path), compression="GZIP" if where == "GZIP" else "")
+    read = [values(tf_factory.generate_dataset(paths, ToyExample)) for paths in (plain, other)]
+    assert read[0] == read[1]
+    assert len(read[0]) == 40
+
+
+def test_the_fields_of_a_declared_class_are_read_exact(tmp_path: Path) -> None:
+    from asyncrec.example import DeclaredExample
+    from asyncrec.example import tfrecordable as declared
+
+    class Exact(DeclaredExample):
+        @declared(dtype=DeclaredExample.Field.TYPE_DOUBLE)
+        def value(self) -> float:
+            return 0.1
+
+    tf_factory.generate_and_save_tfrecords_files_for_examples_dict(
+        str(tmp_path), {"train": [Exact()]}, examples_log_in_csv_file=False
+    )
+    paths = tf_factory.get_tfrecord_filepaths(str(tmp_path / "train"))
+    for example_class in (None, Exact):
+        assert values(tf_factory.generate_dataset(paths, example_class)) == [[0.1]]

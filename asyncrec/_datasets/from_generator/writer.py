@@ -194,9 +194,10 @@ class DatasetWriter:
         return shard_info, shuffler.size
 
     async def save_shard_info(self, shard_info: ShardInfo) -> None:
-        """Put these counts into ``shard_info.json``: they replace those of their splits, and other splits' are kept.
+        """Put the counts of splits that have no manifest, such as datum's own, into ``shard_info.json``.
 
-        `flush_records` has done it. Splits with a manifest have their counts from there.
+        They replace the counts that the file has of these splits; those of other splits are kept. A split with a
+        manifest keeps the manifest's counts, whatever ``shard_info`` says; `flush_records` has written those.
         """
         await self._target.save(shard_info)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from os import PathLike, fspath
 from typing import Any, TypeVar
@@ -14,20 +15,20 @@ import numpy as np
 from asyncrec import blocking
 from asyncrec._datasets.from_csv.splitting import EXAMPLES_CSV
 from asyncrec._datasets.reading.tuples import stored_schema
+from asyncrec._framing.compression.options import detect_compression
 from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer
 from asyncrec.blocking._portal import current_portal
-from asyncrec.compat._tensors import found_tensorflow
-from asyncrec.compat.tfrecorder.helpers.marshaller import Path
+from asyncrec.compat._tensors import found_tensorflow, is_read_by, read_here
+from asyncrec.compat.tfrecorder.helpers.marshaller import Example, Path, tensors
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, SchemaError
 from asyncrec.example._declared import DeclaredExample
-from asyncrec.example._entries import Entry
-from asyncrec.example._kinds import FixedLen, Tensor
-from asyncrec.example._schema import Schema
+from asyncrec.example._fields import ENTRIES, FieldType
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, local_path, redact, scheme_of
 
 T = TypeVar("T")
+_HEAD = 12  # bytes that tell how a file is compressed
 
 
 class NoDirectoryError(ObjectNotFoundError, ValueError):
@@ -92,36 +93,65 @@ def generate_dataset(
 ) -> Any:
     """Read the examples as tuples of their fields, in the order of declaration.
 
-    With TensorFlow installed a ``tf.data.Dataset``, otherwise an iterator. Arrays come flat, as they always did:
-    `asyncrec.datasets.generate_dataset` gives them their shape. Without ``example_class`` the manifest of their folder
-    says what the fields are; a field that a record does not have is an error then, and otherwise 0, "" or no value.
+    With TensorFlow installed a ``tf.data.Dataset`` of the operations that TFRecorder made it of, otherwise an iterator.
+    Arrays come flat, as they always did: `asyncrec.datasets.generate_dataset` gives them their shape. Without
+    ``example_class`` the manifest of their folder says what the fields are. A field that a record does not have is 0,
+    "" or no value; without TensorFlow and ``example_class`` it is an error.
 
     Args:
-        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of so many examples.
-        dataset_fetching_num_threads: not used: files are read and decoded ahead of the caller.
+        dataset_num_shuffled_tfrecord_files: shuffle with a buffer of this many examples; with TensorFlow
+            ``tf.random.set_seed`` repeats the order.
+        dataset_fetching_num_threads: calls of ``parse_from_string`` at once, with TensorFlow.
         num_workers, worker_index: only every ``num_workers``-th example, from the ``worker_index``-th on.
 
-    Raises: as `asyncrec.datasets.generate_dataset`; ValueError for ``num_workers`` without ``worker_index``.
+    Raises: as `asyncrec.datasets.generate_dataset`; ValueError for ``num_workers`` without ``worker_index``. While
+        iterating, with TensorFlow: tf.errors.DataLossError, if a file is damaged that TensorFlow reads itself.
     """
     if num_workers and worker_index is None:
         raise ArgumentValueError("give worker_index, too")
     given = tfrecords_filepaths
     paths = [fspath(given)] if isinstance(given, str | PathLike) else [fspath(path) for path in given]
-
-    def tuples() -> Iterator[tuple[Any, ...]]:
-        if not paths and example_class is not None:
-            return  # of an empty split
-        with blocking.generate_dataset(paths, example_class) as reader:
-            mine = islice(reader, worker_index if num_workers else 0, None, num_workers or 1)
-            for values in _shuffled(mine, dataset_num_shuffled_tfrecord_files):
-                yield tuple(value.reshape(-1) if isinstance(value, np.ndarray) else value for value in values)
-
     tensorflow = found_tensorflow()
     if tensorflow is None:
-        return tuples()
-    schema = example_class.schema() if example_class is not None else _stored_schema(paths)
-    specs = tuple(_spec(tensorflow, name, entry) for name, entry in schema.features.items())
-    return tensorflow.data.Dataset.from_generator(tuples, output_signature=specs)
+        return _tuples(paths, example_class, dataset_num_shuffled_tfrecord_files, num_workers or 1, worker_index or 0)
+    dataset = _records(tensorflow, paths)
+    if num_workers:
+        dataset = dataset.shard(num_workers, worker_index)
+    if dataset_num_shuffled_tfrecord_files:
+        dataset = dataset.shuffle(dataset_num_shuffled_tfrecord_files)
+    if example_class is not None and issubclass(example_class, Example):
+        parse: Callable[[Any], Any] = example_class.parse_from_string
+    else:
+        fields = _stored_fields(paths) if example_class is None else example_class.fields()
+        parse = partial(tensors, tensorflow, fields)
+    return dataset.map(parse, num_parallel_calls=dataset_fetching_num_threads)
+
+
+def _records(tensorflow: Any, paths: list[str]) -> Any:
+    """Make a ``tf.data.Dataset`` of the records of files, one after the other."""
+    filenames = tensorflow.constant(paths, tensorflow.string)
+    if not all(is_read_by(tensorflow, path) for path in paths):
+        return tensorflow.data.Dataset.from_tensor_slices(filenames).flat_map(partial(read_here, tensorflow, _batches))
+    compression = ""
+    if paths and tensorflow.io.gfile.exists(paths[0]):  # a file that is missing is told when it is read, as it was
+        with tensorflow.io.gfile.GFile(paths[0], "rb") as file:
+            compression = detect_compression(file.read(_HEAD))
+    return tensorflow.data.TFRecordDataset(filenames, compression)
+
+
+def _batches(filename: bytes) -> Iterator[list[bytes]]:
+    with blocking.open_reader(filename.decode()) as reader:
+        yield from reader.batches()
+
+
+def _tuples(
+    paths: list[str], example_class: type[DeclaredExample] | None, buffer_size: int | None, workers: int, worker: int
+) -> Iterator[tuple[Any, ...]]:
+    if not paths and example_class is not None:
+        return  # of an empty split
+    with blocking.generate_dataset(paths, example_class) as reader:
+        for values in _shuffled(islice(reader, worker, None, workers), buffer_size):
+            yield tuple(value.reshape(-1) if isinstance(value, np.ndarray) else value for value in values)
 
 
 def _shuffled(items: Iterator[T], buffer_size: int | None) -> Iterator[T]:
@@ -136,12 +166,13 @@ def _shuffled(items: Iterator[T], buffer_size: int | None) -> Iterator[T]:
     yield from buffer.drain()
 
 
-def _stored_schema(paths: list[str]) -> Schema:
-    return current_portal().run(stored_schema, paths, None, None)
-
-
-def _spec(tensorflow: Any, name: str, entry: Entry) -> Any:
-    if not isinstance(entry, FixedLen | Tensor):
-        raise SchemaError(f"{name}: a {type(entry).__name__} is no field of an Example")
-    dtype = tensorflow.string if entry.dtype in ("str", "bytes") else tensorflow.as_dtype(entry.dtype)
-    return tensorflow.TensorSpec((None,) if isinstance(entry, Tensor) else entry.shape, dtype, name=name)
+def _stored_fields(paths: list[str]) -> dict[str, FieldType]:
+    kinds = {entry: kind for kind, entry in ENTRIES.items()}
+    features = current_portal().run(stored_schema, paths, None, None).features
+    for name, entry in features.items():
+        if entry not in kinds:
+            raise SchemaError(
+                f"{name}: no field of an Example is stored as {entry}; asyncrec.integrations.tensorflow reads all "
+                "schemas"
+            )
+    return {name: kinds[entry] for name, entry in features.items()}

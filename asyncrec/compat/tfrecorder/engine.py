@@ -11,10 +11,12 @@ import inspect
 import logging
 import os
 import re
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from os import fspath
 from typing import Any
@@ -32,8 +34,7 @@ from asyncrec.storage._url import redact
 
 __all__ = ["logger", "write_examples"]
 
-# TFRecorder's own name, so that what a script says to that logger holds. Handlers are the script's business.
-logger = logging.getLogger("TFRecorder")
+logger = logging.getLogger("TFRecorder")  # its own name, so that what a script says to that logger holds
 
 _SHOWN_ROW = 200
 # TFRecorder handed its own argument on to `load` and `split`, and failed where they did not take it.
@@ -54,7 +55,8 @@ def write_examples(
 ) -> None:
     """Write examples to folders of these names below ``path``; ``""`` is ``path`` itself.
 
-    All of them appear at the end, and replace what was there; after an exception nothing has changed.
+    All of them appear at the end, and replace what was there; after an exception nothing has changed. Progress goes to
+    the logger ``TFRecorder``, and to stdout unless the program has configured logging.
 
     Raises:
         Exception: what a method of an example raised, with a note that says which, and of which example.
@@ -62,6 +64,9 @@ def write_examples(
         ValueError: ``concurrency`` is less than 1.
         TypeError: a class declares no field.
     """
+    if not logger.hasHandlers():
+        logger.addHandler(_ToStdout())
+        logger.setLevel(logging.INFO)
     if concurrency < 1:
         raise ArgumentValueError(f"examples_concurrency is {concurrency}; at least one example is in work")
     kinds = {type(example) for examples in folders.values() for example in examples}
@@ -80,12 +85,13 @@ def write_examples(
     with _open(path, plans, max_bytes, csv) as splits:
         for number, (name, examples) in enumerate(folders.items()):
             logger.info("Saving %s tfrecords files for %d examples...", name or path, len(examples))
+            logger.info("   %s of the examples will be saved in a csv file.", "Metadata" if csv else "No metadata")
             shown = f"{name or _base_name(path)!r}, example "
             jobs = (
                 partial(_made, example, f"{shown}{index}", csv, *handed[type(example)])
                 for index, example in enumerate(examples)
             )
-            for batch in _batched(_in_order(jobs, concurrency)):
+            for batch in _batched(_told(_in_order(jobs, concurrency), len(examples))):
                 splits.take(number, batch)
 
 
@@ -180,6 +186,27 @@ def _batched(made: Iterable[_Made]) -> Iterator[list[_Made]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _told(made: Iterable[_Made], total: int) -> Iterator[_Made]:
+    """Log how far it is, ten times or after each ten examples, as TFRecorder did."""
+    began, every = time.monotonic(), max(10, total // 10)
+    for done, each in enumerate(made, 1):
+        yield each
+        if done % every == 0:
+            left = timedelta(seconds=int((time.monotonic() - began) * (total - done) / done))
+            logger.info("   Processed %d / %d examples (eta: %s)...", done, total, left)
+    logger.info("   Processed %d / %d examples.", total, total)
+
+
+class _ToStdout(logging.Handler):
+    """Prints what is logged, where the program has configured no logging: an hour's run shows how far it is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            print(self.format(record), flush=True)
+        except Exception:
+            self.handleError(record)
 
 
 class _Splits(Handle[list[SplitWriter]]):

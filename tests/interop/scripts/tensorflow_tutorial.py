@@ -1,10 +1,12 @@
-# TensorFlow's tutorial "TFRecord and tf.train.Example", its part on writing in Python, and reading back.
+# TensorFlow's tutorial "TFRecord and tf.train.Example": its helpers, writing in Python, and reading back by tf.data.
 import numpy as np
 import tensorflow as tf
 
 
 def _bytes_feature(value):
     """Returns a bytes_list from a string / byte."""
+    if isinstance(value, type(tf.constant(0))):
+        value = value.numpy()  # BytesList won't unpack a string from an EagerTensor.
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
 
@@ -55,3 +57,21 @@ try:
     list(tf.compat.v1.io.tf_record_iterator("nothing.tfrecord"))
 except tf.errors.NotFoundError as error:
     print(type(error).__name__, error.error_code)
+
+print(_bytes_feature(tf.io.serialize_tensor(tf.constant([1, 2]))))
+feature_description = {
+    "feature0": tf.io.FixedLenFeature([], tf.int64, default_value=0),
+    "feature2": tf.io.FixedLenFeature([], tf.string, default_value=""),
+}
+for raw_record in tf.data.TFRecordDataset([filename]).take(3):
+    parsed = tf.io.parse_single_example(raw_record, feature_description)
+    print({name: parsed[name].numpy() for name in feature_description})
+
+with tf.io.gfile.GFile(filename, "rb") as file:
+    contents = file.read()
+with tf.io.gfile.GFile("cut.tfrecord", "wb") as file:
+    file.write(contents[:-1])
+try:
+    list(tf.data.TFRecordDataset("cut.tfrecord"))
+except tf.errors.DataLossError as error:
+    print(type(error).__name__)

@@ -1,7 +1,7 @@
 """TFRecorder's `Example`: `asyncrec.example.DeclaredExample` by its old names, with the types and the values it took.
 
 Its TYPE_DOUBLE is another word for TYPE_FLOAT: 32 bits are stored and 32 are read, so that either reads the other's
-files. What `asyncrec.example.DeclaredExample` stored as a double, in eight bytes, is read too, and narrowed.
+files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from typing import Any, ClassVar, TypeAlias
 
@@ -20,7 +20,6 @@ from asyncrec.blocking._portal import current_portal
 from asyncrec.compat._tensors import found_tensorflow
 from asyncrec.compat.tfrecorder.helpers.decorator import NATIVE, Field
 from asyncrec.errors import ObjectNotFoundError, SchemaError
-from asyncrec.example._codec import decode_example
 from asyncrec.example._declared import DeclaredExample
 from asyncrec.example._declared import IgnoreExample as IgnoreExampleException
 from asyncrec.example._entries import Entry
@@ -30,7 +29,16 @@ from asyncrec.example._schema import Schema
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import redact
 
-__all__ = ["Example", "FieldError", "IgnoreExampleException", "Path", "read_examples", "read_file", "write_file"]
+__all__ = [
+    "Example",
+    "FieldError",
+    "IgnoreExampleException",
+    "Path",
+    "read_examples",
+    "read_file",
+    "tensors",
+    "write_file",
+]
 
 Path = str | PathLike[str]
 FieldOf: TypeAlias = Field
@@ -49,8 +57,6 @@ _READ: dict[FieldType, Entry] = {
     FieldType.TYPE_BYTES: FixedLen((), "bytes", default=b""),
 }
 _STORED_ARRAYS = (np.dtype(np.float32), np.dtype(np.int32))  # TFRecorder refused others
-_EXACT = FixedLen((), "float64", raw=True)
-_EXACT_BYTES = 8
 
 
 class FieldError(SchemaError, TypeError):
@@ -65,11 +71,11 @@ class Example(DeclaredExample):
     """
 
     Field = Field  # type: ignore[assignment]  # TFRecorder's numbers for the same types
-    _schemas: ClassVar[dict[frozenset[str], Schema]] = {}
+    _reading: ClassVar[Schema] = Schema({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._schemas = {}
+        cls._reading = Schema({name: _READ[dtype] for name, dtype in cls._fields.items()}, allow_extra=True)
 
     @classmethod
     def get_tfrecordable_attribute_names(cls) -> list[str]:
@@ -99,14 +105,7 @@ class Example(DeclaredExample):
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
         """Give the values of a record, as declared in order; arrays flat; what is missing as 0, "" or no value."""
-        try:
-            values = cls._read_with(frozenset()).decode(record)
-        except SchemaError:
-            exact = cls._exact(record)
-            if not exact:
-                raise
-            values = cls._read_with(exact).decode(record)
-            values |= {name: _narrowed(name, values[name]) for name in exact}
+        values = cls._reading.decode(record)
         return tuple(_flat(name, values[name], dtype) for name, dtype in cls._fields.items())
 
     @classmethod
@@ -115,13 +114,7 @@ class Example(DeclaredExample):
         tensorflow = found_tensorflow()
         if tensorflow is None:
             return cls.decode(serialized_examples)
-        kinds = {name: _tensor_kind(tensorflow, dtype) for name, dtype in cls._fields.items()}
-        features = {
-            name: tensorflow.io.FixedLenFeature((), kind, default_value="" if kind == tensorflow.string else 0)
-            for name, kind in kinds.items()
-        }
-        parsed = tensorflow.io.parse_single_example(serialized_examples, features)
-        return tuple(_tensor(tensorflow, parsed[name], dtype) for name, dtype in cls._fields.items())
+        return tensors(tensorflow, cls._fields, serialized_examples)
 
     @staticmethod
     def to_csv_file(filepath: Path, examples: Iterable[Any]) -> None:
@@ -144,26 +137,6 @@ class Example(DeclaredExample):
     def release(self) -> Any:
         """See `DeclaredExample.release`; nothing unless ``load`` is overridden."""
         return None if type(self).load is DeclaredExample.load else super().release()
-
-    @classmethod
-    def _read_with(cls, exact: frozenset[str]) -> Schema:
-        """Make the schema that records are read with; ``exact`` fields are doubles of eight bytes."""
-        if exact not in cls._schemas:
-            entries = {name: _EXACT if name in exact else _READ[dtype] for name, dtype in cls._fields.items()}
-            cls._schemas[exact] = Schema(entries, allow_extra=True)
-        return cls._schemas[exact]
-
-    @classmethod
-    def _exact(cls, record: bytes) -> frozenset[str]:
-        """Find the fields declared as numbers with a point that this record holds in eight bytes."""
-        features = decode_example(record)
-        return frozenset(
-            name
-            for name, dtype in cls._fields.items()
-            if dtype == FieldType.TYPE_FLOAT
-            and isinstance(value := features.get(name), list)
-            and [len(each) for each in value] == [_EXACT_BYTES]
-        )
 
     def _stored(self, value: Any, dtype: FieldType) -> Any:
         if dtype == FieldType.TYPE_BOOL and isinstance(value, int | np.integer):
@@ -220,14 +193,6 @@ def write_file(path: Path, data: bytes) -> None:
     current_portal().run(write)
 
 
-def _narrowed(name: str, value: float) -> float:
-    with np.errstate(over="ignore"):
-        narrowed = float(np.float32(value))
-    if np.isinf(narrowed) and not np.isinf(value):
-        raise SchemaError(f"feature {name!r}: {value!r} is beyond float32; asyncrec.example.DeclaredExample reads it")
-    return narrowed
-
-
 def _flat(name: str, value: Any, dtype: FieldType) -> Any:
     if dtype not in ARRAYS:
         return value
@@ -237,7 +202,18 @@ def _flat(name: str, value: Any, dtype: FieldType) -> Any:
         raise SchemaError(f"feature {name!r}: its {len(value)} bytes are no array of {ARRAYS[dtype].name}") from None
 
 
-def _tensor_kind(tensorflow: Any, dtype: FieldType) -> Any:
+def tensors(tensorflow: Any, fields: Mapping[str, FieldType], record: Any) -> tuple[Any, ...]:
+    """Parse a record, by TensorFlow's operations; a field that it does not have is 0, "" or no value."""
+    kinds = {name: _stored_kind(tensorflow, dtype) for name, dtype in fields.items()}
+    features = {
+        name: tensorflow.io.FixedLenFeature((), kind, default_value="" if kind == tensorflow.string else 0)
+        for name, kind in kinds.items()
+    }
+    parsed = tensorflow.io.parse_single_example(record, features)
+    return tuple(_tensor(tensorflow, parsed[name], dtype) for name, dtype in fields.items())
+
+
+def _stored_kind(tensorflow: Any, dtype: FieldType) -> Any:
     if dtype == FieldType.TYPE_FLOAT:
         return tensorflow.float32
     whole = (FieldType.TYPE_BOOL, FieldType.TYPE_INT32, FieldType.TYPE_INT64)
@@ -247,6 +223,8 @@ def _tensor_kind(tensorflow: Any, dtype: FieldType) -> Any:
 def _tensor(tensorflow: Any, value: Any, dtype: FieldType) -> Any:
     if dtype in ARRAYS:
         return tensorflow.io.decode_raw(value, tensorflow.as_dtype(ARRAYS[dtype].newbyteorder("=")))
+    if dtype == FieldType.TYPE_DOUBLE:  # of `asyncrec.example.DeclaredExample`, in eight bytes
+        return tensorflow.reshape(tensorflow.io.decode_raw(value, tensorflow.float64), ())
     if dtype == FieldType.TYPE_BOOL:
         return tensorflow.cast(value, tensorflow.bool)
     return tensorflow.cast(value, tensorflow.int32) if dtype == FieldType.TYPE_INT32 else value

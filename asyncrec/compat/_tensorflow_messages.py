@@ -1,0 +1,90 @@
+"""The messages of ``tf.train``, which go together with TensorFlow's own, in either direction.
+
+asyncrec's messages have a package name of their own, because two packages that register one name cannot be in one
+process. So protobuf takes neither kind as a part of the other, and a script that has some of its features from a
+library would fail: with ``tf = asyncrec.compat.tensorflow``, ``tf.train.Features(feature=library.features())``.
+
+What is called here as ``tf.train.Features`` takes parts of both kinds. It makes a message of TensorFlow's once
+TensorFlow is in the process, which can be given to anything of TensorFlow's, and one of asyncrec's before that. To
+`isinstance` both are the same. The bytes are the same, too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+
+from asyncrec.example.proto import example_pb2
+
+__all__ = [
+    "BytesList",
+    "Example",
+    "Feature",
+    "FeatureList",
+    "FeatureLists",
+    "Features",
+    "FloatList",
+    "Int64List",
+    "SequenceExample",
+    "loaded",
+    "of_the_process",
+]
+
+
+def loaded(part: str) -> Any:
+    """Give ``tensorflow.<part>`` if TensorFlow has been imported, else `None`."""
+    return getattr(sys.modules.get("tensorflow"), part, None)
+
+
+def of_the_process(message: Any) -> Any:
+    """Make a message the kind that this process has: TensorFlow's, if it has been imported."""
+    kind = getattr(loaded("train") or example_pb2, message.DESCRIPTOR.name)
+    return message if isinstance(message, kind) else kind.FromString(message.SerializeToString())
+
+
+def _part(value: Any) -> Any:
+    """What a field is given, with the messages in it."""
+    if isinstance(value, Message):
+        return of_the_process(value)
+    if isinstance(value, Mapping):
+        return {key: _part(each) for key, each in value.items()}
+    return [_part(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class _Kind(type):
+    """The class of the names below, which have no instances: calling one makes a message."""
+
+    @property
+    def _made(cls) -> Any:
+        return getattr(loaded("train") or example_pb2, cls.__name__)
+
+    def __call__(cls, **fields: Any) -> Any:
+        if "value" in fields:  # a list of numbers or bytes
+            return cls._made(**fields)
+        return cls._made(**{name: _part(value) for name, value in fields.items()})
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls._made, name)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, (getattr(example_pb2, cls.__name__), cls._made))
+
+
+if TYPE_CHECKING:
+    from asyncrec.example.proto.example_pb2 import (
+        BytesList,
+        Example,
+        Feature,
+        FeatureList,
+        FeatureLists,
+        Features,
+        FloatList,
+        Int64List,
+        SequenceExample,
+    )
+else:
+    for _name in __all__[:9]:
+        globals()[_name] = _Kind(_name, (), {"__doc__": getattr(example_pb2, _name).__doc__, "__module__": __name__})

@@ -250,10 +250,7 @@ class ShuffledDataset(StreamDataset):
         chosen = int(self._place[_EPOCH])
         batches = self._batches(None if chosen == _NONE else chosen, loaded=True)
         if done > batches.rounds:
-            raise ArgumentValueError(
-                f"batches_done={done}: this rank gets {batches.rounds} batches of epoch {batches.place[0]}, counted "
-                "from where the iteration began"
-            )
+            raise ArgumentValueError(f"batches_done={done}: this iteration gives {batches.rounds} batches to this rank")
         batches.took(done)
         epoch, position = batches.place
         return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}

@@ -20,7 +20,7 @@ class Items(Iterator[Any]):
     """
 
     def __init__(self, open_: Open, transform: Callable[[Any], Any] | None, state: Mapping[str, Any] | None) -> None:
-        self._open = open_
+        self._open: Open | None = open_
         self._transform = transform
         self._state = state
         self._stack = ExitStack()
@@ -44,6 +44,7 @@ class Items(Iterator[Any]):
         return (self._opened or self._begin())[0].state_dict() if self._last is None else self._last
 
     def _begin(self) -> tuple[Stream[Any], Iterator[Any]]:
+        assert self._open is not None, "it is opened once"
         try:
             opened = self._open(self._stack)
             if self._state is not None:
@@ -51,7 +52,7 @@ class Items(Iterator[Any]):
         except BaseException:
             self._stack.close()
             raise
-        self._opened = opened
+        self._opened, self._open = opened, None  # a data set's method, which would hold this in a cycle
         return opened
 
     def __del__(self) -> None:

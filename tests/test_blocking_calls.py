@@ -184,7 +184,7 @@ async def test_a_generator_makes_a_data_set_that_is_shuffled_on_disk(
 
     def examples(split: str) -> Iterator[tuple[str, dict[str, object]]]:
         for number in range(200):
-            yield str(number), {"n": number, "body": b"x" * 100, "image": str(image)}
+            yield str(number), {"n": number, "body": b"x" * 100, "image": image}
 
     async def later(split: str) -> AsyncIterator[tuple[str, dict[str, object]]]:
         for example in examples(split):

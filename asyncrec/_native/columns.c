@@ -48,27 +48,6 @@ struct batch {
     size_t foreseen; /* bytes of room that columns were given for rows to come */
 };
 
-/* A length, at most what is left; NULL where none is. Python takes five bytes for one, too. */
-static inline const uint8_t *length_at(const uint8_t *at, const uint8_t *end, size_t *size)
-{
-    uint64_t value = 0;
-    for (int shift = 0; shift < 35 && at < end; shift += 7) {
-        uint8_t byte = *at++;
-        value |= (uint64_t)(byte & 0x7F) << shift;
-        if (byte < 0x80) {
-            *size = (size_t)value;
-            return value <= (uint64_t)(end - at) ? at : NULL;
-        }
-    }
-    return NULL;
-}
-
-/* The contents of a field with this tag; NULL where none is. */
-static inline const uint8_t *field_at(const uint8_t *at, const uint8_t *end, uint8_t tag, size_t *size)
-{
-    return at < end && *at == tag ? length_at(at + 1, end, size) : NULL;
-}
-
 /* Names in order of their length, then of their bytes. */
 static int compare(const struct bytes *name, const uint8_t *at, size_t size)
 {
@@ -138,24 +117,14 @@ static inline enum status reserve(struct column *column, size_t size)
 
 static enum status take_integers(struct column *column, size_t row, const uint8_t *at, size_t size)
 {
-    size_t count = 0;
-    for (size_t n = 0; n < size; n++)
-        count += at[n] < 0x80;
+    size_t count = count_varints(at, size);
     if (size && at[size - 1] >= 0x80)
         return ODD;
     enum status status = reserve(column, 8 * count);
     if (status)
         return status;
-    uint8_t *to = column->numbers + column->used;
-    for (const uint8_t *end = at + size; at < end;) {
-        uint64_t value = *at & 0x7F;
-        for (int shift = 7; *at++ >= 0x80; shift += 7) { /* the last byte of all is below: there is a next one */
-            if (shift > 63)
-                return ODD;
-            value |= (uint64_t)(*at & 0x7F) << shift;
-        }
-        to = put64(to, value);
-    }
+    if (!take_varints(at, size, column->numbers + column->used))
+        return ODD;
     column->used += 8 * count;
     column->counts[row] = (int64_t)count;
     return FITS;

@@ -28,6 +28,9 @@ static PyMethodDef methods[] = {
      "it in the usual form"},
     {"fitting", FAST(py_fitting),
      "fitting(records, begin, most_bytes, longest) -> where those end that fit, and the bytes of their frames"},
+    {"int64_values", py_int64_values, METH_O,
+     "int64_values(payload) -> a bytearray of the int64 values in packed varints, or None where one is cut short or\n"
+     "longer than ten bytes"},
     {"join_digests", py_join_digests, METH_O,
      "join_digests(keys) -> the digests of all, in one; a bytearray among the keys is a digest already"},
     {"key_digest", py_key_digest, METH_O, "key_digest(key) -> 16 bytes of BLAKE2b; a str is taken as UTF-8"},
@@ -36,6 +39,8 @@ static PyMethodDef methods[] = {
     {"measure_frames", FAST(py_measure_frames),
      "measure_frames(data, position, max_record_bytes, verify) -> where the first frame begins that is not whole and\n"
      "good in data, and the lengths of the records before it, 8 bytes each in the machine's order"},
+    {"parse_example", py_parse_example, METH_O,
+     "parse_example(data) -> the features of an Example, or None for one that is not in the usual form"},
     {"parse_index", py_parse_index, METH_O,
      "parse_index(text) -> the bytes that a size takes, the sizes, and the runs: see asyncrec._records.index; or None\n"
      "for what is not as encode_index writes it, which Python reads or refuses"},

@@ -73,6 +73,50 @@ static inline uint8_t *put_varint(uint8_t *at, uint64_t value)
     return at;
 }
 
+/* A length, at most what is left; NULL where none is. Python takes five bytes for one, too. */
+static inline const uint8_t *length_at(const uint8_t *at, const uint8_t *end, size_t *size)
+{
+    uint64_t value = 0;
+    for (int shift = 0; shift < 35 && at < end; shift += 7) {
+        uint8_t byte = *at++;
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *size = (size_t)value;
+            return value <= (uint64_t)(end - at) ? at : NULL;
+        }
+    }
+    return NULL;
+}
+
+/* The contents of a field with this tag; NULL where none is. */
+static inline const uint8_t *field_at(const uint8_t *at, const uint8_t *end, uint8_t tag, size_t *size)
+{
+    return at < end && *at == tag ? length_at(at + 1, end, size) : NULL;
+}
+
+static inline size_t count_varints(const uint8_t *at, size_t size)
+{
+    size_t count = 0;
+    for (size_t n = 0; n < size; n++)
+        count += at[n] < 0x80;
+    return count;
+}
+
+/* Packed int64 values, of which the last is whole, to 8 bytes each; 0 where one is longer than ten bytes. */
+static inline int take_varints(const uint8_t *at, size_t size, uint8_t *to)
+{
+    for (const uint8_t *end = at + size; at < end;) {
+        uint64_t value = *at & 0x7F;
+        for (int shift = 7; *at++ >= 0x80; shift += 7) { /* the last byte of all is below: there is a next one */
+            if (shift > 63)
+                return 0;
+            value |= (uint64_t)(*at & 0x7F) << shift;
+        }
+        to = put64(to, value);
+    }
+    return 1;
+}
+
 /* Tables of crc32c.c and crc64.c, made once before anything is called. */
 void prepare_crc32c(void);
 void prepare_crc64(void);
@@ -90,6 +134,8 @@ PyObject *py_cut_frames(PyObject *module, PyObject *const *args, Py_ssize_t narg
 PyObject *py_measure_frames(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_encode_example(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_example_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+PyObject *py_parse_example(PyObject *module, PyObject *data);
+PyObject *py_int64_values(PyObject *module, PyObject *payload);
 PyObject *py_fitting(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *py_lengths_of(PyObject *module, PyObject *records);
 PyObject *py_encode_index(PyObject *module, PyObject *const *args, Py_ssize_t nargs);

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ __all__ = [
     "load",
 ]
 
+# What the path of an image ends in.
+_IMAGES = (".png", ".jpg", ".jpeg")
 _SHUFFLER_OPTIONS = ("memory_limit", "temporary_folder", "on_duplicate")
 
 
@@ -174,7 +177,7 @@ class TFRecordWriter:
                 self.current_examples += 1
             if not self.shuffler.added:
                 raise DatasetError(f"{self._target}: the generator gave no example; nothing was written")
-            self._description.see_images(image_shapes(flatten(datum)))
+            self._description.see_images(image_shapes(_with_paths(datum)))
             self._description.schema()  # what it would raise is told before anything is written
         except BaseException as error:
             error.add_note(f"{self._target}: after {self.current_examples:,} examples; nothing was written")
@@ -249,7 +252,22 @@ def _encoded(features: Mapping[str, Any]) -> bytes:
 
 
 def _prepared(datum: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in prepare(datum).items()}
+    return {name: _value(value) for name, value in prepare(_with_paths(datum)).items()}
+
+
+def _with_paths(datum: Mapping[str, Any]) -> dict[str, Any]:
+    """The flattened features; text that ends as the name of an image does is its path, as in datum, unless a URL."""
+
+    def is_path(value: Any) -> bool:
+        return isinstance(value, str) and value.endswith(_IMAGES) and "://" not in value
+
+    found = flatten(datum)
+    for name, value in found.items():
+        if is_path(value):
+            found[name] = Path(value)
+        elif isinstance(value, list | tuple) and value and all(map(is_path, value)):
+            found[name] = [Path(each) for each in value]
+    return found
 
 
 def _value(value: Any) -> Any:

@@ -153,6 +153,8 @@ class VarLen(Entry):
             return np.frombuffer(payload, "<f4").astype(np.float32)  # type: ignore[arg-type]  # of numbers, no list
         if kind == INT64 and self.dtype == "int64":
             return int64_values(payload)  # type: ignore[arg-type]
+        if kind == NONE and self.dtype in ("float32", "int64"):
+            return np.empty(0, self.dtype)
         return super().one(name, features)
 
     def first(self, stacked: Ragged) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 _ONE_BYTE = [bytes([value]) for value in range(128)]
@@ -66,6 +67,10 @@ def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
     """
     if len(payload) == 1 and payload[0] < 0x80:  # a label: twenty times as fast as what follows
         return np.array([payload[0]], np.int64)
+    if native is not None:
+        found = native.int64_values(payload)
+        if found is not None:
+            return np.frombuffer(found, np.int64)
     packed = np.frombuffer(payload, np.uint8)
     last = packed < 0x80
     if last.all():

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from asyncrec._native import native
 from asyncrec.errors import DecodeError
 
 NONE, BYTES, FLOAT, INT64 = range(4)
@@ -32,6 +33,10 @@ def parse_example(data: bytes) -> dict[str, Raw]:
 
     Raises DecodeError when ``data`` is not the serialised form of an Example.
     """
+    if native is not None:
+        found = native.parse_example(data)
+        if found is not None:
+            return found
     features: dict[str, Raw] = {}
     pos, end = 0, len(data)
     while pos < end:
@@ -72,42 +77,8 @@ def _features(data: bytes, pos: int, end: int, into: dict[str, Raw]) -> None:
     while pos < end:
         number, wire, start, stop, pos = _field(data, pos, end)
         if number == 1 and wire == _DELIMITED:
-            plain = _plain_entry(data, start, stop)
-            if plain is not None:
-                into[plain[0]] = plain[1]
-                continue
             key, spans = _entry(data, start, stop)
             into[key] = _feature(data, spans)
-
-
-def _plain_entry(data: bytes, pos: int, stop: int) -> tuple[str, Raw] | None:
-    """The name and the feature of an entry as every writer writes it: one value or packed list, each length the rest.
-
-    None for any other, and for what is malformed: those are read field by field, at three times the cost.
-    """
-    try:
-        begin = pos + 2
-        pos = begin + data[pos + 1]
-        if data[begin - 2] != 0x0A or data[begin - 1] >= 0x80 or data[pos] != 0x12:
-            return None
-        name = data[begin:pos].decode()
-        length, pos = _varint(data, pos + 1, stop) if data[pos + 1] >= 0x80 else (data[pos + 1], pos + 2)
-        kind = data[pos] >> 3
-        if pos + length != stop or data[pos] not in _LISTS:
-            return None
-        length, pos = _varint(data, pos + 1, stop) if data[pos + 1] >= 0x80 else (data[pos + 1], pos + 2)
-        if pos + length != stop or data[pos] != 0x0A:
-            return None
-        length, pos = _varint(data, pos + 1, stop) if data[pos + 1] >= 0x80 else (data[pos + 1], pos + 2)
-    except (IndexError, UnicodeDecodeError, DecodeError):
-        return None
-    if pos + length != stop or (kind == FLOAT and length % 4):
-        return None
-    payload = data[pos:stop]
-    return name, (kind, [payload] if kind == BYTES else payload)
-
-
-_LISTS = b"\x0a\x12\x1a"  # the tags of the three lists of a Feature
 
 
 def _feature_lists(data: bytes, pos: int, end: int, into: dict[str, list[Raw]]) -> None:

@@ -14,16 +14,17 @@ worker's share follows from its rank, if ``torch.distributed`` is initialised, a
 workers (`worker_shard`). A worker that is spawned knows nothing of ``torch.distributed``: the dataset takes the rank
 along.
 
-With torchdata's ``StatefulDataLoader`` the iterable datasets resume after the last batch that the loader gave, with the
-same number of workers.
+`ShuffledDataset.stream_state` is the position of a training loop, from which any number of workers goes on. With
+torchdata's ``StatefulDataLoader`` every iterable dataset here resumes after the last batch that the loader gave, with
+the same number of workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from multiprocessing import get_start_method
-from os import PathLike, getpid
+from os import PathLike, fspath
 from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
@@ -36,19 +37,23 @@ with needed(__name__, "PyTorch", "torch"):
 
 from asyncrec import blocking
 from asyncrec._arguments import Size
-from asyncrec._sampling.parameters import whole_number
+from asyncrec._sampling.epochs.worker_batches import WorkerBatches, WorkerOfRank
+from asyncrec._sampling.parameters import check_function, whole_number
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec.blocking._owner import Opened
 from asyncrec.blocking._streams import Stream
-from asyncrec.integrations._snapshot import SnapshotRecords, snapshot_at
+from asyncrec.integrations._snapshot import SnapshotRecords
+from asyncrec.integrations._stream_items import Items
 from asyncrec.storage._cached import CACHE_BYTES
 
 __all__ = ["RecordDataset", "ShuffledDataset", "StreamDataset", "worker_shard"]
 
 Transform = Callable[[Any], Any]
 
-# The value in the tensor of a data set until an epoch is chosen.
-_NO_EPOCH = -1
+# What a `ShuffledDataset` shares with its workers, as numbers: the epoch that was chosen; of the state that was loaded
+# the first epoch, the epoch and the position; and whether an iteration went on from that state. Until then:
+_NONE = -1
+_EPOCH, _FIRST, _STATE_EPOCH, _POSITION, _BEGUN = range(5)
 
 
 def worker_shard() -> tuple[int, int]:
@@ -63,10 +68,11 @@ def worker_shard() -> tuple[int, int]:
             there are other ranks is not known there.
     """
     info = get_worker_info()
-    return _share(None if info is None else getattr(info.dataset, "_ranks", None))
+    number, workers = _share(None if info is None else getattr(info.dataset, "_ranks", None))
+    return number, workers
 
 
-def _share(ranks: tuple[int, int] | None) -> tuple[int, int]:
+def _share(ranks: tuple[int, int] | None) -> WorkerOfRank:
     """As `worker_shard`; ``ranks`` is the rank of the process that sent the dataset to this worker, and of how many."""
     info = get_worker_info()
     if info is None or _is_distributed() or get_start_method(allow_none=True) == "fork":
@@ -77,7 +83,7 @@ def _share(ranks: tuple[int, int] | None) -> tuple[int, int]:
             'the workers forked (DataLoader(..., multiprocessing_context="fork"))'
         )
     (rank, among), (worker, workers) = ranks, (0, 1) if info is None else (info.id, info.num_workers)
-    return rank + among * worker, among * workers
+    return WorkerOfRank(rank + among * worker, among * workers, ranks=among)
 
 
 def _is_distributed() -> bool:
@@ -103,24 +109,29 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         transform: called with each item, in the worker.
     """
 
+    _batch_size: Any = None  # which a state has, and is compared
+
     def __init__(
         self, open_stream: Callable[[tuple[int, int]], Opened[Stream[Any]]], *, transform: Transform | None = None
     ) -> None:
+        check_function(open_stream, "open_stream", "a function that returns a stream of asyncrec.blocking")
+        if transform is not None:
+            check_function(transform, "transform", "a function of what the stream gives, or None")
         self._open_stream = open_stream
         self._transform = transform
         self._state: dict[str, Any] | None = None
-        self._iterator: _Items | None = None
+        self._iterator: Items | None = None
         self._ranks: tuple[int, int] | None = None  # of the process that sent this to a worker
 
     def __iter__(self) -> Iterator[Any]:
         state, self._state = self._state, None
-        self._iterator = _Items(self._open, self._transform, state)
+        self._iterator = Items(self._open, self._transform, state)
         return self._iterator
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the last iteration, for `load_state_dict` in the same worker among as many."""
         stream = self._iterator.state_dict() if self._iterator is not None else self._state
-        return {"stream": stream, "shard": list(_share(self._ranks)), **self._identity()}
+        return {"stream": stream, "shard": list(_share(self._ranks)), "batch_size": self._batch_size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Start the next iteration from this state.
@@ -136,14 +147,14 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         if state.get("shard") != [worker, workers]:
             raise ArgumentValueError(
                 f"the state is of worker {state.get('shard')!r:.80} (number, of how many), and this is worker "
-                f"{[worker, workers]}: go on with as many ranks and workers as before"
+                f"{[worker, workers]}: go on with as many ranks and workers as before, or from a state of stream_state"
             )
-        for name, value in self._identity().items():
-            if state.get(name) != value:
-                raise ArgumentValueError(
-                    f"the state was taken with {name}={state.get(name)!r:.80}, and this data set has {value}: workers "
-                    "that stand at different batches would give some records twice, and others not at all"
-                )
+        if state.get("batch_size") != self._batch_size:
+            raise ArgumentValueError(
+                f"the state was taken with batch_size={state.get('batch_size')!r:.80}, and this data set has "
+                f"{self._batch_size}: workers that stand at different batches would give some records twice, and "
+                "others not at all"
+            )
         self._iterator = None
         self._state = None if state["stream"] is None else dict(state["stream"])
 
@@ -151,12 +162,9 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         ranks = self._ranks if get_worker_info() is not None else _ranks_here()
         return {**self.__dict__, "_iterator": None, "_ranks": ranks}
 
-    def _identity(self) -> dict[str, Any]:
-        """What a state says of this besides where it stands, and is compared."""
-        return {}
-
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
-        stream = stack.enter_context(self._open_stream(_share(self._ranks)))
+        number, workers = _share(self._ranks)
+        stream = stack.enter_context(self._open_stream((number, workers)))
         return stream, stream
 
 
@@ -164,7 +172,7 @@ class ShuffledDataset(StreamDataset):
     """The records of a data set in shuffled order (see `asyncrec.Dataset.shuffled`), in lists of ``batch_size``.
 
     For ``DataLoader(dataset, batch_size=None)``: the batches are made here, because whole batches are divided among the
-    workers. All workers of all ranks get equally many. (A loader with a number there would make one batch of so many.)
+    workers. All ranks get equally many, whatever the number of workers: ``len(dataset)``, in one epoch.
 
     Args:
         path: the data set's folder and name. The snapshot is taken once, here, and sent to the workers: all epochs read
@@ -174,9 +182,9 @@ class ShuffledDataset(StreamDataset):
         storage_options: options for the backend.
         cache, cache_bytes: a local folder that all workers and ranks of this machine read through, and its bound; see
             `asyncrec.open_dataset`.
-        shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker`` and ``epoch``.
+        shuffling: the arguments of `asyncrec.Dataset.shuffled`, except ``worker``, ``epoch`` and ``seed=None``.
 
-    Raises: as `asyncrec.open_dataset`.
+    Raises: as `asyncrec.open_dataset` and `asyncrec.Dataset.shuffled`.
     """
 
     def __init__(
@@ -192,36 +200,109 @@ class ShuffledDataset(StreamDataset):
     ) -> None:
         if refused := {"worker", "epoch"} & shuffling.keys():
             raise ArgumentTypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
-        batch_size = whole_number(batch_size, "batch_size", least=1)
         super().__init__(_no_stream, transform=transform)
+        self._batch_size = whole_number(batch_size, "batch_size", least=1)
         self._reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
-        self._manifest = snapshot_at(path, self._reading)
-        self._batch_size = batch_size
-        self._shuffling = shuffling
+        self._shuffling = {"num_repeat": 1, "uneven": "drop", **shuffling}
+        self._manifest: Any = path if isinstance(path, Manifest) else fspath(path)
+        with ExitStack() as stack:
+            dataset, stream = self._shuffled(stack, worker=(0, 2))  # with seed=None each would draw another order
+            self._manifest = dataset.manifest
+            self._beginning = stream.state_dict()  # it says what the order depends on
         # In shared memory: persistent workers have a copy of this object, and are to see it change.
-        self._epoch = torch.full((), _NO_EPOCH, dtype=torch.int64).share_memory_()
+        self._place = torch.full((_BEGUN + 1,), _NONE, dtype=torch.int64).share_memory_()
+
+    def __len__(self) -> int:
+        """The number of batches that this rank gets in an epoch. Raises TypeError if ``num_repeat`` is not 1."""
+        if self._shuffling["num_repeat"] != 1:
+            raise ArgumentTypeError("len() is of one epoch: leave out num_repeat=")
+        return self._batches(0).rounds
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next iteration. Call it before that, in the main process.
 
-        The default is 0, or the epoch of the state that is loaded. A state of another epoch than was chosen is refused
-        when the iteration begins, unless nothing was left of its own.
+        The default is 0, or the epoch of the state that is loaded.
 
         Raises:
-            ValueError: ``epoch`` is below 0.
+            ValueError: ``epoch`` is below 0; or `load_stream_state` loaded a state of another epoch, and nothing has
+                iterated from it yet.
         """
-        self._epoch.fill_(whole_number(epoch, "epoch", least=0))
+        epoch = whole_number(epoch, "epoch", least=0)
+        if self._place[_BEGUN] != _NONE:
+            self._place.fill_(_NONE)
+        self._batches(epoch, loaded=True)
+        self._place[_EPOCH] = epoch
 
-    def _identity(self) -> dict[str, Any]:
-        return {"batch_size": self._batch_size}
+    def stream_state(self, batches_done: int) -> dict[str, Any]:
+        """Return the position after ``batches_done`` batches of the current iteration, for `load_stream_state`.
+
+        Call it in the main process, with the number of batches that the loop took from the loader since the iteration
+        began. The position is JSON of a few hundred bytes, the same in all ranks, and holds for any number of workers
+        and ranks, and any batch size. `asyncrec.Dataset.shuffled` takes it, too. The loader has to give batches in
+        order, which is its default.
+
+        Raises:
+            ValueError: the iteration has fewer batches; or ``num_repeat`` is not 1.
+        """
+        if self._shuffling["num_repeat"] != 1:
+            raise ArgumentValueError("num_repeat: a position counts the batches of one epoch; use set_epoch instead")
+        done = whole_number(batches_done, "batches_done", least=0)
+        chosen = int(self._place[_EPOCH])
+        batches = self._batches(None if chosen == _NONE else chosen, loaded=True)
+        if done > batches.rounds:
+            raise ArgumentValueError(f"batches_done={done}: this iteration gives {batches.rounds} batches to this rank")
+        batches.took(done)
+        epoch, position = batches.place
+        return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}
+
+    def load_stream_state(self, state: Mapping[str, Any]) -> None:
+        """Begin the next iteration at a position that `stream_state` gave. Call it before that, in the main process.
+
+        The state says the epoch, and `set_epoch` chooses the one after it: a second iteration without `set_epoch` is an
+        error, because it would begin in the middle again.
+
+        Raises:
+            ValueError, TypeError, DatasetError: as `asyncrec.ShuffledStream.load_state_dict`.
+        """
+        with ExitStack() as stack:
+            self._shuffled(stack)[1].load_state_dict(state)
+        if state.get("list_position"):
+            raise ArgumentValueError("the state stands between the records of a list: take it between batches")
+        place = state["first_epoch"], state["epoch"], state["position"]
+        self._place[:] = torch.tensor([_NONE, *place, _NONE])
+
+    def _batches(self, epoch: int | None, *, loaded: bool = False) -> WorkerBatches:
+        """The batches of this rank in an epoch, with ``loaded`` from the state that was loaded."""
+        rank, ranks = _ranks_here()
+        run = {name: self._shuffling[name] for name in ("num_repeat", "uneven")}
+        worker = WorkerOfRank(rank, ranks, ranks=ranks)
+        batches = WorkerBatches(self._manifest.records, epoch=epoch, worker=worker, **run)
+        _, first, at, position, _ = self._place.tolist()
+        if loaded and first != _NONE:
+            batches.go_on(at, position, (first, run["num_repeat"]))
+        batches.count_batches(self._batch_size)
+        return batches
+
+    def _shuffled(self, stack: ExitStack, **options: Any) -> tuple[blocking.Dataset, Stream[bytes]]:
+        dataset = stack.enter_context(blocking.open_dataset(self._manifest, **self._reading))
+        return dataset, stack.enter_context(dataset.shuffled(**self._shuffling, **options))
 
     def _open(self, stack: ExitStack) -> tuple[Stream[Any], Iterator[Any]]:
-        dataset = stack.enter_context(blocking.open_dataset(self._manifest, **self._reading))
-        epoch = int(self._epoch)
-        shuffled = dataset.shuffled(
-            worker=_share(self._ranks), epoch=None if epoch == _NO_EPOCH else epoch, **self._shuffling
-        )
-        stream = stack.enter_context(shuffled)
+        epoch, first, at, position, begun = self._place.tolist()
+        share, info = _share(self._ranks), get_worker_info()
+        leads = info is None or info.id == 0  # of the workers of an iteration one says that it began
+        if leads and begun != _NONE:
+            raise RuntimeError(
+                f"an iteration went on from the state of epoch {at} that was loaded: choose the next epoch by "
+                "set_epoch, or load a state anew"
+            )
+        # In a run of several epochs batches would change their order where one ends, if workers had unequally many.
+        worker = share if self._shuffling["num_repeat"] == 1 else tuple(share)
+        _, stream = self._shuffled(stack, worker=worker, epoch=None if epoch == _NONE else epoch)
+        if first != _NONE:
+            stream.load_state_dict({**self._beginning, "first_epoch": first, "epoch": at, "position": position})
+            if leads:
+                self._place[_BEGUN] = 1
         return stream, stream.batches(self._batch_size)
 
 
@@ -261,47 +342,6 @@ class RecordDataset(Dataset[Any]):  # type: ignore[misc]  # as above
         """The items of a batch, in the order asked for; PyTorch's loader calls this where it is there."""
         records = self._records.dataset().get_many(indices)
         return list(records) if self._transform is None else [self._transform(record) for record in records]
-
-
-class _Items(Iterator[Any]):
-    """One iteration: opened at the first item, closed behind the last, or when it is dropped."""
-
-    def __init__(
-        self,
-        open_: Callable[[ExitStack], tuple[Stream[Any], Iterator[Any]]],
-        transform: Transform | None,
-        state: Mapping[str, Any] | None,
-    ) -> None:
-        self._transform = transform
-        self._stack = ExitStack()
-        self._pid = getpid()
-        self._last: dict[str, Any] | None = None
-        try:
-            self._stream, self._items = open_(self._stack)
-            if state is not None:
-                self._stream.load_state_dict(state)
-        except BaseException:
-            self._stack.close()
-            raise
-
-    def __next__(self) -> Any:
-        if self._last is not None:
-            raise StopIteration
-        try:
-            item = next(self._items)
-        except StopIteration:
-            self._last = self._stream.state_dict()
-            self._stack.close()
-            raise
-        return item if self._transform is None else self._transform(item)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._stream.state_dict() if self._last is None else self._last
-
-    def __del__(self) -> None:
-        if self._pid == getpid():
-            with suppress(RuntimeError):  # Python ends, and closed it
-                self._stack.close()
 
 
 def _no_stream(worker: tuple[int, int]) -> Opened[Stream[Any]]:

@@ -45,9 +45,10 @@ def test_whatever_else_it_is_has_no_shape_or_one(data: bytes, start: bytes, cut:
         assert shape is None or len(shape) in (2, 3)
 
 
-def test_only_paths_of_images_that_are_there_are_looked_at(tmp_path: Path) -> None:
+def test_of_paths_only_those_of_images_are_looked_at_and_never_text(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").write_bytes(jpeg(3, 5, 3))
     (tmp_path / "b.png").write_bytes(b"no image")
     (tmp_path / "c.txt").write_bytes(jpeg(3, 5, 3))
-    names = {name: str(tmp_path / name) for name in ("a.jpg", "b.png", "c.txt", "missing.png")}
-    assert image_shapes({**names, "url": "s3://b/a.jpg", "n": 1, "nul": "\0.png"}) == {"a.jpg": [3, 5, 3]}
+    names = {name: tmp_path / name for name in ("a.jpg", "b.png", "c.txt", "missing.png")}
+    shapes = image_shapes({**names, "text": str(tmp_path / "a.jpg"), "n": 1, "nul": Path("\0.png")})
+    assert shapes == {"a.jpg": [3, 5, 3], "c.txt": [3, 5, 3]}

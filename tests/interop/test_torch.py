@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,104 @@ def test_a_stateful_loader_goes_on_behind_its_last_batch(numbers: str, workers: 
     assert list(second) == everything[given:]
 
 
+@pytest.mark.parametrize("workers", [(0, 2), (2, 3), (3, 1), (3, 0)])
+def test_a_loop_goes_on_with_another_number_of_workers(numbers: str, workers: tuple[int, int]) -> None:
+    def loader(count: int) -> tuple[ShuffledDataset, DataLoader]:
+        dataset = ShuffledDataset(numbers, batch_size=BATCH, transform=to_ints, seed=1)
+        return dataset, DataLoader(dataset, batch_size=None, num_workers=count, persistent_workers=count > 0)
+
+    whole = {}
+    dataset, batches = loader(0)
+    for epoch in (1, 2):
+        dataset.set_epoch(epoch)
+        whole[epoch] = list(batches)
+
+    def go_on(count: int, state: dict[str, object], stop: int) -> tuple[list[list[int]], dict[str, object]]:
+        dataset, batches = loader(count)
+        dataset.load_stream_state(json.loads(json.dumps(state)))
+        given = list(islice(batches, stop))
+        return given, dataset.stream_state(len(given))
+
+    dataset, batches = loader(workers[0])
+    dataset.set_epoch(1)
+    given = list(islice(batches, 7))  # which is no multiple of the workers
+    second, state = go_on(workers[1], dataset.stream_state(7), 4)
+    third, state = go_on(workers[0], state, 100)
+    assert given + second + third == whole[1]
+    dataset, batches = loader(workers[1])
+    dataset.load_stream_state(state)  # of the end
+    dataset.set_epoch(1)
+    assert list(batches) == []
+    with pytest.raises(RuntimeError, match="set_epoch"):
+        list(batches)
+    dataset.set_epoch(2)
+    assert list(batches) == whole[2]
+
+
+def test_a_position_is_one_of_the_data_set_too(numbers: str) -> None:
+    dataset = ShuffledDataset(numbers, batch_size=BATCH, seed=1)
+    dataset.set_epoch(3)
+    everything = list(dataset)
+    state = dataset.stream_state(5)
+    with blocking.open_dataset(numbers) as records, records.shuffled(seed=1) as stream:
+        stream.load_state_dict(state)
+        assert list(stream.batches(BATCH)) == everything[5:]
+
+
+def test_a_state_that_does_not_fit_is_refused_before_the_loop(numbers: str) -> None:
+    def made(**options: object) -> ShuffledDataset:
+        return ShuffledDataset(numbers, **{"batch_size": BATCH, "seed": 1} | options)
+
+    dataset = made()
+    dataset.set_epoch(2)
+    state = dataset.stream_state(5)
+    for other in (made(seed=2), made(num_repeat=2), made(mode="global"), made(uneven="pad")):
+        with pytest.raises(ValueError, match=r"seed=|num_repeat=|mode=|uneven="):
+            other.load_stream_state(state)
+    for damaged in (
+        {},
+        {**state, "position": COUNT + 1},
+        {**state, "epoch": 0},
+        {**state, "list_position": 3},
+        "state",
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            dataset.load_stream_state(damaged)  # type: ignore[arg-type]  # what it refuses
+    dataset.load_stream_state(state)
+    for epoch in (0, 1, 3):
+        with pytest.raises(ValueError, match=r"set_epoch\(2\)"):
+            dataset.set_epoch(epoch)
+    dataset.set_epoch(2)
+    for wrong in (-1, COUNT // BATCH - 4, 1.5, None):
+        with pytest.raises((ValueError, TypeError), match="batches_done"):
+            dataset.stream_state(wrong)  # type: ignore[arg-type]  # what it refuses
+    with pytest.raises(ValueError, match="num_repeat"):
+        made(num_repeat=-1).stream_state(0)
+
+
+def test_arguments_are_checked_when_a_dataset_is_made(numbers: str, tmp_path: Path) -> None:
+    for wrong in (
+        {"batch_size": 0}, {"seed": "a"}, {"seed": None}, {"mode": "full"}, {"shuffle": True}, {"epoch": 1},
+        {"worker": (0, 2)}, {"buffer_size": 0}, {"num_repeat": -2}, {"uneven": "keep"}, {"transform": 3},
+        {"cache_bytes": -1, "cache": tmp_path},
+    ):  # fmt: skip
+        with pytest.raises((ValueError, TypeError)):
+            ShuffledDataset(numbers, **{"batch_size": BATCH} | wrong)
+    with pytest.raises(TypeError, match="open_stream"):
+        StreamDataset("data/numbers")  # type: ignore[arg-type]  # what it refuses
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("uneven", ["drop", "pad"])
+def test_the_length_is_that_of_an_epoch_by_any_number_of_workers(numbers: str, workers: int, uneven: str) -> None:
+    dataset = ShuffledDataset(numbers, batch_size=100, transform=to_ints, uneven=uneven)
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    assert len(loader) == len(dataset) == 11
+    assert sorted(flat(loader)) == list(range(COUNT))
+    with pytest.raises(TypeError, match="num_repeat"):
+        len(ShuffledDataset(numbers, batch_size=100, num_repeat=2))
+
+
 RANK = """
 import sys
 import torch.distributed
@@ -182,7 +282,7 @@ def test_ranks_are_found_by_themselves_and_no_record_comes_twice(
     numbers: str, tmp_path: Path, kind: str, method: str, workers: tuple[int, int]
 ) -> None:
     given = of_two_ranks(tmp_path, numbers, kind, method, workers)
-    if kind == "shuffled":
+    if kind == "shuffled":  # whatever the workers of each rank
         assert [len(batches) for batches in given] == [COUNT // BATCH // 2] * 2
     found = [int(number) for batches in given for batch in batches for number in batch.split()]
     assert sorted(found) == list(range(COUNT))

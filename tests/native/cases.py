@@ -21,12 +21,13 @@ from asyncrec._records.index import RecordIndex, encode_index_in_python, parse_i
 from asyncrec._records.record_size import fitting_in_python, lengths_of_in_python, pack_lengths
 from asyncrec._shards.writing.keys import join_digests_in_python, key_digest_in_python, key_digests_in_python
 from asyncrec.errors import DecodeError, FormatError, SchemaError
-from asyncrec.example import _codec
+from asyncrec.example import _codec, _varints, _wire
 from asyncrec.example._codec import encode_example
 from asyncrec.example._columns import Column, JoinedBytes, column_of, read_columns, read_columns_in_python
+from asyncrec.example._varints import int64_values
 from asyncrec.example._wire import BYTES, FLOAT, INT64, NONE, Raw, parse_example
 
-from .messages import some_example
+from .messages import some_example, varint
 from .values import some_features
 
 assert native is not None, "there is no C to try"
@@ -198,6 +199,31 @@ def example_columns(random: Random) -> None:
     else:  # the same kind of fault of the same record
         assert found[0] is expected[0], (found, expected)
         assert found[1].split(":")[0] == expected[1].split(":")[0], (found, expected)
+
+
+def example_parsed(random: Random) -> None:
+    data = some_example(random, random.choice((1, 3, 8)))
+    data = damaged(random, data) if random.random() < 0.3 else data
+    in_c = outcome(lambda: list(parse_example(data).items()), DecodeError)
+    with mock.patch.object(_wire, "native", None):
+        assert outcome(lambda: list(parse_example(data).items()), DecodeError) == in_c, data
+
+
+def numbers_parsed(random: Random) -> None:
+    numbers = [
+        random.choice((random.randrange(200), random.getrandbits(64))) for _ in range(random.choice((0, 1, 2, 70)))
+    ]
+    packed = b"".join([varint(number, extra=random.choice((0, 0, 0, 1, 9))) for number in numbers])
+    packed = damaged(random, packed) if random.random() < 0.3 else packed
+
+    def parsed() -> Any:
+        return outcome(lambda: int64_values(packed).tolist(), DecodeError)
+
+    in_c = parsed()
+    with mock.patch.object(_varints, "native", None):
+        assert parsed() == in_c, packed
+    if isinstance(in_c, list) and in_c:
+        int64_values(bytearray(packed))[0] = 1  # it may be written to
 
 
 def example_encoded(random: Random) -> None:

@@ -28,6 +28,8 @@ SUBJECTS: dict[str, str] = {
     "measure_frames": "frames_measured",
     "encode_example": "example_encoded",
     "example_columns": "example_columns",
+    "parse_example": "example_parsed",
+    "int64_values": "numbers_parsed",
     "encode_index": "index_encoded",
     "parse_index": "index_parsed",
     "sums_before": "index_asked",

@@ -19,6 +19,7 @@ from asyncrec._framing.frames import encode_frames
 from asyncrec._sampling.random_access import range_reader
 from asyncrec.errors import CorruptRecordError, DatasetError, ObjectChangedError, ObjectNotFoundError
 from asyncrec.storage._base import ByteSource, Storage
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import Fault, FlakyStorage
 
@@ -201,6 +202,43 @@ async def test_without_a_manifest_shards_are_those_of_the_pattern_in_the_order_o
         with pytest.raises(ObjectNotFoundError, match="no shards match"):
             async with asyncrec.open_dataset(path, storage=storage):
                 pass
+
+
+@pytest.mark.parametrize("where", ["memory", "disk", "cache"])
+async def test_a_folder_of_one_data_set_is_that_data_set(tmp_path: Path, where: str) -> None:
+    storage: Storage = MemoryStorage() if where != "disk" else LocalStorage(str(tmp_path))
+    options: dict[str, Any] = {"storage": storage, "cache": tmp_path / "cache" if where == "cache" else None}
+    async with asyncrec.open_sharded_writer("crawl/pages", storage=storage) as writer:
+        await writer.write(b"0", key="zero")
+    await asyncrec.write_records("crawl/deep/other.tfrecord", [b"1"], storage=storage)
+    await asyncrec.write_records("crawl.tfrecord", [b"2"], storage=storage)  # whose name begins so
+    async with asyncrec.open_dataset("crawl", **options) as dataset:
+        assert dataset.manifest.path.endswith("crawl/pages")
+        assert await dataset.get_by_key("zero") == b"0"
+        assert (dataset.cache is None) == (where != "cache")
+        manifest = dataset.manifest
+    async with asyncrec.open_dataset(manifest, **options) as dataset:
+        assert [record async for record in dataset] == [b"0"]
+
+
+async def test_a_folder_of_shards_without_a_manifest_is_these_shards() -> None:
+    storage = MemoryStorage()
+    for number in range(3):
+        await asyncrec.write_records(f"crawl/part-{number}", [b"%d" % number], storage=storage)
+    await asyncrec.write_records("crawl/_hidden", [b"9"], storage=storage)
+    await asyncrec.write_records("crawl.py", [b"8"], storage=storage)  # whose name begins so
+    async with asyncrec.open_dataset("crawl", storage=storage) as dataset:
+        assert [record async for record in dataset] == [b"0", b"1", b"2"]
+
+
+async def test_a_folder_of_several_data_sets_is_an_error_that_names_them() -> None:
+    storage = MemoryStorage()
+    for name in ("train", "eval"):
+        async with asyncrec.open_sharded_writer(f"crawl/{name}", storage=storage) as writer:
+            await writer.write(b"0")
+    with pytest.raises(ObjectNotFoundError, match=r"crawl: this folder holds 2 data sets: eval, train; .*'crawl/eval'"):
+        async with asyncrec.open_dataset("crawl", storage=storage):
+            pass
 
 
 async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name() -> None:

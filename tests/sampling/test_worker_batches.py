@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._sampling.epochs.worker_batches import WorkerBatches
+from asyncrec._sampling.epochs.worker_batches import WorkerBatches, WorkerOfRank
 
 
 def dealt(count: int, worker: int, workers: int, size: int, place: tuple[int, int] = (0, 0), **options: Any) -> Any:
@@ -80,3 +80,54 @@ def test_what_is_read_is_what_is_dealt(count: int, size: int, workers: int, wind
             read += [at for at in range(each.first, each.last) if at // size % workers == worker]
     given_out = [at for batch, _ in dealt(count, worker, workers, size, num_repeat=2) for at in range(*batch)]
     assert read == given_out
+
+
+@given(
+    st.integers(0, 60), st.integers(1, 9), st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.sampled_from(["drop", "pad"]), st.data(),
+)  # fmt: skip
+def test_ranks_get_equally_many_batches_whatever_the_workers_of_each(
+    count: int, size: int, workers: list[int], uneven: str, data: st.DataObject
+) -> None:
+    """In the order in which a loader asks its workers in turn; and a place after some of them is one for all ranks."""
+    ranks = len(workers)
+    if count and uneven == "drop" and -(-count // size) < ranks:
+        return
+    place = (0, 0)
+    for phase in range(2):
+        alone = [
+            batches_of(count, WorkerOfRank(rank, ranks, ranks=ranks), size, place, uneven) for rank in range(ranks)
+        ]
+        assert len({len(batches) for batches in alone}) == 1
+        for rank, batches in enumerate(alone):
+            shares = [
+                batches_of(
+                    count, WorkerOfRank(rank + ranks * one, ranks * workers[rank], ranks=ranks), size, place, uneven
+                )
+                for one in range(workers[rank])
+            ]
+            assert [share[turn] for turn in range(count + 1) for share in shares if turn < len(share)] == batches
+        if not alone[0] or phase:
+            break
+        done = data.draw(st.integers(0, len(alone[0])))
+        dealt_out = WorkerBatches(
+            count, epoch=0, num_repeat=1, worker=WorkerOfRank(0, ranks, ranks=ranks), uneven=uneven
+        )
+        dealt_out.count_batches(size)
+        assert dealt_out.rounds == len(alone[0])
+        dealt_out.took(done)
+        place = dealt_out.place
+        assert place == ((1, 0) if done == len(alone[0]) else (0, done * ranks * size))
+
+
+def batches_of(
+    count: int, worker: tuple[int, int], size: int, place: tuple[int, int], uneven: Any
+) -> list[tuple[int, int]]:
+    batches = WorkerBatches(count, epoch=0, num_repeat=1, worker=worker, uneven=uneven)
+    batches.go_on(*place, run=(0, 1))
+    batches.count_batches(size)
+    found = []
+    while (batch := batches.batch()) is not None:
+        batches.took()
+        found.append(batch)
+    return found

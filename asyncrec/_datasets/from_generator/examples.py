@@ -1,11 +1,10 @@
-"""What a generator yields is made ready for an Example: nested dicts flattened, nested lists made arrays, images read.
+"""What a generator yields is made ready for an Example: nested dicts flattened, nested lists made arrays, files read.
 
-    {"image": "cat.png", "box": {"x": 1, "y": 2}, "mask": [[0, 1], [1, 0]]}
+    {"image": Path("cat.png"), "box": {"x": 1, "y": 2}, "mask": [[0, 1], [1, 0]]}
     {"image": b"\\x89PNG...", "box/x": 1, "box/y": 2, "mask": array of shape (2, 2)}
 
-Text that ends in .png, .jpg or .jpeg is the path of an image, as in datum, and becomes the file's bytes; one with a
-scheme (``https://...``) stays text. Where such text is not a path, give `asyncrec.encode_example` as the serializer:
-it takes values as they are.
+A path is a `pathlib.Path`, which the generator's program made. Text is text, whatever it looks like: datum opens what
+ends in .png, and in a data set of texts that others wrote, it would open the files that they name.
 
 Reading files blocks: for worker threads.
 """
@@ -13,6 +12,7 @@ Reading files blocks: for worker threads.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from asyncrec.errors import ArgumentTypeError, SchemaError
 from asyncrec.storage._local.disk import mapped_errors
 
 _NO_DICTS = {bool, int, float, str, bytes, list, tuple, np.ndarray}
-IMAGES = (".png", ".jpg", ".jpeg")
 
 
 def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,7 +29,7 @@ def prepare(datum: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         SchemaError: two features have one name, or a nested list is ragged.
-        ObjectNotFoundError, StorageError: an image is not there, or cannot be read.
+        ObjectNotFoundError, StorageError: a file is not there, or cannot be read.
     """
     return {name: _value(name, value) for name, value in flatten(datum).items()}
 
@@ -81,15 +80,14 @@ def _is_dict(value: object) -> bool:
 
 
 def _value(name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        return _image(name, value) if value.endswith(IMAGES) else value
+    if isinstance(value, PathLike):
+        return _contents(name, value)
     if isinstance(value, list | tuple) and value:
         first = value[0]
         if isinstance(first, list | tuple | np.ndarray):
             return _as_array(name, value)
-        if isinstance(first, str) and all(isinstance(each, str) and each.endswith(IMAGES) for each in value):
-            images = [_image(name, each) for each in value]
-            return images if all(isinstance(each, bytes) for each in images) else value
+        if isinstance(first, PathLike) and all(isinstance(each, PathLike) for each in value):
+            return [_contents(name, each) for each in value]
     return value
 
 
@@ -120,15 +118,6 @@ def _objects(value: Any, shape: tuple[int, ...]) -> Any:
     return array
 
 
-def _image(name: str, text: str) -> str | bytes:
-    if "://" in text:
-        return text
-    try:
-        with mapped_errors(f"reading the image of feature {name!r},", text):
-            return Path(text).read_bytes()
-    except OSError as error:
-        error.add_note(
-            "text that ends in .png, .jpg or .jpeg is taken to be the path of an image; otherwise pass "
-            "serializer=asyncrec.encode_example, which stores values unchanged"
-        )
-        raise
+def _contents(name: str, path: PathLike[Any]) -> bytes:
+    with mapped_errors(f"reading the file of feature {name!r},", fspath(path)):
+        return Path(path).read_bytes()

@@ -6,10 +6,9 @@ As NumPy shows what Pillow opens: ``[height, width]`` for grey and for palettes,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from struct import Struct
 from typing import Any, BinaryIO
-
-from asyncrec._datasets.from_generator.examples import IMAGES
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _HEADER = Struct(">I4sIIBB")  # after the signature: chunk length, type, width, height, depth, colour type
@@ -22,10 +21,10 @@ _MOST_SEGMENTS = 10_000
 
 
 def image_shapes(features: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Of each feature that is the path of an image, as in `_datasets.from_generator.examples`, and there is one."""
+    """Of each feature that is a path, as in `_datasets.from_generator.examples`, if there is an image."""
     shapes = {}
     for name, value in features.items():
-        if not isinstance(value, str) or not value.endswith(IMAGES) or "://" in value:
+        if not isinstance(value, PathLike):
             continue
         try:
             with open(value, "rb") as file:

@@ -44,8 +44,8 @@ class DatasetWriter:
             generator. A synchronous one runs in one worker thread. A key is a str, bytes or a number, and no two
             examples have the same; ``features`` is a dict, which may hold dicts.
         serializer: a function from the features to bytes; may be async. `None` makes an Example of the flattened
-            features (``{"a": {"b": 1}}`` becomes ``a/b``), and replaces text that ends in .png, .jpg or .jpeg by the
-            bytes of that file. `asyncrec.encode_example` makes an Example of the features unchanged.
+            features (``{"a": {"b": 1}}`` becomes ``a/b``), and replaces a `pathlib.Path` by the bytes of that file.
+            `asyncrec.encode_example` makes an Example of the features unchanged.
         path: the folder, local or a URL of any backend; ``""`` is the current one. With ``storage``, a prefix in it.
         split: the name of the split.
         total_examples: for the progress bar; `None` if it is not known.

@@ -73,12 +73,11 @@ class ShuffledStream:
         if on_corrupt not in ("raise", "skip"):
             raise ArgumentValueError(f'on_corrupt={on_corrupt!r}: must be "raise" or "skip"')
         self._dataset = dataset
-        worker = worker_of(worker)
-        seed = check_seed(plan.seed, workers=worker[1])
+        self._worker = worker_of(worker)
+        seed = check_seed(plan.seed, workers=self._worker[1])
         self._chosen = seed is None
         self._plan = plan._replace(seed=new_seed() if seed is None else seed)
         self._order = ShuffledOrder(dataset, self._plan)
-        self._worker = worker
         self._uneven = uneven
         self._batches = WorkerBatches(len(dataset), epoch=epoch, num_repeat=num_repeat, worker=worker, uneven=uneven)
         self._skips = on_corrupt == "skip"

@@ -2,6 +2,11 @@
 
 From the position where everybody stands batches are counted; worker (i, n) takes those whose count is i modulo n. After
 as many batches each, all workers stand at the same position, from where any number of them may go on.
+
+The processes of a training step together need equally many batches, or one waits at the end for another that has
+ended. If these are the workers themselves, each gets as many. If each is a rank with loader processes of its own
+(`WorkerOfRank`), dealing as many to each of those would leave out up to n - 1 batches, and how many an epoch has would
+depend on n. So the ranks get equally many, and of the workers of one rank some get one more than the others.
 """
 
 from __future__ import annotations
@@ -12,6 +17,17 @@ from typing import Literal
 
 from asyncrec._sampling.parameters import whole_number, worker_of
 from asyncrec.errors import ArgumentValueError
+
+
+class WorkerOfRank(tuple[int, int]):
+    """Worker ``(i, n)``, where i modulo ``ranks`` is its rank: the ranks get equally many batches."""
+
+    ranks: int
+
+    def __new__(cls, number: int, workers: int, *, ranks: int) -> WorkerOfRank:
+        made = super().__new__(cls, (number, workers))
+        made.ranks = ranks
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +51,7 @@ class WorkerBatches:
     Attributes:
         first_epoch, num_repeat: which epochs there are.
         batch_size: records in a batch; 0 before the first `count_batches`.
+        rounds: how many batches this worker gets of this epoch from where they are counted.
 
     Raises:
         ValueError: an argument out of its range.
@@ -52,18 +69,19 @@ class WorkerBatches:
             num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 for endless")
         self._count = count
         self._worker, self._workers = number, workers
+        self._evenly = worker.ranks if isinstance(worker, WorkerOfRank) else workers
         self._uneven = uneven
         self.first_epoch = self._epoch = epoch
         self.num_repeat = num_repeat
         self._start = 0  # where the batches are counted from
-        self._rounds = 0  # of this epoch, from there
+        self.rounds = 0
         self._done = 0  # of those
         self.batch_size = 0
 
     @property
     def place(self) -> tuple[int, int]:
         """Epoch and position at which all workers stand after as many batches as this one has had."""
-        if self.batch_size and self._done and self._done == self._rounds:
+        if self.batch_size and self._done and self._done == self.rounds:
             return self._epoch + 1, 0
         return self._epoch, min(self._count, self._start + self._done * self._workers * self.batch_size)
 
@@ -104,13 +122,13 @@ class WorkerBatches:
             ValueError: an epoch has too few for all workers.
         """
         epoch, start = self.place
-        self._rounds = self._rounds_from(epoch, start, size)
+        self.rounds = self._rounds_from(epoch, start, size)
         self._epoch, self._start, self.batch_size, self._done = epoch, start, size, 0
 
     @property
     def goes_on(self) -> bool:
         """Whether this epoch has another batch for this worker."""
-        return self._done < self._rounds
+        return self._done < self.rounds
 
     def batch(self) -> tuple[int, int] | None:
         """The positions of this worker's next batch, ``[first, last)`` of its epoch; `None` at the end."""
@@ -118,12 +136,12 @@ class WorkerBatches:
             if not self._has(self._epoch + 1):
                 return None
             self._epoch, self._start, self._done = self._epoch + 1, 0, 0
-            self._rounds = self._rounds_from(self._epoch, 0, self.batch_size)
+            self.rounds = self._rounds_from(self._epoch, 0, self.batch_size)
         return self._batch(self._start, self._done)
 
-    def took(self) -> None:
-        """The batch was given out."""
-        self._done += 1
+    def took(self, batches: int = 1) -> None:
+        """So many batches of this epoch were given out."""
+        self._done += batches
 
     def ranges(self, window: int) -> Iterator[PositionRange]:
         """What to read from here, one after the other: this worker's records of a window; and what pads an epoch."""
@@ -145,19 +163,17 @@ class WorkerBatches:
         return self._count > 0 and (end is None or epoch < end)
 
     def _rounds_from(self, epoch: int, start: int, size: int) -> int:
-        """How many batches of ``size`` each worker gets of an epoch, from a position on."""
+        """How many batches of ``size`` this worker gets of an epoch, from a position on."""
         if not self._has(epoch):
             return 0
         batches = -(-(self._count - start) // size)
-        if self._uneven == "pad":
-            return -(-batches // self._workers)
-        rounds = batches // self._workers
-        if not rounds and not start:
+        dealt = (-(-batches // self._evenly) if self._uneven == "pad" else batches // self._evenly) * self._evenly
+        if not dealt and not start:
             raise ArgumentValueError(
-                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._workers} workers; "
+                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} workers; "
                 'use smaller batches, or uneven="pad", which repeats some'
             )
-        return rounds
+        return -((self._worker - dealt) // self._workers)  # those of its number, up to the last dealt
 
     def _batch(self, start: int, number: int) -> tuple[int, int]:
         """The positions of this worker's batch of a round."""

@@ -30,16 +30,15 @@ from asyncrec._sampling.random_access.key_index import KeyIndex
 from asyncrec._sampling.random_access.lookup import RecordLookup
 from asyncrec._sampling.random_access.range_reader import RangeRead
 from asyncrec._sampling.random_access.record_numbers import numbers_of, record_blocks
-from asyncrec._sampling.random_access.scan_manifest import scan_manifest
+from asyncrec._sampling.random_access.scan_manifest import snapshot_in
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._sampling.shard_versions import FileVersions
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import split_checkpoint_path
-from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint, load_manifest
+from asyncrec._shards.manifest.snapshot import dataset_at, load_checkpoint
 from asyncrec.example._schema import Schema
 from asyncrec.storage._base import Storage
 from asyncrec.storage._cached import CACHE_BYTES, CachedStorage, cache_at, through
-from asyncrec.storage._listing import is_pattern
 from asyncrec.storage._url import redact
 
 T = TypeVar("T")
@@ -307,10 +306,11 @@ async def open_dataset(
 
     Args:
         path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
-            (`asyncrec.tools.compact`), for a store that cannot list. If there is no manifest: the beginning of the
-            shards' names, or a pattern. The records are then counted on opening, from the indexes of the shards, or by
-            reading a shard that has none. A folder with a slash at its end is all shards in it. Shards of several data
-            sets are then read together, which is logged as a warning.
+            (`asyncrec.tools.compact`), for a store that cannot list; or a folder that holds one data set, or shards
+            without a manifest. If there is none of these: the beginning of the shards' names, or a pattern. The records
+            are then counted on opening, from the indexes of the shards, or by reading a shard that has none. A folder
+            with a slash at its end is all shards in it: those of several data sets are read together, which is logged
+            as a warning.
         cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
             machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
             is read more than once, or by several processes.
@@ -320,7 +320,7 @@ async def open_dataset(
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectNotFoundError: there is neither a manifest nor a shard.
+        ObjectNotFoundError: there is neither a manifest nor a shard; or it is a folder of several data sets.
         ManifestError: the manifest cannot be read.
         FormatError: there is no manifest, and a shard without an index is damaged.
     """
@@ -331,15 +331,18 @@ async def open_dataset(
     disk_cache = await cache_at(cache, cache_bytes)
     opening = dataset_at(where, storage=storage, storage_options=storage_options, allow_pattern=True)
     async with opening as (store, name):
-        folder = through(store, disk_cache)
+        folder, manifest = through(store, disk_cache), given
         display_path = redact(str(where))
-        manifest = given
         if checkpoint is not None:
             manifest = await load_checkpoint(folder, name, checkpoint, path=display_path)
-        if manifest is None and name and not is_pattern(name):
-            manifest = await load_manifest(folder, name, path=display_path)
         if manifest is None:
-            manifest = await scan_manifest(folder, name, path=display_path, max_record_bytes=longest)
+            folder, name, manifest = await snapshot_in(
+                store,
+                name,
+                path=display_path,
+                cached=lambda found: through(found, disk_cache),
+                max_record_bytes=longest,
+            )
         dataset = Dataset(folder, name, manifest)
         try:
             yield dataset

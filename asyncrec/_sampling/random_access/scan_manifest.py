@@ -1,7 +1,11 @@
-"""`scan_manifest` makes a manifest for shards that have none, from their indexes or by reading them through."""
+"""`snapshot_in` finds what a path names: a data set, the one in a folder, or shards that no manifest lists.
+
+`scan_manifest` makes a manifest for these, from their indexes or by reading them through.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from asyncrec._concurrency.map import for_each
@@ -13,16 +17,63 @@ from asyncrec._sampling.random_access.indexes import make_index, read_index
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec._sampling.shard_versions import with_version
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
+from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, noting
-from asyncrec._shards.manifest.snapshot import dataset_names
+from asyncrec._shards.manifest.snapshot import dataset_names, load_manifest
 from asyncrec._shards.ownership.listing import list_shards, longer_names
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
-from asyncrec.storage._listing import beginning_of, is_pattern
+from asyncrec.storage._listing import beginning_of, is_pattern, list_some
+from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._resuming_source import read_head
 
 # There is no time of a commit to be known; any will do, for there is one segment.
 _NO_TIME = "1970-01-01T00:00:00.000000Z"
+
+
+async def snapshot_in(
+    store: Storage, name: str, *, path: str, cached: Callable[[Storage], Storage], max_record_bytes: int
+) -> tuple[Storage, str, Manifest]:
+    """The folder of a data set, its name there, and its manifest as it is now.
+
+    Args:
+        cached: makes of a folder one that is read through the cache.
+
+    Raises: as `asyncrec.open_dataset`.
+    """
+    folder = cached(store)
+    manifest = None
+    if name and not is_pattern(name):
+        manifest = await load_manifest(folder, name, path=path)
+        if manifest is None and (inside := await _in_folder(store, name, path)) is not None:
+            folder, name, path = cached(PrefixedStorage(store, name)), inside, f"{path}/{inside}"
+            manifest = await load_manifest(folder, name, path=path) if name else None
+    if manifest is None:
+        manifest = await scan_manifest(folder, name, path=path, max_record_bytes=max_record_bytes)
+    return folder, name, manifest
+
+
+async def _in_folder(store: Storage, name: str, path: str) -> str | None:
+    """The name of the one data set in a folder; ``""`` if it holds shards and no data set; `None` if neither.
+
+    Raises:
+        ObjectNotFoundError: it has several data sets.
+    """
+    inside = PrefixedStorage(store, name)
+    names = await dataset_names(inside)
+    if len(names) > 1:
+        raise ObjectNotFoundError(
+            f"{path}: this folder holds {len(names)} data sets: {', '.join(names[:10])}; open one of them, such as "
+            f"'{path}/{names[0]}', or all shards in the folder together, '{path}/'"
+        )
+    if names:
+        return names[0]
+    after = ""
+    while page := await list_some(inside, "", after):
+        if any("/" not in info.key and is_data(info.key) for info in page):
+            return ""
+        after = page[-1].key
+    return None
 
 
 async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_bytes: int = MAX_RECORD_BYTES) -> Manifest:

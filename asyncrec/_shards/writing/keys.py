@@ -9,11 +9,12 @@ A key names a record (a page's URL, a message's id). ``_keys/<shard>.keys`` hold
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from asyncrec._native import native
 from asyncrec._numpy import np
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec.errors import ArgumentTypeError, DatasetError
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_KEY = bytes(KEY_BYTES)
+# Keys of a writer that are watched for one that comes twice: 7 MB, and a program that repeats keys does so early.
+_WATCHED = 1 << 16
+
+_path_log = PathLog("asyncrec.shards")
 
 
 def key_digest_in_python(key: str | bytes | bytearray) -> bytes:
@@ -51,6 +56,44 @@ join_digests = join_digests_in_python if native is None else native.join_digests
 
 Some keys together take a third of the time that they take one by one (`asyncrec/_native/keys.c`).
 """
+
+
+class RepeatedKeys:
+    """`join_digests` of a writer that has no policy for a key that comes twice: the first one is logged, and stored.
+
+    The writer's first 65,536 keys are compared, in the batches in which they are hashed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: set[bytes] = set()
+        self._left = _WATCHED
+
+    def __call__(self, keys: Sequence[str | bytes | bytearray]) -> bytes:
+        digests = join_digests(keys)
+        if self._left > 0:
+            self._look(keys, digests)
+        return digests
+
+    def _look(self, keys: Sequence[str | bytes | bytearray], digests: bytes) -> None:
+        self._left -= len(keys)
+        for number, key in enumerate(keys):
+            digest = digests[KEY_BYTES * number : KEY_BYTES * (number + 1)]
+            if digest in self._seen:
+                shown = "a key" if isinstance(key, bytearray) else f"the key {key!r:.80}"
+                _path_log.warning(
+                    self._path,
+                    "%s came twice, and both records are stored. Open the writer with on_duplicate='skip' to keep the "
+                    "first one, or 'write' to keep both without this warning; 'asyncrec dedupe --by-key' removes what "
+                    "is stored. No other key of this writer is reported",
+                    shown,
+                )
+                self._left = 0
+                break
+            if digest != NO_KEY:
+                self._seen.add(digest)
+        if self._left <= 0:
+            self._seen.clear()
 
 
 def digest_of(key: str | bytes) -> bytes:

@@ -26,7 +26,7 @@ from asyncrec._shards.recovery.on_opening import commit_published_of_the_dead, r
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
-from asyncrec._shards.writing.keys import join_digests
+from asyncrec._shards.writing.keys import RepeatedKeys, join_digests
 from asyncrec._shards.writing.known_keys import load_keys
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
@@ -69,7 +69,7 @@ async def open_sharded_writer(
     validate: Validate = "sample",
     key_feature: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    on_duplicate: Literal["write", "skip"] = "write",
+    on_duplicate: Literal["write", "skip"] | None = None,
     on_error: Literal["commit", "discard"] | None = None,
     exit_timeout: float = _EXIT_TIMEOUT,
     memory_limit: Size | None = None,
@@ -120,7 +120,8 @@ async def open_sharded_writer(
         metadata: stored in the manifest; anything that JSON can hold.
         on_duplicate: ``"skip"`` drops a record whose key was written before, by this writer or in the snapshot it
             opened on. It takes 16 bytes of memory for each key of the snapshot, and about 100 for each key of this
-            writer.
+            writer. ``"write"`` stores both. `None` does, too, and logs a warning for the first key that comes twice
+            among this writer's first 65,536.
         on_error: what happens to the open shards when the block raises an exception or is cancelled: ``"commit"``
             commits their complete records (the default), ``"discard"`` drops them (the default for fixed shards, and
             for ``mode="replace"``).
@@ -169,7 +170,8 @@ async def open_sharded_writer(
     spool_limit = byte_count(spool_limit, "spool_limit")
     longest = record_limit(max_record_bytes)
     limits = _limits(num_shards, max_shard_bytes, max_shard_records, max_shard_seconds, open_shards)
-    _one_of("on_duplicate", on_duplicate, ("write", "skip"))
+    if on_duplicate is not None:
+        _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
     if flush_seconds is not None and flush_seconds <= 0:
         raise ArgumentValueError(f"flush_seconds is {flush_seconds}; it is greater than 0, or None for never")
@@ -219,6 +221,7 @@ async def open_sharded_writer(
         commits = commits_on_error(on_error, together=header.together)
         # Nor where what is open is dropped when the body fails: what was flushed stays.
         lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
+        hashed = RepeatedKeys(display_path) if on_duplicate is None else join_digests
         queues = [
             WriteQueue(
                 url,
@@ -226,7 +229,7 @@ async def open_sharded_writer(
                 limits=limits,
                 compressed=bool(options.type),
                 flush_seconds=flush_seconds if lasts else None,
-                join_digests=join_digests,
+                join_digests=hashed,
                 first_part=max((number + 1) / objects, _LEAST_PART),
             )
             for number in range(objects)

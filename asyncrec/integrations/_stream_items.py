@@ -1,0 +1,61 @@
+"""`Items` is one iteration over a stream for a framework's loader: opened by the process that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from os import getpid
+from typing import Any
+
+from asyncrec.blocking._streams import Stream
+
+Open = Callable[[ExitStack], tuple[Stream[Any], Iterator[Any]]]
+
+
+class Items(Iterator[Any]):
+    """The items of a stream, and its state; closed after the last item, or when it is dropped.
+
+    The stream is opened by the first call, not here: PyTorch hands an error of an item on to the loop, and lets a
+    persistent worker die of one that is raised where an iteration begins.
+    """
+
+    def __init__(self, open_: Open, transform: Callable[[Any], Any] | None, state: Mapping[str, Any] | None) -> None:
+        self._open: Open | None = open_
+        self._transform = transform
+        self._state = state
+        self._stack = ExitStack()
+        self._pid = getpid()
+        self._opened: tuple[Stream[Any], Iterator[Any]] | None = None
+        self._last: dict[str, Any] | None = None
+
+    def __next__(self) -> Any:
+        if self._last is not None:
+            raise StopIteration
+        stream, items = self._opened or self._begin()
+        try:
+            item = next(items)
+        except StopIteration:
+            self._last = stream.state_dict()
+            self._stack.close()
+            raise
+        return item if self._transform is None else self._transform(item)
+
+    def state_dict(self) -> dict[str, Any]:
+        return (self._opened or self._begin())[0].state_dict() if self._last is None else self._last
+
+    def _begin(self) -> tuple[Stream[Any], Iterator[Any]]:
+        assert self._open is not None, "it is opened once"
+        try:
+            opened = self._open(self._stack)
+            if self._state is not None:
+                opened[0].load_state_dict(self._state)
+        except BaseException:
+            self._stack.close()
+            raise
+        self._opened, self._open = opened, None  # a data set's method, which would hold this in a cycle
+        return opened
+
+    def __del__(self) -> None:
+        if self._pid == getpid():
+            with suppress(RuntimeError):  # Python ends, and closed it
+                self._stack.close()

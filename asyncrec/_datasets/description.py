@@ -105,7 +105,7 @@ class Description:
         self._images = shapes
 
     def schema(self) -> Schema | None:
-        """What decodes all of them; `None` where there are records that are no Examples.
+        """What decodes all of them; `None` where there are records that are not Examples.
 
         Raises:
             SchemaError: there is no such schema; it names the feature.

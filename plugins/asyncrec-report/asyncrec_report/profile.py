@@ -170,7 +170,7 @@ class Profile:
         sizes: of their payloads.
         features: by name; the first 200.
         more_features: names beyond those; at most 10,000 are told apart.
-        others: records that are no Examples.
+        others: records that are not Examples.
         other_kinds: what they are.
         other_examples: (record, what it is, a piece of it, whether that is text, bytes).
     """

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
 from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import closing_segment_key, segment_key, sequence_of
@@ -56,13 +56,14 @@ class ManifestWriter:
         after: Manifest | None = None,
         committed: Iterable[ShardEntry] = (),
         on_commit: OnCommit | None = None,
+        fates: Fates | None = None,
         promised: Callable[[], bool] = lambda: True,
         recovered_by: str = "",
     ) -> None:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
-        ``promised`` tells whether `asyncrec.recover` is to finish what this could not. ``recovered_by`` names the
-        machine where another closes what the writer had left.
+        ``fates`` are those of the shards that it commits. ``promised`` tells whether `asyncrec.recover` is to finish
+        what this could not. ``recovered_by`` names the machine where another closes what the writer had left.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -70,20 +71,21 @@ class ManifestWriter:
         self.records = sum(entry.records for entry in self.entries)
         self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
-        self._unsettled: dict[str, list[Segment]] = {}  # by key, what was asked for without an answer
+        self._asked: dict[str, list[Segment]] = {}  # by key, as long as no answer has come: each may be there
         self._storage = storage
         self._name = name
         self._writer = writer
         self._schema = schema
         self._metadata = metadata or {}
         self._on_commit = on_commit
+        self._fates = fates if fates is not None else Fates()
         self._promised = promised
         self._closes_with = {"recovered_by": recovered_by} if recovered_by else {}
 
     @property
     def unsettled(self) -> bool:
         """Whether a commit was answered by an error, or not at all, and nobody has found out if it took effect."""
-        return bool(self._unsettled)
+        return bool(self._asked)
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set.
@@ -162,7 +164,7 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled once more
                 raise error from None
-            self._unsettled.clear()  # only what is all or nothing comes here, and it has one segment
+            self._asked.clear()  # only what is all or nothing comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._storage.root}/{self._name}: nothing of {self._writer} is committed")
@@ -176,30 +178,31 @@ class ManifestWriter:
     async def _put(self, key: str, segment: Segment) -> None:
         """Create a segment, which is the moment of the commit."""
         content = await in_thread(segment.encode)  # some microseconds for each shard, and a closing one has them all
+        asked = self._asked.setdefault(key, [])
+        asked.append(segment)
         try:
             await create(self._storage, key, content, deadline=self.deadline)
-        except UnsettledError:
-            self._unsettled.setdefault(key, []).append(segment)
-            raise
-        except anyio.get_cancelled_exc_class():
-            # The request is on its way, and no answer of it will be heard.
-            self._unsettled.setdefault(key, []).append(segment)
-            raise
         except ObjectExistsError as error:
             closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
-            if closing is not None and closing.abandoned:
-                self._unsettled.pop(key, None)  # nor can an earlier request create it any more
-                raise abandoned_error(self._storage, self._name, closing) from error
-            before = self._unsettled.pop(key, [])
-            if closing is not None and _is_one_of(before, closing) and _says_the_same(closing, segment):
+            own = closing is not None and _is_one_of(asked, closing) and _says_the_same(closing, segment)
+            if own or closing is None or closing.abandoned or not _names_any_of(closing, segment):
+                del self._asked[key]  # else it stays in doubt: what a commit names is nobody's to delete
+            if own:
                 return
-            if closing is not None and _names_any_of(closing, segment):
-                self._unsettled[key] = before  # what a commit names is nobody's to delete
+            if closing is not None and closing.abandoned:
+                raise abandoned_error(self._storage, self._name, closing) from error
             raise ConflictError(
                 f"{self._storage.root}/{key}: {self._writer} has committed already, by another process; an id is used "
                 "once"
             ) from error
-        self._unsettled.pop(key, None)  # what an earlier attempt had not found out
+        except UnsettledError:
+            raise
+        except StorageError:  # refused: this request created nothing, and an earlier one may have
+            asked.pop()
+            if not asked:
+                del self._asked[key]
+            raise
+        del self._asked[key]
 
     async def _committed(self, entry: ShardEntry) -> None:
         self._listed(entry)
@@ -223,6 +226,7 @@ class ManifestWriter:
                 await result
 
     def _listed(self, entry: ShardEntry) -> None:
+        self._fates.move(entry.path, "commit")
         self.entries.append(entry)
         self.records += entry.records
         self.bytes += entry.bytes

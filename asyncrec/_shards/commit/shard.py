@@ -51,8 +51,6 @@ class Shard:
         index: the name of its index, where it has one.
         keys: the name of its keys, once a record has one.
         output: takes the records, once it is opened.
-        opened: whether it is.
-        publishes_sidecars: whether index and keys were, or are being, published.
         published: what the store has.
     """
 
@@ -62,8 +60,6 @@ class Shard:
         self.index: str | None = None
         self.keys: str | None = None
         self.output: ObjectOutput
-        self.opened = False
-        self.publishes_sidecars = False
         self.published: ObjectInfo | None = None
         self._staging = staging
         self._sidecar_name = sidecar_name

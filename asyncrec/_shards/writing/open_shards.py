@@ -53,7 +53,8 @@ class OpenShards:
         for index, queue in enumerate(queues):
             uploader = None
             if job.spool is not None:
-                uploader = Uploader(job.spool, job.store, budget, ShardUploadEvents(self._coordinator, queue))
+                upload_events = ShardUploadEvents(self._coordinator, queue)
+                uploader = Uploader(job.spool, job.store, budget, upload_events, job.fates)
                 self._uploaders.append(uploader)
             events = ShardEvents(self._coordinator, index, queue, uploader)
             self._writers.append(

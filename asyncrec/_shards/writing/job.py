@@ -26,7 +26,7 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import entomb
-from asyncrec._shards.commit.fates import Fates, State
+from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
 from asyncrec._shards.commit.shard_publisher import ShardPublisher, is_lost
 from asyncrec._shards.journal.header import JobHeader
@@ -197,9 +197,10 @@ class Job:
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
             await delete_replaced(self.store, name, await in_thread(set, self.before.shards.paths()))
-        # A shard that is whole in a spool is for `recover` to upload, whatever the store has of it.
-        whole: tuple[State, ...] = ("published",) if self.spool is None else ("published", "sent", "doubtful")
-        if self.manifest.unsettled or await in_thread(fates.those, *whole):
+        published = await in_thread(fates.those, "published")
+        unsure = await in_thread(fates.those, "sent", "doubtful")
+        # With a spool, what is in doubt is whole there, and `recover` uploads it.
+        if self.manifest.unsettled or published or (unsure and self.spool is not None):
             return False
         doubtful = lingers = False
         if not self.committed:
@@ -211,7 +212,7 @@ class Job:
                 if left or self.journal.acknowledged:
                     return False  # for `recover`
             # What comes late is not committed, and who recovers finds it by the mark.
-            doubtful = marked and bool(await in_thread(fates.those, "sent", "doubtful"))
+            doubtful = marked and bool(unsure)
             # Elsewhere than on a disk, a request that was given up may still create what it asked for.
             lingers = marked and self._claim is not None and fates.asked
             if self._placed or lingers or doubtful:

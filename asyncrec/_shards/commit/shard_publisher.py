@@ -7,7 +7,7 @@ hold their maker's: readers of the data set do not see them, and whoever ends th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
@@ -19,7 +19,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._shards.commit.closing import fence
-from asyncrec._shards.commit.fates import Event, Fates
+from asyncrec._shards.commit.fates import Event, Fates, State
 from asyncrec._shards.commit.shard import CommitClock, Shard
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, sequence_of, with_maker
@@ -102,17 +102,20 @@ class ShardPublisher:
         """Describe a published shard for the manifest; ``first`` and ``last`` are times of the event loop's clock."""
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
-    async def take_back(self, entries: Iterable[ShardEntry]) -> None:
+    async def take_back(self) -> None:
         """Delete shards that were published and are not committed. Shielded, limited in time; failures are logged."""
-        await self._delete(self._store, self.fates, "drop", {entry.path: entry.objects for entry in entries})
+        await self._delete_those("drop", "published")
 
     async def bury(self) -> None:
         """Delete what is in doubt, behind the job's tombstone. Shielded, limited in time; failures are logged."""
-        shards: dict[str, Sequence[str]] = {}
-        for key in self.fates.those("sent", "doubtful"):
+        await self._delete_those("bury", "sent", "doubtful")
+
+    async def _delete_those(self, event: Event, *states: State) -> None:
+        shards = {}
+        for key in await in_thread(self.fates.those, *states):
             sidecar_name = with_maker(self._header.name, key, self._header.writer)
             shards[key] = (key, index_key(sidecar_name), keys_key(sidecar_name))
-        await self._delete(self._store, self.fates, "bury", shards)
+        await self._delete(self._store, self.fates, event, shards)
 
     async def _output(self, shard: Shard, sink: ByteSink, sidecars: AsyncExitStack) -> ObjectOutput:
         return ObjectOutput(

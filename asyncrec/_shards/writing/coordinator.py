@@ -80,10 +80,6 @@ class CommitCoordinator:
                 await self._unspool(entry)
         self._unlisted = []
 
-    async def take_back(self) -> None:
-        """Delete what was published and is in no manifest, after a failure."""
-        await self.job.take_back(self._unlisted)
-
     async def _unspool(self, entry: ShardEntry) -> None:
         spool = self.job.spool
         assert spool is not None, "only what was spooled is uploaded"

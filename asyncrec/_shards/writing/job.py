@@ -146,15 +146,6 @@ class Job:
             sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place, metadata=metadata
         )
 
-    async def take_back(self, entries: Sequence[ShardEntry]) -> None:
-        """Delete shards that were published and are in no manifest, after a failure.
-
-        Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
-        """
-        if self.committed or self.manifest.unsettled or self._is_promised() or await is_lost(self.staging):
-            return
-        await self.publisher.take_back(entries)
-
     def _is_promised(self) -> bool:
         """Whether `asyncrec.recover` would finish the job, or what is left of it."""
         if self.header.kind == "rolling":
@@ -197,19 +188,23 @@ class Job:
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
             await delete_replaced(self.store, name, await in_thread(set, self.before.shards.paths()))
-        published = await in_thread(fates.those, "published")
+        if self.manifest.unsettled:
+            return False  # what a manifest may name by now is nobody's to delete
+        if not self.committed and not self._is_promised():
+            await self.publisher.take_back()
+        left = await in_thread(fates.those, "published", "shared")
         unsure = await in_thread(fates.those, "sent", "doubtful")
         # With a spool, what is in doubt is whole there, and `recover` uploads it.
-        if self.manifest.unsettled or published or (unsure and self.spool is not None):
+        if left or (unsure and self.spool is not None):
             return False
         doubtful = lingers = False
         if not self.committed:
             if self.journal is not None:
-                left = await in_thread(has_leftovers, self.journal.folder, self.header)
-                if left and self.header.kind == "fixed" and not self.journal.acknowledged:
+                begun = await in_thread(has_leftovers, self.journal.folder, self.header)
+                if begun and self.header.kind == "fixed" and not self.journal.acknowledged:
                     await in_thread(remove_leftovers, self.journal)  # of a flush that failed: its caller got an error
-                    left = False
-                if left or self.journal.acknowledged:
+                    begun = False
+                if begun or self.journal.acknowledged:
                     return False  # for `recover`
             # What comes late is not committed, and who recovers finds it by the mark.
             doubtful = marked and bool(unsure)

@@ -72,7 +72,7 @@ async def open_job(
 ) -> AsyncIterator[Job]:
     """Begin a job on the data set ``header.name`` in ``folder``; it ends with the context.
 
-    Left without `Job.commit`, an all-or-nothing job has made nothing: whoever made shards takes them back first.
+    Left without `Job.commit`, an all-or-nothing job takes its shards back, and has made nothing.
 
     Args:
         path: of the data set, for errors.

@@ -182,10 +182,6 @@ class OpenShards:
         self.budget.release_all()
         self._coordinator.progressed()
 
-    async def take_back(self) -> None:
-        """Delete what was published and is in no manifest, after a failure, when the tasks have ended."""
-        await self._coordinator.take_back()
-
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
         """Wait for tasks. Rolling shards do not wait for one another; of fixed ones none goes on without the rest."""
         for task in tasks:

@@ -7,7 +7,6 @@ again when its answer was lost, and whoever gave the writer up meanwhile is foun
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.fates import Fates
@@ -28,8 +28,7 @@ from asyncrec.storage._url import join
 
 OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
-_log = logging.getLogger("asyncrec.shards")
-
+_path_log = PathLog("asyncrec.shards")
 
 # Entries that are noted, and told to the log, before others run: each takes two microseconds.
 _TOLD_AT_ONCE = 250
@@ -71,9 +70,10 @@ class ManifestWriter:
         self.records = sum(entry.records for entry in self.entries)
         self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
-        self._asked: dict[str, list[Segment]] = {}  # by key, as long as no answer has come: each may be there
+        self._asked: dict[str, list[str]] = {}  # the times of segments, by key, as long as no answer has come
         self._storage = storage
         self._name = name
+        self._path = join(storage.root, name)
         self._writer = writer
         self._schema = schema
         self._metadata = metadata or {}
@@ -167,7 +167,7 @@ class ManifestWriter:
             self._asked.clear()  # only what is all or nothing comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
-                failure.add_note(f"{self._storage.root}/{self._name}: nothing of {self._writer} is committed")
+                failure.add_note(f"{self._path}: nothing of {self._writer} is committed")
                 raise failure
             return
         raise error
@@ -178,14 +178,16 @@ class ManifestWriter:
     async def _put(self, key: str, segment: Segment) -> None:
         """Create a segment, which is the moment of the commit."""
         content = await in_thread(segment.encode)  # some microseconds for each shard, and a closing one has them all
-        asked = self._asked.setdefault(key, [])
-        asked.append(segment)
+        asked, new = self._asked.setdefault(key, []), segment.add
+        asked.append(segment.time)
         try:
             await create(self._storage, key, content, deadline=self.deadline)
         except ObjectExistsError as error:
             closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
-            own = closing is not None and _is_one_of(asked, closing) and _says_the_same(closing, segment)
-            if own or closing is None or closing.abandoned or not _names_any_of(closing, segment):
+            named = () if closing is None else closing.add
+            # An earlier attempt of which no answer came: the times of all attempts differ.
+            own = closing is not None and closing.time in asked and (named, closing.remove) == (new, segment.remove)
+            if own or {entry.path for entry in named}.isdisjoint(entry.path for entry in new):
                 del self._asked[key]  # else it stays in doubt: what a commit names is nobody's to delete
             if own:
                 return
@@ -206,20 +208,8 @@ class ManifestWriter:
 
     async def _committed(self, entry: ShardEntry) -> None:
         self._listed(entry)
-        _log.info(
-            "%s/%s: committed %d records, %d bytes",
-            self._storage.root,
-            entry.path,
-            entry.records,
-            entry.bytes,
-            extra={
-                "path": join(self._storage.root, self._name),
-                "writer": self._writer,
-                "shard": entry.path,
-                "records": entry.records,
-                "bytes": entry.bytes,
-            },
-        )
+        told = {"writer": self._writer, "shard": entry.path, "records": entry.records, "bytes": entry.bytes}
+        _path_log.info(self._path, "committed %s: %d records, %d bytes", entry.path, entry.records, entry.bytes, **told)
         if self._on_commit is not None:
             result = self._on_commit(entry)
             if inspect.isawaitable(result):
@@ -230,16 +220,3 @@ class ManifestWriter:
         self.entries.append(entry)
         self.records += entry.records
         self.bytes += entry.bytes
-
-
-def _is_one_of(attempts: Iterable[Segment], there: Segment) -> bool:
-    """Whether a writer's last segment is one of its own, of which it had no answer: the times of all differ."""
-    return any(each.time == there.time and _says_the_same(each, there) for each in attempts)
-
-
-def _says_the_same(one: Segment, other: Segment) -> bool:
-    return (one.add, one.remove) == (other.add, other.remove)
-
-
-def _names_any_of(one: Segment, other: Segment) -> bool:
-    return not {entry.path for entry in one.add}.isdisjoint(entry.path for entry in other.add)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections import deque
@@ -15,6 +14,7 @@ import anyio
 from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._framing.crc import crc32c
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.journal.header import recover_command
@@ -29,7 +29,7 @@ from asyncrec.storage._local.storage import mapped_errors
 from asyncrec.storage._retry import telling_faults
 from asyncrec.storage._url import join
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 # Between two attempts at a shard; the backend has tried each request for two minutes by then.
 _FIRST_DELAY = 1.0
@@ -158,17 +158,9 @@ class Uploader:
                     command = recover_command(self._spool.root, to="...")
                     error.add_note(f"{upload.key} waits in the spool {self._spool.root}: {command} uploads it")
                     raise
-                _log.warning(
-                    "%s: uploading it failed, and is tried again: %s",
-                    upload.key,
-                    error,
-                    extra={
-                        "path": join(self._store.root, upload.key),
-                        "shard": upload.key,
-                        "attempt": self.retries + 1,
-                        "seconds": delay,
-                    },
-                )
+                path, told = join(self._store.root, upload.key), {"attempt": self.retries + 1, "seconds": delay}
+                message = "uploading it failed, and is tried again: %s"
+                _path_log.warning(path, message, error, shard=upload.key, **told)
             self._failed(delay)
             with anyio.move_on_after(delay):
                 await self._closing.wait()

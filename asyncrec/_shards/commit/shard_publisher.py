@@ -102,15 +102,8 @@ class ShardPublisher:
         """Describe a published shard for the manifest; ``first`` and ``last`` are times of the event loop's clock."""
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
-    async def take_back(self) -> None:
-        """Delete shards that were published and are not committed. Shielded, limited in time; failures are logged."""
-        await self._delete_those("drop", "published")
-
-    async def bury(self) -> None:
-        """Delete what is in doubt, behind the job's tombstone. Shielded, limited in time; failures are logged."""
-        await self._delete_those("bury", "sent", "doubtful")
-
-    async def _delete_those(self, event: Event, *states: State) -> None:
+    async def take_back(self, event: Event, *states: State) -> None:
+        """Delete the shards in these states, with this event. Shielded, limited in time; failures are logged."""
         shards = {}
         for key in await in_thread(self.fates.those, *states):
             sidecar_name = with_maker(self._header.name, key, self._header.writer)

@@ -173,7 +173,7 @@ class Uploader:
                 await self._publish(upload)
             except ObjectExistsError:
                 # An earlier attempt's, whose answer was lost; or another writer's.
-                if state != "doubtful" or not await self._is_there(_known(upload)):
+                if state != "doubtful" or upload.entry is None or not await self._is_there(upload.entry):
                     raise
         await self._events.uploaded(upload)
 
@@ -228,7 +228,8 @@ class Uploader:
             self._budget.account(-held)
             if fd >= 0:
                 os.close(fd)
-        entry = _known(upload)
+        entry = upload.entry
+        assert entry is not None, "the end is known"
         if entry.bytes != position or entry.crc32c not in (None, checksum):
             raise IntegrityError(
                 f"{self._spool.path_of(upload.key)}: {entry.bytes:,} bytes (crc32c {entry.crc32c or 0:08x}) were "
@@ -251,11 +252,6 @@ class Uploader:
         with suppress(ObjectNotFoundError):
             return open_own(str(self._spool.partial_of(key)), os.O_RDONLY, linked=True)
         return open_own(str(self._spool.path_of(key)), os.O_RDONLY, linked=True)
-
-
-def _known(upload: Upload) -> ShardEntry:
-    assert upload.entry is not None, "it is whole"
-    return upload.entry
 
 
 def _read(fd: int, block: memoryview, position: int, checksum: int, name: str) -> int:

@@ -191,7 +191,7 @@ class Job:
         if self.manifest.unsettled:
             return False  # what a manifest may name by now is nobody's to delete
         if not self.committed and not self._is_promised():
-            await self.publisher.take_back()
+            await self.publisher.take_back("drop", "published")
         left = await in_thread(fates.those, "published", "shared")
         unsure = await in_thread(fates.those, "sent", "doubtful")
         # With a spool, what is in doubt is whole there, and `recover` uploads it.
@@ -213,7 +213,7 @@ class Job:
             if self._placed or lingers or doubtful:
                 closing = await entomb(self.store, name, self.header.writer, by="itself")
                 if doubtful and closing.abandoned:
-                    await self.publisher.bury()
+                    await self.publisher.take_back("bury", "sent", "doubtful")
         if self._claim is not None and not lingers:
             # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
             await self.store.delete(claim_key(name, self._claim.number))

@@ -286,7 +286,7 @@ async def _make_shards(
                 compressed = bool(share.compression.type)
                 entries.append(await write_shard(publisher, key, supply, limits, compressed=compressed))
         except BaseException:
-            await publisher.take_back()
+            await publisher.take_back("drop", "published")
             raise
     return entries
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -121,8 +121,6 @@ async def open_job(
             if marked:
                 with opening.asking():
                     await put_mark(folder, header)
-            else:
-                opening.move("grant")
             before = await _before(folder, header, mode=mode, path=path)
             if mode == "new" or header.num_shards is not None or header.stems:
                 claim = await _claimed(folder, local, header, opening, mode=mode, take_over=take_over, path=path)
@@ -214,7 +212,9 @@ async def _claimed(
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             with opening.asking():
                 await put_claim(folder, header.name, claim)
-            await _refuse_others(folder, header, [*met, claim])
+            # Whoever came to another number meanwhile has looked, or will, and sees this claim.
+            if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
+                raise ConflictError(f"{path}: another writer has claimed this name in the same moment")
             taken = await _taken(folder, local, header) if claim.plain else None
             if taken is not None:  # by somebody who makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
@@ -222,18 +222,6 @@ async def _claimed(
     if taken is not None and mode != "replace":
         raise ObjectExistsError(f"{path}: {taken} is there already").with_remedy(_REPLACE, command=_RENAME)
     return claim
-
-
-async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Claim]) -> None:
-    """Look again, once one's own claim is there: one who came to another number has looked, or will, and sees it.
-
-    Raises:
-        ConflictError: there are others than these.
-    """
-    if any(claim not in known for claim in await find_claims(folder, header.name)):
-        raise ConflictError(
-            f"{join(folder.root, header.name)}: another writer has claimed this name in the same moment"
-        )
 
 
 async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader) -> str | None:
@@ -323,12 +311,10 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Take away what an opening that failed with ``error`` had made. Returns whether nothing is left.
+    """Take away what an opening that failed with ``error`` had made, but nothing of another job with its id.
 
-    Nothing has used the names yet. A store that is down is not waited for once more. With ``quiet``, there is probably
-    nothing to take away, and a failure is none to tell of.
-
-    What another job of the same id has made stays: only what says that it is this one's is taken for it.
+    Returns whether nothing is there any more. A store that is down is not waited for once more. With ``quiet``, a
+    failure is not worth a warning: there is probably nothing to take away.
     """
     brief = isinstance(error, TransientStorageError)
     with (

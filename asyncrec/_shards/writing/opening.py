@@ -22,8 +22,7 @@ State = Literal["nothing", "asking", "refused", "taken", "late", "marked", "clai
 Event = Literal["ask", "grant", "refuse", "miss", "take", "undo", "open"]
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
-    # "grant" without "ask": in a local folder the locked header is the mark.
-    "nothing": {"ask": "asking", "grant": "marked", "undo": "nothing"},
+    "nothing": {"ask": "asking", "undo": "nothing"},
     # "miss": there is no such folder or bucket, so that nothing can be in it, even if nobody could look.
     # "undo" changes nothing: a mark that was not found may still come.
     "asking": {"grant": "marked", "refuse": "refused", "miss": "nothing", "take": "taken", "undo": "asking"},
@@ -49,8 +48,11 @@ class Opening:
     """
 
     def __init__(self, *, remote: bool) -> None:
-        """With ``remote``, a request that was given up may be granted late; a disk always answers."""
-        self.now: State = "nothing"
+        """With ``remote``, a request that was given up may be granted late.
+
+        A disk always answers, and the mark of a job on it is its locked header, which is there first.
+        """
+        self.now: State = "nothing" if remote else "marked"
         self._remote = remote
 
     @property

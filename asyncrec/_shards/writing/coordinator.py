@@ -74,7 +74,8 @@ class CommitCoordinator:
 
     async def close(self) -> None:
         """End the job, when everything is in the store."""
-        await self.job.commit(self._unlisted)
+        if not self.job.committed:  # else an attempt that was cancelled had taken effect
+            await self.job.commit(self._unlisted)
         if self.job.spool is not None:
             for entry in self._unlisted:
                 await self._unspool(entry)

@@ -134,9 +134,8 @@ class ShardPublisher:
         if isinstance(staging, LocalStorage) or not isinstance(
             error, (TransientStorageError, anyio.get_cancelled_exc_class())
         ):
-            sidecars = () if keeps_sidecars else (shard.index, shard.keys)
-            objects = [each for each in (None if taken else key, *sidecars) if each]
-            await self._delete(staging, self._staged, "drop", {key: objects})
+            own = () if taken else (key,)
+            await self._delete(staging, self._staged, "drop", {key: own if keeps_sidecars else (*own, *shard.sidecars)})
 
     async def _is_left(self, key: str) -> bool:
         """Whether a disk that failed has kept the unfinished file: `recover` makes a shard of it, with its keys."""

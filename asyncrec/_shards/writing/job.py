@@ -141,7 +141,13 @@ class Job:
                 since=self.before.removals if self.before else 0,
                 deadline=self.deadline,
             )
-            await self._compare(removed)
+            now = await load_manifest(self.store, self.header.name, path=self.header.name)
+            there = () if now is None else now.shards.paths()
+            if missing := await in_thread(set(removed).difference, there):
+                raise ConflictError(
+                    f"{self.store.root}/{self.header.name}: {min(missing)} was to be replaced, and was removed "
+                    "meanwhile; nothing of this writer is in the data set"
+                )
         await self.manifest.close(
             sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place, metadata=metadata
         )
@@ -151,15 +157,6 @@ class Job:
         if self.header.kind == "rolling":
             return True
         return self.header.kind == "fixed" and self.journal is not None and self.journal.acknowledged
-
-    async def _compare(self, removed: Sequence[str]) -> None:
-        now = await load_manifest(self.store, self.header.name, path=self.header.name)
-        there = () if now is None else now.shards.paths()
-        if missing := await in_thread(set(removed).difference, there):
-            raise ConflictError(
-                f"{self.store.root}/{self.header.name}: {min(missing)} was to be replaced, and was removed meanwhile; "
-                "nothing of this writer is in the data set"
-            )
 
     async def end(self, life: Life | None, *, marked: bool) -> None:
         """Take away what marks the job, unless something is left that needs it. Shielded and limited in time."""

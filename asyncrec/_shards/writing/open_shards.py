@@ -77,11 +77,6 @@ class OpenShards:
         now = self._clock()
         return any(now < uploader.next_try for uploader in self._uploaders)
 
-    @property
-    def together(self) -> bool:
-        """Whether everything is committed at once, by the exit."""
-        return self._coordinator.together
-
     def check(self) -> None:
         """Raise what a shard failed with, or ClosedResourceError when the writer's context was left."""
         self.acknowledgements.check()

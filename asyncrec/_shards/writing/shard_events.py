@@ -87,7 +87,6 @@ class ShardUploadEvents:
             # Kept for the next attempt: the same segment again is no other.
             upload.entry = replace(upload.entry, committed=job.manifest.clock.now())
         await self._coordinator.published(self._queue.levels, upload.entry, upload.ticket)
-        await self._coordinator.unspooled(upload.entry)
 
     def ended(self, error: BaseException | None) -> None:
         self._coordinator.progressed(error)

@@ -181,7 +181,7 @@ async def _copy_dataset(
             for item in _items(dataset.prefix, *pair):
                 await one(item, job.staging)
 
-        job.publisher.publishing = True
+        job.fates.asked = True
         await concurrently(shard, [pair for pair in pairs if pair[1].path in lacking], tasks=parallelism)
         await job.commit([replace(entry, committed=job.manifest.clock.now()) for entry in missing])
 

@@ -7,17 +7,17 @@ again when its answer was lost, and whoever gave the writer up meanwhile is foun
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
 from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import closing_segment_key, segment_key, sequence_of
@@ -28,8 +28,7 @@ from asyncrec.storage._url import join
 
 OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
-_log = logging.getLogger("asyncrec.shards")
-
+_path_log = PathLog("asyncrec.shards")
 
 # Entries that are noted, and told to the log, before others run: each takes two microseconds.
 _TOLD_AT_ONCE = 250
@@ -56,13 +55,14 @@ class ManifestWriter:
         after: Manifest | None = None,
         committed: Iterable[ShardEntry] = (),
         on_commit: OnCommit | None = None,
+        fates: Fates | None = None,
         promised: Callable[[], bool] = lambda: True,
         recovered_by: str = "",
     ) -> None:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
-        ``promised`` tells whether `asyncrec.recover` is to finish what this could not. ``recovered_by`` names the
-        machine where another closes what the writer had left.
+        ``fates`` are those of the shards that it commits. ``promised`` tells whether `asyncrec.recover` is to finish
+        what this could not. ``recovered_by`` names the machine where another closes what the writer had left.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -70,20 +70,22 @@ class ManifestWriter:
         self.records = sum(entry.records for entry in self.entries)
         self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
-        self._unsettled: dict[str, list[Segment]] = {}  # by key, what was asked for without an answer
+        self._asked: dict[str, list[str]] = {}  # the times of segments, by key, as long as no answer has come
         self._storage = storage
         self._name = name
+        self._path = join(storage.root, name)
         self._writer = writer
         self._schema = schema
         self._metadata = metadata or {}
         self._on_commit = on_commit
+        self._fates = fates if fates is not None else Fates()
         self._promised = promised
         self._closes_with = {"recovered_by": recovered_by} if recovered_by else {}
 
     @property
     def unsettled(self) -> bool:
         """Whether a commit was answered by an error, or not at all, and nobody has found out if it took effect."""
-        return bool(self._unsettled)
+        return bool(self._asked)
 
     async def commit(self, entry: ShardEntry) -> None:
         """Make a published rolling shard part of the data set.
@@ -162,10 +164,10 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled once more
                 raise error from None
-            self._unsettled.clear()  # only what is all or nothing comes here, and it has one segment
+            self._asked.clear()  # only what is all or nothing comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
-                failure.add_note(f"{self._storage.root}/{self._name}: nothing of {self._writer} is committed")
+                failure.add_note(f"{self._path}: nothing of {self._writer} is committed")
                 raise failure
             return
         raise error
@@ -176,66 +178,45 @@ class ManifestWriter:
     async def _put(self, key: str, segment: Segment) -> None:
         """Create a segment, which is the moment of the commit."""
         content = await in_thread(segment.encode)  # some microseconds for each shard, and a closing one has them all
+        asked, new = self._asked.setdefault(key, []), segment.add
+        asked.append(segment.time)
         try:
             await create(self._storage, key, content, deadline=self.deadline)
-        except UnsettledError:
-            self._unsettled.setdefault(key, []).append(segment)
-            raise
-        except anyio.get_cancelled_exc_class():
-            # The request is on its way, and no answer of it will be heard.
-            self._unsettled.setdefault(key, []).append(segment)
-            raise
         except ObjectExistsError as error:
             closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
-            if closing is not None and closing.abandoned:
-                self._unsettled.pop(key, None)  # nor can an earlier request create it any more
-                raise abandoned_error(self._storage, self._name, closing) from error
-            before = self._unsettled.pop(key, [])
-            if closing is not None and _is_one_of(before, closing) and _says_the_same(closing, segment):
+            named = () if closing is None else closing.add
+            # An earlier attempt of which no answer came: the times of all attempts differ.
+            own = closing is not None and closing.time in asked and (named, closing.remove) == (new, segment.remove)
+            if own or {entry.path for entry in named}.isdisjoint(entry.path for entry in new):
+                del self._asked[key]  # else it stays in doubt: what a commit names is nobody's to delete
+            if own:
                 return
-            if closing is not None and _names_any_of(closing, segment):
-                self._unsettled[key] = before  # what a commit names is nobody's to delete
+            if closing is not None and closing.abandoned:
+                raise abandoned_error(self._storage, self._name, closing) from error
             raise ConflictError(
                 f"{self._storage.root}/{key}: {self._writer} has committed already, by another process; an id is used "
                 "once"
             ) from error
-        self._unsettled.pop(key, None)  # what an earlier attempt had not found out
+        except UnsettledError:
+            raise
+        except StorageError:  # refused: this request created nothing, and an earlier one may have
+            asked.pop()
+            if not asked:
+                del self._asked[key]
+            raise
+        del self._asked[key]
 
     async def _committed(self, entry: ShardEntry) -> None:
         self._listed(entry)
-        _log.info(
-            "%s/%s: committed %d records, %d bytes",
-            self._storage.root,
-            entry.path,
-            entry.records,
-            entry.bytes,
-            extra={
-                "path": join(self._storage.root, self._name),
-                "writer": self._writer,
-                "shard": entry.path,
-                "records": entry.records,
-                "bytes": entry.bytes,
-            },
-        )
+        told = {"writer": self._writer, "shard": entry.path, "records": entry.records, "bytes": entry.bytes}
+        _path_log.info(self._path, "committed %s: %d records, %d bytes", entry.path, entry.records, entry.bytes, **told)
         if self._on_commit is not None:
             result = self._on_commit(entry)
             if inspect.isawaitable(result):
                 await result
 
     def _listed(self, entry: ShardEntry) -> None:
+        self._fates.move(entry.path, "commit")
         self.entries.append(entry)
         self.records += entry.records
         self.bytes += entry.bytes
-
-
-def _is_one_of(attempts: Iterable[Segment], there: Segment) -> bool:
-    """Whether a writer's last segment is one of its own, of which it had no answer: the times of all differ."""
-    return any(each.time == there.time and _says_the_same(each, there) for each in attempts)
-
-
-def _says_the_same(one: Segment, other: Segment) -> bool:
-    return (one.add, one.remove) == (other.add, other.remove)
-
-
-def _names_any_of(one: Segment, other: Segment) -> bool:
-    return not {entry.path for entry in one.add}.isdisjoint(entry.path for entry in other.add)

@@ -48,29 +48,24 @@ class Shard:
 
     Attributes:
         key: its name.
-        index: the name of its index, where it has one.
-        keys: the name of its keys, once a record has one.
         output: takes the records, once it is opened.
-        opened: whether it is.
-        publishes_sidecars: whether index and keys were, or are being, published.
         published: what the store has.
     """
 
     def __init__(self, staging: Storage, key: str, sidecar_name: str, *, share: int) -> None:
         """``sidecar_name`` is what index and keys are named by; ``share`` what a chunk of each may take."""
         self.key = key
-        self.index: str | None = None
-        self.keys: str | None = None
         self.output: ObjectOutput
-        self.opened = False
-        self.publishes_sidecars = False
         self.published: ObjectInfo | None = None
         self._staging = staging
         self._sidecar_name = sidecar_name
         self._share = share
-        self._index_chunks: ChunkWriter | None = None
-        self._keys_chunks: ChunkWriter | None = None
-        self._sidecar_sinks: list[ByteSink] = []
+        self._opened: dict[str, tuple[ChunkWriter, ByteSink]] = {}  # sidecars, by their names
+
+    @property
+    def sidecars(self) -> tuple[str, ...]:
+        """The names of its index, where it has one, and of its keys, once a record has one."""
+        return tuple(self._opened)
 
     @property
     def has_maker(self) -> bool:
@@ -82,7 +77,7 @@ class Shard:
         await self.output.write(await in_thread(_framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
-        """Describe the shard for the manifest, once it is published; the times are of the event loop's clock."""
+        """Describe the shard, as `ShardPublisher.entry_of` does."""
         assert self.published is not None, "only what was published is committed"
         return ShardEntry(
             path=self.key,
@@ -91,8 +86,8 @@ class Shard:
             crc32c=self.output.crc32c,
             end_crc32c=self.output.end_crc32c,
             compression=compression,
-            index=_sidecar(self.index, self._index_chunks),
-            keys=_sidecar(self.keys, self._keys_chunks),
+            index=self._sidecar(index_key(self._sidecar_name)),
+            keys=self._sidecar(keys_key(self._sidecar_name)),
             first=clock.wall_time(first),
             last=clock.wall_time(last),
             committed=clock.now(),
@@ -103,22 +98,21 @@ class Shard:
 
     async def open_index(self, stack: AsyncExitStack) -> ChunkWriter:
         """Open the index; it is published where the stack is left cleanly."""
-        self.index = index_key(self._sidecar_name)
-        self._index_chunks = ChunkWriter(await self._open_sidecar(stack, self._staging.open_sink(self.index)))
-        return self._index_chunks
+        key = index_key(self._sidecar_name)
+        return await self._open_sidecar(stack, key, self._staging.open_sink(key))
 
     async def open_keys(self, stack: AsyncExitStack, sink: ByteSink, zeros: int) -> ChunkWriter:
         """Open the keys, as `open_index`, with so many bytes of zeros for records that have none."""
-        self.keys = keys_key(self._sidecar_name)
+        key = keys_key(self._sidecar_name)
         if isinstance(self._staging, LocalStorage) and isinstance(sink, LocalSink):
             # No crash leaves a record without its key, nor takes along those before the first that has one.
-            keys_sink = self._staging.open_sink_of_zeros(self.keys, zeros)
-            self._keys_chunks = ChunkWriter(await self._open_sidecar(stack, keys_sink))
-            sink.write_behind(keys_sink, self._keys_chunks.tail)
+            keys_sink = self._staging.open_sink_of_zeros(key, zeros)
+            chunks = await self._open_sidecar(stack, key, keys_sink)
+            sink.write_behind(keys_sink, chunks.tail)
         else:
-            self._keys_chunks = ChunkWriter(await self._open_sidecar(stack, self._staging.open_sink(self.keys)))
-        await self._keys_chunks.write([bytes(zeros)])
-        return self._keys_chunks
+            chunks = await self._open_sidecar(stack, key, self._staging.open_sink(key))
+        await chunks.write([bytes(zeros)])
+        return chunks
 
     def check_sidecars(self) -> None:
         """Compare what the store has of index and keys with what was sent.
@@ -126,10 +120,8 @@ class Shard:
         Raises:
             IntegrityError: it is something else.
         """
-        chunks = [each for each in (self._index_chunks, self._keys_chunks) if each is not None]
-        for sent, sink in zip(chunks, self._sidecar_sinks, strict=True):
-            path = join(self._staging.root, sink.published.key if sink.published is not None else self._sidecar_name)
-            then = f"the shard {self.key} was not published"
+        for key, (sent, sink) in self._opened.items():
+            path, then = join(self._staging.root, key), f"the shard {self.key} was not published"
             check_sent(path, sink.published, size=sent.size, crc32c=sent.crc32c, then=then)
 
     def check(self) -> None:
@@ -141,17 +133,20 @@ class Shard:
         path, sent = join(self._staging.root, self.key), self.output
         check_sent(path, self.published, size=sent.size, crc32c=sent.crc32c, then="it was removed")
 
-    async def _open_sidecar(self, stack: AsyncExitStack, opening: AbstractAsyncContextManager[ByteSink]) -> ByteSink:
+    async def _open_sidecar(
+        self, stack: AsyncExitStack, key: str, opening: AbstractAsyncContextManager[ByteSink]
+    ) -> ChunkWriter:
         sink = await stack.enter_async_context(opening)
         sink.hold_at_most(self._share)
-        self._sidecar_sinks.append(sink)
-        return sink
+        chunks = ChunkWriter(sink)
+        self._opened[key] = (chunks, sink)
+        return chunks
 
-
-def _sidecar(path: str | None, chunks: ChunkWriter | None) -> Sidecar | None:
-    if path is None or chunks is None:
-        return None
-    return Sidecar(path=path, bytes=chunks.size, crc32c=chunks.crc32c)
+    def _sidecar(self, key: str) -> Sidecar | None:
+        if key not in self._opened:
+            return None
+        chunks, _ = self._opened[key]
+        return Sidecar(path=key, bytes=chunks.size, crc32c=chunks.crc32c)
 
 
 def _framed(records: list[bytes], keys: list[bytes] | None) -> list[WriteBatch]:

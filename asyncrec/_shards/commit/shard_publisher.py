@@ -7,8 +7,7 @@ hold their maker's: readers of the data set do not see them, and whoever ends th
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
@@ -16,30 +15,29 @@ import anyio
 
 from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._shards.commit.closing import fence
+from asyncrec._shards.commit.fates import Event, Fates, State
 from asyncrec._shards.commit.shard import CommitClock, Shard
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import sequence_of, with_maker
+from asyncrec._shards.manifest.names import index_key, keys_key, sequence_of, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
 from asyncrec.storage._chunk_writer import ChunkWriter
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import join
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 
 class ShardPublisher:
     """The shards that one job publishes, in a store or in its staging folder.
 
     Attributes:
-        published: the shards that are published, and other objects of the job that could not be removed.
-        publishing: whether a shard was, or is being, published.
-        doubtful: whether no answer came of something that was to be published: it may be there, or come.
-        unanswered: the objects that may be there, or come, for that reason: to be deleted behind a tombstone.
+        fates: what has become of the job's shards in the store.
     """
 
     def __init__(
@@ -50,6 +48,7 @@ class ShardPublisher:
         budget: ByteBudget,
         clock: CommitClock,
         deadline: Deadline,
+        fates: Fates | None = None,
         staging: Storage | None = None,
         keep_sidecars: bool = False,
     ) -> None:
@@ -57,12 +56,11 @@ class ShardPublisher:
 
         With ``keep_sidecars``, the index and keys of a shard that could not be published stay, for the next attempt.
         """
-        self.published: set[str] = set()
-        self.publishing = False
-        self.doubtful = False
-        self.unanswered: list[str] = []
+        self.fates = fates if fates is not None else Fates()
         self._store = store
         self._staging = staging or store
+        # What is published in a spool is uploaded by others, who say what becomes of it in the store.
+        self._staged = Fates() if header.spool else self.fates
         self._header = header
         self._budget = budget
         self._clock = clock
@@ -79,6 +77,7 @@ class ShardPublisher:
         sidecar_name = with_maker(self._header.name, key, self._header.writer)
         shard = Shard(self._staging, key, sidecar_name, share=self._budget.share)
         reserved = 0
+        self._staged.move(key, "begin")
         try:
             async with self._staging.open_sink(key, exclusive=True) as sink:
                 sink.hold_at_most(self._budget.share)
@@ -86,14 +85,13 @@ class ShardPublisher:
                 reserved = sink.chunk_size
                 async with AsyncExitStack() as sidecars:
                     shard.output = await self._output(shard, sink, sidecars)
-                    shard.opened = True
                     yield shard
-                    shard.publishes_sidecars = True
+                    self._staged.move(key, "finish")
                 shard.check_sidecars()
-                self.publishing = True
+                self._staged.move(key, "ask")
             shard.published = sink.published
-            await self._verify(shard)
-            self.published.add(key)
+            shard.check()
+            self._staged.move(key, "answer")
         except BaseException as error:
             await self._failed(shard, error)
             raise
@@ -104,9 +102,13 @@ class ShardPublisher:
         """Describe a published shard for the manifest; ``first`` and ``last`` are times of the event loop's clock."""
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
-    async def take_back(self, entries: Iterable[ShardEntry]) -> None:
-        """Delete shards that were published and are not committed. Shielded, limited in time; failures are logged."""
-        await self._delete(self._store, [entry.objects for entry in entries])
+    async def take_back(self, event: Event, *states: State) -> None:
+        """Delete the shards in these states, with this event. Shielded, limited in time; failures are logged."""
+        shards = {}
+        for key in await in_thread(self.fates.those, *states):
+            sidecar_name = with_maker(self._header.name, key, self._header.writer)
+            shards[key] = (key, index_key(sidecar_name), keys_key(sidecar_name))
+        await self._delete(self._store, self.fates, event, shards)
 
     async def _output(self, shard: Shard, sink: ByteSink, sidecars: AsyncExitStack) -> ObjectOutput:
         return ObjectOutput(
@@ -117,106 +119,71 @@ class ShardPublisher:
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:
-        """Take away what was published of a shard that failed, unless it was promised, or may come yet."""
-        if not shard.publishes_sidecars:
+        """Say what becomes of a shard that failed, and take away what was published of it and may go."""
+        key, staging = shard.key, self._staging
+        if self._staged[key] == "sending":
+            self._staged.move(key, "drop")
             return
-        unanswered = isinstance(error, (TransientStorageError, anyio.get_cancelled_exc_class()))
-        self.doubtful = self.doubtful or unanswered
-        if shard.key in self.published:
-            return  # a damaged one that is committed by now, or could not be removed: it keeps its index and keys
-        if self._keep_sidecars or self._is_acknowledged(shard):
+        taken, damaged = isinstance(error, ObjectExistsError), shard.published is not None
+        if (taken and shard.has_maker) or (damaged and not await self._is_fenced(key)) or await self._is_left(key):
+            self._staged.move(key, "keep")
             return
-        if await self._is_left(shard):
-            self.published.update(key for key in (shard.index, shard.keys) if key)
+        keeps_sidecars = self._keep_sidecars or self._is_acknowledged(shard)
+        if (keeps_sidecars and not damaged) or await is_lost(staging):
             return
-        if await is_lost(self._staging):
-            return
-        taken = isinstance(error, ObjectExistsError)
-        # Elsewhere than on a disk a shard that was not answered may be there, or come, and `recover` commits it with
-        # its index and keys: nothing of it is deleted but behind a tombstone (`Job`).
-        left = [each for each in (None if taken else shard.key, shard.index, shard.keys) if each]
-        if isinstance(self._staging, LocalStorage) or not unanswered:
-            await self._delete(self._staging, [left])
-        else:
-            self.unanswered += left
-        if taken and shard.has_maker:
-            self.published.add(shard.key)  # our own, perhaps, and its answer lost: who ends the job finds out
+        if isinstance(staging, LocalStorage) or not isinstance(
+            error, (TransientStorageError, anyio.get_cancelled_exc_class())
+        ):
+            own = () if taken else (key,)
+            await self._delete(staging, self._staged, "drop", {key: own if keeps_sidecars else (*own, *shard.sidecars)})
 
-    async def _is_left(self, shard: Shard) -> bool:
+    async def _is_left(self, key: str) -> bool:
         """Whether a disk that failed has kept the unfinished file: `recover` makes a shard of it, with its keys."""
         if not isinstance(self._staging, LocalStorage):
             return False
         with self._deadline.cleaning_up(), suppress(OSError):
-            return await in_thread(self._staging.partial_of(shard.key).exists)
+            return await in_thread(self._staging.partial_of(key).exists)
         return True
 
     def _is_acknowledged(self, shard: Shard) -> bool:
         """Whether a flush has promised records of a shard to survive; one that held none, or could not, did not."""
-        if not shard.opened or self._staging.flush_level != "spooled":
-            return False
-        return shard.output.flushed and shard.output.records > 0
+        return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
-    async def _verify(self, shard: Shard) -> None:
-        try:
-            shard.check()
-        except IntegrityError:
-            await self._delete_damaged(shard)
-            raise
+    async def _is_fenced(self, key: str) -> bool:
+        """See that nobody can commit a damaged shard, so that it can be deleted: a deletion may come late."""
+        if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage):
+            return True
+        with self._deadline.cleaning_up():
+            try:
+                return await fence(self._store, self._header.name, self._header.writer, sequence_of(key), by="itself")
+            except Exception as error:
+                self._warn(self._staging, key, "is damaged, and cannot be removed: %s", error)
+        return False
 
-    async def _delete_damaged(self, shard: Shard) -> None:
-        """Delete a published shard, after seeing that nobody can commit it: a deletion may come late."""
-        fenced = self._header.kind != "rolling" or isinstance(self._staging, LocalStorage)
-        if not fenced:
-            with self._deadline.cleaning_up():
-                try:
-                    fenced = await fence(
-                        self._store, self._header.name, self._header.writer, sequence_of(shard.key), by="itself"
-                    )
-                except Exception as error:
-                    _log.warning(
-                        "%s/%s is damaged, and cannot be removed: %s",
-                        self._staging.root,
-                        shard.key,
-                        error,
-                        extra=self._fields(shard.key),
-                    )
-        if fenced:
-            await self._delete(self._staging, [[shard.key]])
-        else:
-            self.published.add(shard.key)
-
-    async def _delete(self, storage: Storage, shards: Iterable[Sequence[str]]) -> None:
+    async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
         """Delete the objects of each shard, the shard first, so that one that stays keeps its index and keys.
 
         Otherwise, whoever recovers would commit a shard without its keys.
         """
-        key = ""
+        left, key = dict(shards), ""
         with self._deadline.cleaning_up() as scope:
-            for keys in shards:
-                for key in keys:
-                    try:
+            for shard, keys in shards.items():
+                try:
+                    for key in keys:
                         await storage.delete(key)
-                    except Exception as error:
-                        self.published.add(key)
-                        _log.warning(
-                            "%s/%s could not be removed and is in no manifest: %s",
-                            storage.root,
-                            key,
-                            error,
-                            extra=self._fields(key),
-                        )
-                        break
-                    self.published.discard(key)
+                except Exception as error:
+                    self._warn(storage, key, "could not be removed and is in no manifest: %s", error)
+                else:
+                    fates.move(shard, event)
+                    del left[shard]
+        for shard in left:
+            fates.move(shard, "keep")
         if scope.cancelled_caught:
-            self.published.add(key)
-            _log.warning(
-                "%s/%s could not be removed in time and is in no manifest", storage.root, key, extra=self._fields(key)
-            )
+            self._warn(storage, key, "could not be removed in time and is in no manifest")
 
-    def _fields(self, key: str) -> dict[str, str]:
-        """What a line that is logged of an object has for machines."""
-        header = self._header
-        return {"path": join(self._store.root, header.name), "writer": header.writer, "shard": key}
+    def _warn(self, storage: Storage, key: str, words: str, *args: object) -> None:
+        path, writer = join(self._store.root, self._header.name), self._header.writer
+        _path_log.warning(path, f"%s {words}", join(storage.root, key), *args, writer=writer, shard=key)
 
 
 async def is_lost(staging: Storage) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections import deque
@@ -15,7 +14,9 @@ import anyio
 from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._framing.crc import crc32c
+from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.journal.header import recover_command
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import Upload
@@ -28,7 +29,7 @@ from asyncrec.storage._local.storage import mapped_errors
 from asyncrec.storage._retry import telling_faults
 from asyncrec.storage._url import join
 
-_log = logging.getLogger("asyncrec.shards")
+_path_log = PathLog("asyncrec.shards")
 
 # Between two attempts at a shard; the backend has tried each request for two minutes by then.
 _FIRST_DELAY = 1.0
@@ -41,7 +42,7 @@ _STEP = 256 << 10
 class UploadEvents(Protocol):
     """What happens to the shards of an `Uploader`; the writer that has it implements this."""
 
-    async def before_upload_ends(self) -> None:
+    async def before_upload_ends(self, upload: Upload) -> None:
         """All of a shard is sent; returning has it published."""
 
     async def uploaded(self, upload: Upload) -> None:
@@ -64,9 +65,12 @@ class Uploader:
         next_try: by the event loop's clock, when that last was due.
     """
 
-    def __init__(self, spool: SpoolFolder, store: Storage, budget: ByteBudget, events: UploadEvents) -> None:
+    def __init__(
+        self, spool: SpoolFolder, store: Storage, budget: ByteBudget, events: UploadEvents, fates: Fates
+    ) -> None:
         self._spool = spool
         self._store = store
+        self._fates = fates
         self._budget = budget
         self._events = events
         self._waiting: deque[Upload] = deque()
@@ -83,6 +87,7 @@ class Uploader:
 
     def begin(self, key: str) -> Upload:
         """Follow a shard that is opened in the spool."""
+        self._fates.move(key, "begin")
         upload = self._spool.backlog.begin(key)
         self._waiting.append(upload)
         self._arrived.set()
@@ -90,12 +95,13 @@ class Uploader:
 
     def complete(self, upload: Upload, entry: ShardEntry, ticket: int) -> None:
         """Tell that a shard is whole, with its description and its last record's ticket."""
+        self._fates.move(upload.key, "finish")
         upload.entry, upload.ticket = entry, ticket
         upload.change()
 
     def drop(self, upload: Upload) -> None:
         """Give up a shard within which the object writer failed: what it has acknowledged is for `recover`."""
-        upload.dropped = True
+        self._fates.move(upload.key, "drop")
         upload.change()
 
     def close(self) -> None:
@@ -146,45 +152,36 @@ class Uploader:
             except _Dropped:
                 return
             except TransientStorageError as error:
-                if upload.committed:
+                if self._fates[upload.key] == "committed":
                     raise  # the caller's own, of what is told of a commit
                 if last:
                     command = recover_command(self._spool.root, to="...")
                     error.add_note(f"{upload.key} waits in the spool {self._spool.root}: {command} uploads it")
                     raise
-                _log.warning(
-                    "%s: uploading it failed, and is tried again: %s",
-                    upload.key,
-                    error,
-                    extra={
-                        "path": join(self._store.root, upload.key),
-                        "shard": upload.key,
-                        "attempt": self.retries + 1,
-                        "seconds": delay,
-                    },
-                )
+                path, told = join(self._store.root, upload.key), {"attempt": self.retries + 1, "seconds": delay}
+                message = "uploading it failed, and is tried again: %s"
+                _path_log.warning(path, message, error, shard=upload.key, **told)
             self._failed(delay)
             with anyio.move_on_after(delay):
                 await self._closing.wait()
             delay = min(2 * delay, _MOST_DELAY)
 
     async def _upload(self, upload: Upload) -> None:
-        upload.attempts += 1
-        if not upload.published:
+        state = self._fates[upload.key]
+        if state != "published":
             try:
                 await self._publish(upload)
             except ObjectExistsError:
                 # An earlier attempt's, whose answer was lost; or another writer's.
-                if upload.attempts == 1 or upload.entry is None or not await self._is_there(upload.entry):
+                if state != "doubtful" or upload.entry is None or not await self._is_there(upload.entry):
                     raise
-            upload.published = True
         await self._events.uploaded(upload)
 
     async def _publish(self, upload: Upload) -> None:
         async with self._store.open_sink(upload.key, exclusive=True) as sink:
             sink.hold_at_most(self._budget.share)
             entry = await self._send(upload, sink)
-            await self._events.before_upload_ends()
+            await self._events.before_upload_ends(upload)
             for sidecar in (entry.index, entry.keys):
                 if sidecar is not None:
                     assert sidecar.bytes is not None, "known of what was just written"
@@ -208,7 +205,7 @@ class Uploader:
         position = checksum = held = 0
         try:
             while True:
-                if upload.dropped:
+                if self._fates[upload.key] == "dropped":
                     raise _Dropped
                 size = sink.chunk_size
                 ready = upload.written - position

@@ -25,7 +25,6 @@ class CommitCoordinator:
     Attributes:
         job: makes the shards.
         fixed: whether their number is fixed.
-        together: whether everything is committed at once, by the exit.
         turn: held for each short step that many shards do at once: all of them together are not short.
         written: of fixed shards, all are written before the first is published;
         sent: and all are sent before the first upload ends.
@@ -34,7 +33,6 @@ class CommitCoordinator:
     def __init__(self, job: Job, acknowledgements: Acknowledgements, budget: ByteBudget, open_shards: int) -> None:
         self.job = job
         self.fixed = job.header.num_shards is not None
-        self.together = job.header.together
         # What is done in a turn awaits: to yield before it as well would cost each shard three turns of the loop more.
         self.turn = anyio.Semaphore(_AT_ONCE, fast_acquire=True)
         self.written = _Gate(open_shards)
@@ -53,12 +51,13 @@ class CommitCoordinator:
 
     async def published(self, levels: Levels, entry: ShardEntry, ticket: int) -> None:
         """Commit a shard that is in the store, with the records up to a ticket, unless all are committed together."""
-        if self.together:
+        if self.job.header.together:
             self._unlisted.append(entry)
             return
         await self.job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
+        await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:
         """Let go whoever waits: a ticket reached a level, or something failed with that error."""
@@ -67,28 +66,19 @@ class CommitCoordinator:
             self._budget.release_all()
         self._acknowledgements.changed()
 
-    async def unspooled(self, entry: ShardEntry) -> None:
-        """Remove a shard that is uploaded from the spool, unless it is needed there until all are committed."""
-        if not self.together:
-            await self._unspool(entry)
-
     async def close(self) -> None:
         """End the job, when everything is in the store."""
-        await self.job.commit(self._unlisted)
-        if self.job.spool is not None:
-            for entry in self._unlisted:
-                await self._unspool(entry)
+        if not self.job.committed:  # else an attempt that was cancelled had taken effect
+            await self.job.commit(self._unlisted)
+        for entry in self._unlisted:
+            await self._unspool(entry)
         self._unlisted = []
 
-    async def take_back(self) -> None:
-        """Delete what was published and is in no manifest, after a failure."""
-        await self.job.take_back(self._unlisted)
-
     async def _unspool(self, entry: ShardEntry) -> None:
-        spool = self.job.spool
-        assert spool is not None, "only what was spooled is uploaded"
-        await in_thread(spool.remove, entry)
-        spool.backlog.freed(entry.bytes)
+        """Remove a committed shard from the spool, where there is one."""
+        if (spool := self.job.spool) is not None:
+            await in_thread(spool.remove, entry)
+            spool.backlog.freed(entry.bytes)
 
 
 class _Gate:

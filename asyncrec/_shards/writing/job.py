@@ -26,6 +26,7 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import entomb
+from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
 from asyncrec._shards.commit.shard_publisher import ShardPublisher, is_lost
 from asyncrec._shards.journal.header import JobHeader
@@ -62,7 +63,7 @@ class Job:
         journal: the locked file with its header, where the staging folder is local.
         manifest: writes its segments.
         publisher: publishes its shards.
-        left_over: something may be left that others made for it: its mark stays, for `asyncrec.recover`.
+        fates: what has become of them.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Job:
         self.spool = staging if isinstance(staging, SpoolFolder) else None
         self.before = before
         self.journal = journal
+        self.fates = Fates()
         self.manifest = ManifestWriter(
             store,
             header.name,
@@ -92,13 +94,19 @@ class Job:
             metadata=header.metadata,
             after=before,
             on_commit=on_commit,
+            fates=self.fates,
             promised=self._is_promised,
         )
         self.deadline = self.manifest.deadline
         self.publisher = ShardPublisher(
-            store, header, budget=budget, clock=self.manifest.clock, deadline=self.deadline, staging=staging
+            store,
+            header,
+            budget=budget,
+            clock=self.manifest.clock,
+            deadline=self.deadline,
+            fates=self.fates,
+            staging=staging,
         )
-        self.left_over = False
         self._claim = claim
         self._replaces = mode == "replace"
         self._placed = False
@@ -133,34 +141,22 @@ class Job:
                 since=self.before.removals if self.before else 0,
                 deadline=self.deadline,
             )
-            await self._compare(removed)
+            now = await load_manifest(self.store, self.header.name, path=self.header.name)
+            there = () if now is None else now.shards.paths()
+            if missing := await in_thread(set(removed).difference, there):
+                raise ConflictError(
+                    f"{self.store.root}/{self.header.name}: {min(missing)} was to be replaced, and was removed "
+                    "meanwhile; nothing of this writer is in the data set"
+                )
         await self.manifest.close(
             sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place, metadata=metadata
         )
-
-    async def take_back(self, entries: Sequence[ShardEntry]) -> None:
-        """Delete shards that were published and are in no manifest, after a failure.
-
-        Nothing that a manifest may name by now, nor what was acknowledged: `asyncrec.recover` finds it.
-        """
-        if self.committed or self.manifest.unsettled or self._is_promised() or await is_lost(self.staging):
-            return
-        await self.publisher.take_back(entries)
 
     def _is_promised(self) -> bool:
         """Whether `asyncrec.recover` would finish the job, or what is left of it."""
         if self.header.kind == "rolling":
             return True
         return self.header.kind == "fixed" and self.journal is not None and self.journal.acknowledged
-
-    async def _compare(self, removed: Sequence[str]) -> None:
-        now = await load_manifest(self.store, self.header.name, path=self.header.name)
-        there = () if now is None else now.shards.paths()
-        if missing := await in_thread(set(removed).difference, there):
-            raise ConflictError(
-                f"{self.store.root}/{self.header.name}: {min(missing)} was to be replaced, and was removed meanwhile; "
-                "nothing of this writer is in the data set"
-            )
 
     async def end(self, life: Life | None, *, marked: bool) -> None:
         """Take away what marks the job, unless something is left that needs it. Shielded and limited in time."""
@@ -183,41 +179,41 @@ class Job:
 
     async def _clean_up(self, *, marked: bool) -> bool:
         """Take away what is left of the job; returns whether nothing is left that needs a mark."""
-        name, publisher = self.header.name, self.publisher
+        name, fates = self.header.name, self.fates
         if await is_lost(self.staging):
             return False  # to the process that has taken it
         if self.committed and self._replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
             await delete_replaced(self.store, name, await in_thread(set, self.before.shards.paths()))
-        uncommitted = publisher.published.difference(await in_thread(_paths, self.manifest.entries))
-        if self.left_over or self.manifest.unsettled or (uncommitted and not self.committed):
+        if self.manifest.unsettled:
+            return False  # what a manifest may name by now is nobody's to delete
+        if not self.committed and not self._is_promised():
+            await self.publisher.take_back("drop", "published")
+        left = await in_thread(fates.those, "published", "shared")
+        unsure = await in_thread(fates.those, "sent", "doubtful")
+        # With a spool, what is in doubt is whole there, and `recover` uploads it.
+        if left or (unsure and self.spool is not None):
             return False
-        if self.journal is not None and not self.committed:
-            left = await in_thread(has_leftovers, self.journal.folder, self.header)
-            if left and self.header.kind == "fixed" and not self.journal.acknowledged:
-                await in_thread(remove_leftovers, self.journal)  # of a flush that failed: its caller got an error
-                left = False
-            if left or self.journal.acknowledged:
-                return False  # for `recover`
-        # Elsewhere than on a disk, a request that was given up may still create what it asked for.
-        lingers = marked and self._claim is not None and publisher.publishing and not self.committed
-        # What comes late is not committed, and who recovers finds it by the mark.
-        doubtful = marked and publisher.doubtful and not self.committed
-        if not self.committed and (self._placed or lingers or doubtful):
-            closing = await entomb(self.store, name, self.header.writer, by="itself")
-            if doubtful and closing.abandoned:
-                for key in publisher.unanswered:
-                    await self.store.delete(key)
+        doubtful = lingers = False
+        if not self.committed:
+            if self.journal is not None:
+                begun = await in_thread(has_leftovers, self.journal.folder, self.header)
+                if begun and self.header.kind == "fixed" and not self.journal.acknowledged:
+                    await in_thread(remove_leftovers, self.journal)  # of a flush that failed: its caller got an error
+                    begun = False
+                if begun or self.journal.acknowledged:
+                    return False  # for `recover`
+            # What comes late is not committed, and who recovers finds it by the mark.
+            doubtful = marked and bool(unsure)
+            # Elsewhere than on a disk, a request that was given up may still create what it asked for.
+            lingers = marked and self._claim is not None and fates.asked
+            if self._placed or lingers or doubtful:
+                closing = await entomb(self.store, name, self.header.writer, by="itself")
+                if doubtful and closing.abandoned:
+                    await self.publisher.take_back("bury", "sent", "doubtful")
         if self._claim is not None and not lingers:
             # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
             await self.store.delete(claim_key(name, self._claim.number))
-        if doubtful:
-            return False
-        if marked:
+        if marked and not doubtful:
             await remove_mark(self.store, name, self.header.writer)
-        return True
-
-
-def _paths(entries: Sequence[ShardEntry]) -> dict[str, None]:
-    """The paths of shards, in their order. Of many it is a thread's work."""
-    return dict.fromkeys(entry.path for entry in entries)
+        return not doubtful

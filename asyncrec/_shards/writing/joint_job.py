@@ -54,6 +54,7 @@ _path_log = PathLog("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
+_SHARES = "the shards that other processes make"
 _CLEAN_UP_SECONDS = 2 * CLEAN_UP_SECONDS  # what many processes left is taken away
 # The number of a shard is that of its part, that of the attempt, and that of the shard in it: so names sort by parts.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
@@ -163,7 +164,7 @@ async def open_joint_job(
             return
         async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
             joint = JointJob(share, job, None)
-            job.left_over = True  # until `_end` has seen to it
+            job.fates.move(_SHARES, "share")  # until `_end` has seen to them
             try:
                 yield joint
             finally:
@@ -285,7 +286,7 @@ async def _make_shards(
                 compressed = bool(share.compression.type)
                 entries.append(await write_shard(publisher, key, supply, limits, compressed=compressed))
         except BaseException:
-            await publisher.take_back(entries)
+            await publisher.take_back("drop", "published")
             raise
     return entries
 
@@ -318,7 +319,7 @@ async def _end(job: Job) -> None:
             return
         if job.journal is not None:
             await in_thread(remove_leftovers, job.journal)
-        job.left_over = False
+        job.fates.move(_SHARES, "drop")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim, put_
 from asyncrec._shards.recovery.on_opening import told_dead
 from asyncrec._shards.spool.folder import SpoolFolder, refuse_spool
 from asyncrec._shards.writing.job import Job, Mode
+from asyncrec._shards.writing.opening import Opening
 from asyncrec.errors import (
     ArgumentValueError,
     ConflictError,
@@ -72,7 +73,7 @@ async def open_job(
 ) -> AsyncIterator[Job]:
     """Begin a job on the data set ``header.name`` in ``folder``; it ends with the context.
 
-    Left without `Job.commit`, an all-or-nothing job has made nothing: whoever made shards takes them back first.
+    Left without `Job.commit`, an all-or-nothing job takes its shards back, and has made nothing.
 
     Args:
         path: of the data set, for errors.
@@ -93,10 +94,14 @@ async def open_job(
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
+        opening = Opening(remote=marked)
         life = await acquire_in_thread(partial(_begin_life, path, header.writer), _end) if marked else None
-        left = taken = False
         if life is not None:
-            stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left or taken, briefly=not left)))
+            stack.push_async_callback(
+                lambda: surely_in_thread(
+                    partial(life.end, keep=opening.now != "nothing", briefly=opening.now == "late")
+                )
+            )
         header = replace(
             header,
             host=this_host(),
@@ -108,26 +113,17 @@ async def open_job(
         journal = None
         if owned is not None:
             journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
-            stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
+            stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=opening.left)))
             owned.check = begun.check
         claim: Claim | None = None
-        asking, made = False, not marked
-        refusal: StorageError | None = None
+        failure: StorageError | None = None
         try:
             if marked:
-                asking = True
-                try:
+                with opening.asking():
                     await put_mark(folder, header)
-                except ObjectExistsError:
-                    # The backend may have asked for it twice, and the first request, without an answer, come later.
-                    taken = True
-                    raise
-                asking, made = False, True
             before = await _before(folder, header, mode=mode, path=path)
             if mode == "new" or header.num_shards is not None or header.stems:
-                asking = marked
-                claim = await _claimed(folder, local, header, mode=mode, take_over=take_over, path=path)
-                asking = False
+                claim = await _claimed(folder, local, header, opening, mode=mode, take_over=take_over, path=path)
                 before = await _before(folder, header, mode=mode, path=path)
             if header.stems:
                 await refuse_makers(folder, header)
@@ -142,18 +138,15 @@ async def open_job(
                 for each in dead.values():
                     _path_log.warning(path, "%s", told_dead(each, path), writer=each.writer)
         except BaseException as error:
-            # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
-            unanswered = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
-            left = True  # until it is known: cancelled once more, it is left
             # Where nothing can be, because folder or bucket is not there, or nobody may write, nothing can be left.
-            refused = not made and _refusal_of(error)
-            left = not await _undo(folder, header, marked=marked, error=error, quiet=bool(refused)) or unanswered
-            left = left and not (refused and isinstance(error, ObjectNotFoundError))
-            if not unanswered or not isinstance(error, UnsettledError):
+            quiet = opening.now in ("nothing", "asking", "refused") and _refusal_of(error)
+            if await _undo(folder, header, marked=marked, error=error, quiet=quiet):
+                opening.move("undo")
+            if not isinstance(error, UnsettledError):
                 raise
-            refusal = _told_plainly(error, path)
-        if refusal is not None:
-            raise refusal
+            failure = _told_plainly(error, path)
+        if failure is not None:
+            raise failure
         job = Job(
             header,
             folder,
@@ -165,7 +158,8 @@ async def open_job(
             budget=budget if budget is not None else ByteBudget(_ANY_NUMBER_OF_CHUNKS),
             on_commit=on_commit,
         )
-        stack.pop_all()  # from here on, `Job.end` lets go
+        opening.move("open")
+        stack.pop_all()
         try:
             yield job
         finally:
@@ -199,7 +193,14 @@ def _refuse_unwritable(header: JobHeader, local: bool) -> None:
 
 
 async def _claimed(
-    folder: Storage, local: LocalStorage | None, header: JobHeader, *, mode: Mode, take_over: bool, path: str
+    folder: Storage,
+    local: LocalStorage | None,
+    header: JobHeader,
+    opening: Opening,
+    *,
+    mode: Mode,
+    take_over: bool,
+    path: str,
 ) -> Claim | None:
     """Claim the data set's name; `None` where what replaces finds the plain names taken, and uses its own."""
     fixed = header.num_shards is not None
@@ -209,8 +210,11 @@ async def _claimed(
         taken = await _taken(folder, local, header) if fixed and plain else None
         if taken is None and (mode != "replace" or plain):
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
-            await put_claim(folder, header.name, claim)
-            await _refuse_others(folder, header, [*met, claim])
+            with opening.asking():
+                await put_claim(folder, header.name, claim)
+            # Whoever came to another number meanwhile has looked, or will, and sees this claim.
+            if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
+                raise ConflictError(f"{path}: another writer has claimed this name in the same moment")
             taken = await _taken(folder, local, header) if claim.plain else None
             if taken is not None:  # by somebody who makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
@@ -218,18 +222,6 @@ async def _claimed(
     if taken is not None and mode != "replace":
         raise ObjectExistsError(f"{path}: {taken} is there already").with_remedy(_REPLACE, command=_RENAME)
     return claim
-
-
-async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Claim]) -> None:
-    """Look again, once one's own claim is there: one who came to another number has looked, or will, and sees it.
-
-    Raises:
-        ConflictError: there are others than these.
-    """
-    if any(claim not in known for claim in await find_claims(folder, header.name)):
-        raise ConflictError(
-            f"{join(folder.root, header.name)}: another writer has claimed this name in the same moment"
-        )
 
 
 async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader) -> str | None:
@@ -319,12 +311,10 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Take away what an opening that failed with ``error`` had made. Returns whether nothing is left.
+    """Take away what an opening that failed with ``error`` had made, but nothing of another job with its id.
 
-    Nothing has used the names yet. A store that is down is not waited for once more. With ``quiet``, there is probably
-    nothing to take away, and a failure is none to tell of.
-
-    What another job of the same id has made stays: only what says that it is this one's is taken for it.
+    Returns whether nothing is there any more. A store that is down is not waited for once more. With ``quiet``, a
+    failure is not worth a warning: there is probably nothing to take away.
     """
     brief = isinstance(error, TransientStorageError)
     with (

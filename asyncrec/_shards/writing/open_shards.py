@@ -53,7 +53,8 @@ class OpenShards:
         for index, queue in enumerate(queues):
             uploader = None
             if job.spool is not None:
-                uploader = Uploader(job.spool, job.store, budget, ShardUploadEvents(self._coordinator, queue))
+                upload_events = ShardUploadEvents(self._coordinator, queue)
+                uploader = Uploader(job.spool, job.store, budget, upload_events, job.fates)
                 self._uploaders.append(uploader)
             events = ShardEvents(self._coordinator, index, queue, uploader)
             self._writers.append(
@@ -75,11 +76,6 @@ class OpenShards:
         """Whether an upload from the spool waits to be tried again."""
         now = self._clock()
         return any(now < uploader.next_try for uploader in self._uploaders)
-
-    @property
-    def together(self) -> bool:
-        """Whether everything is committed at once, by the exit."""
-        return self._coordinator.together
 
     def check(self) -> None:
         """Raise what a shard failed with, or ClosedResourceError when the writer's context was left."""
@@ -180,10 +176,6 @@ class OpenShards:
         self.acknowledgements.ended = True
         self.budget.release_all()
         self._coordinator.progressed()
-
-    async def take_back(self) -> None:
-        """Delete what was published and is in no manifest, after a failure, when the tasks have ended."""
-        await self._coordinator.take_back()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
         """Wait for tasks. Rolling shards do not wait for one another; of fixed ones none goes on without the rest."""

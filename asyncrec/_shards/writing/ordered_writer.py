@@ -187,23 +187,20 @@ async def write_ordered(
         metadata=metadata,
     )
     supply = Supply(batches)
-    entries: list[ShardEntry] = []
     async with open_job(folder, header, path=header.url, mode=mode) as job:
-        try:
-            if limits.num_shards:
-                await _write_fixed(job, supply, limits.num_shards, limits.records, entries)
-            else:
-                while await supply.any():
-                    entries.append(await _write_shard(job, len(entries), supply, limits))
-            await job.commit(entries, metadata=found())
-        except BaseException:
-            await job.take_back(entries)
-            raise
+        if limits.num_shards:
+            entries = await _write_fixed(job, supply, limits.num_shards, limits.records)
+        else:
+            entries = []
+            while await supply.any():
+                entries.append(await _write_shard(job, len(entries), supply, limits))
+        await job.commit(entries, metadata=found())
     return sorted(entries, key=lambda entry: entry.path)
 
 
-async def _write_fixed(job: Job, supply: Supply, num_shards: int, records: int, entries: list[ShardEntry]) -> None:
+async def _write_fixed(job: Job, supply: Supply, num_shards: int, records: int) -> list[ShardEntry]:
     ends = shard_boundaries(records, num_shards)
+    entries = []
     for number in range(num_shards):
         limits = Limits(max_records=ends[number + 1] - ends[number])
         entries.append(await _write_shard(job, number, supply, limits))
@@ -211,6 +208,7 @@ async def _write_fixed(job: Job, supply: Supply, num_shards: int, records: int, 
     if written < records or await supply.any():
         more = "more" if written == records else f"only {written:,}"
         raise DatasetError(f"{job.header.url}: {records:,} records were announced, and there are {more}; try it again")
+    return entries
 
 
 async def _write_shard(job: Job, number: int, supply: Supply, limits: Limits) -> ShardEntry:

@@ -20,27 +20,23 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
 
     ``commits`` tells whether they are committed after the body failed, which may take ``exit_timeout`` seconds.
     """
-    try:
-        async with TaskScope() as scope:
-            with shards.job.deadline.applied():  # for the tasks that it starts
-                await shards.start(scope)
-            finishing = False
-            try:
-                yield
-                finishing = True
-                await _finish_unless_cancelled(shards, exit_timeout)
-            except BaseException as error:
-                if not (finishing and isinstance(error, Exception)):
-                    shards.job.deadline.bring(anyio.current_time() + exit_timeout)
-                    if commits:
-                        await _finish_in_time(shards, error, exit_timeout)
-                _tell_what_is_lost(shards, error)
-                raise
-            finally:
-                shards.abandon()
-    except BaseException:
-        await shards.take_back()  # the owner tasks have ended: nothing is published any more
-        raise
+    async with TaskScope() as scope:
+        with shards.job.deadline.applied():  # for the tasks that it starts
+            await shards.start(scope)
+        finishing = False
+        try:
+            yield
+            finishing = True
+            await _finish_unless_cancelled(shards, exit_timeout)
+        except BaseException as error:
+            if not (finishing and isinstance(error, Exception)):
+                shards.job.deadline.bring(anyio.current_time() + exit_timeout)
+                if commits:
+                    await _finish_in_time(shards, error, exit_timeout)
+            _tell_what_is_lost(shards, error)
+            raise
+        finally:
+            shards.abandon()
 
 
 async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:

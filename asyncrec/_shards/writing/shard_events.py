@@ -74,24 +74,19 @@ class ShardUploadEvents:
         self._coordinator = coordinator
         self._queue = queue
 
-    async def before_upload_ends(self) -> None:
+    async def before_upload_ends(self, upload: Upload) -> None:
         if self._coordinator.fixed:
             await self._coordinator.sent.wait()
-        self._coordinator.job.publisher.publishing = True
+        self._coordinator.job.fates.move(upload.key, "ask")
 
     async def uploaded(self, upload: Upload) -> None:
         assert upload.entry is not None, "only what is whole is published"
-        if not upload.stamped:
+        job = self._coordinator.job
+        if job.fates[upload.key] == "doubtful":
+            job.fates.move(upload.key, "answer")
             # Kept for the next attempt: the same segment again is no other.
-            upload.entry = replace(upload.entry, committed=self._coordinator.job.manifest.clock.now())
-            upload.stamped = True
-        try:
-            await self._coordinator.published(self._queue.levels, upload.entry, upload.ticket)
-        except BaseException:
-            upload.committed = upload.entry in self._coordinator.job.manifest.entries  # as many as there are
-            raise
-        upload.committed = True
-        await self._coordinator.unspooled(upload.entry)
+            upload.entry = replace(upload.entry, committed=job.manifest.clock.now())
+        await self._coordinator.published(self._queue.levels, upload.entry, upload.ticket)
 
     def ended(self, error: BaseException | None) -> None:
         self._coordinator.progressed(error)

@@ -239,7 +239,7 @@ class ShardedWriter:
         Raises:
             RuntimeError: the shards are fixed, or replace others; these are committed together, when the context exits.
         """
-        if self._shards.together:
+        if self._shards.job.header.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
         self._shards.check()
         last = self._tickets
@@ -263,7 +263,7 @@ class ShardedWriter:
         if not 0 <= ticket <= self._tickets:
             raise ArgumentValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
-            if self._shards.together and not self._acknowledgements.ended:
+            if self._shards.job.header.together and not self._acknowledgements.ended:
                 raise ArgumentValueError(f"{self.path}: {_TOGETHER}")
             await self._acknowledgements.committed(ticket)
             return

@@ -22,7 +22,7 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from asyncrec.tools import WatchReport
 
-# On a disk a look costs next to nothing; in a store two lists, and two requests for each writer.
+# On a disk a look costs next to nothing; in a store two lists, and a request for each writer.
 _EVERY = 2.0
 _EVERY_REMOTE = 10.0
 
@@ -49,7 +49,8 @@ def command(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="With --once: exit with 1 if a writer's last word, or its oldest record that is not safe, is older.",
+            help="With --once: exit with 1 if a writer's last report, or where it reports nothing (in a store) its last "
+            "commit, or its oldest record that is not safe, is older.",
         ),
     ] = None,
     storage_option: StorageOptions = None,
@@ -58,8 +59,8 @@ def command(
 ) -> int:
     """How a crawl gets on: records and bytes a second, shards, who is at work and waits for what, what is not safe yet.
 
-    It reads the manifest and what writers say of themselves, and writes nothing. Ctrl-C ends it. With --json a line
-    for each look. For cron: --once --max-age 60.
+    It reads the manifest and what writers report on their disks, and writes nothing; in a store it shows the age of each
+    writer's last commit. Ctrl-C ends it. With --json a line for each look. For cron: --once --max-age 60.
 
     \b
     Example:
@@ -77,7 +78,10 @@ def command(
             raise
     old = view.last.older_than(max_age) if max_age is not None and view.last is not None else ()
     for writer in old:
-        told = "has told nothing" if writer.status is None else f"told {writer.told:.0f} s ago"
+        if writer.status is not None:
+            told = f"told {writer.quiet:.0f} s ago"
+        else:
+            told = "has committed nothing" if writer.last_commit is None else f"committed {writer.quiet:.0f} s ago"
         risk = f", its oldest record that is not safe is {writer.at_risk:.0f} s old" if writer.at_risk else ""
         complain(f"the writer {writer.id} (process {writer.pid} on {writer.host}) is {writer.state}: {told}{risk}")
     return DAMAGE if old else FINE

@@ -20,7 +20,6 @@ from asyncrec._shards.writing.telling import waiting_for
 from asyncrec.errors import ArgumentValueError, StorageError
 from asyncrec.stats import ShardedWriterStats
 from asyncrec.storage._local.storage import LocalStorage
-from asyncrec.storage._memory import MemoryStorage
 
 STATUS = JobStatus(
     writer="w1",
@@ -145,16 +144,3 @@ async def test_it_may_never_be_told_but_not_always(tmp_path: Path) -> None:
             async with asyncrec.open_sharded_writer(tmp_path / "more", status_seconds=seconds):
                 pass
     assert not list(tmp_path.glob("more*"))
-
-
-@pytest.mark.anyio
-async def test_recover_removes_a_status_that_came_when_its_writer_had_ended() -> None:
-    """And leaves that of a writer which has not ended: its mark is there."""
-    storage = MemoryStorage()
-    async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="alive"):
-        for writer in ("alive", "ended"):
-            await storage.put(f"_jobs/pages/{writer}.status", b"")
-        await asyncrec.recover("pages", storage=storage)
-        found = {info.key async for info in storage.list_objects("_jobs/")}
-        assert {"_jobs/pages/alive.json", "_jobs/pages/alive.status"} <= found
-        assert "_jobs/pages/ended.status" not in found

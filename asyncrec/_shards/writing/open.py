@@ -146,8 +146,9 @@ async def open_sharded_writer(
             for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
             top.
         on_commit: called with each `ShardEntry` after its commit; may be async. The writer fails with what it raises.
-        status_seconds: how often the writer reports its progress on a disk, for ``asyncrec watch``; in a store at most
-            every half minute. `None` for never.
+        status_seconds: how often a writer with a local disk under it (a local data set, or ``spool``) reports its
+            progress there, for ``asyncrec watch``; `None` for never. All other writers report nothing, and ignore it:
+            their commits show how they get on.
         mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
             this the whole data set when the context exits cleanly, and then deletes what the data set held when it was
             opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain the

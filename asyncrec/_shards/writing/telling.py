@@ -1,24 +1,21 @@
-"""`telling`: while a writer is open it says now and then how it gets on, for ``asyncrec watch``.
+"""`telling`: a writer with a disk reports its progress every few seconds while it is open, for ``asyncrec watch``.
 
-It costs nothing per record: a task of its own looks at the counts that are kept anyway. What it writes is beside what
-marks the job (`asyncrec._shards.journal.status`), on a disk every ``seconds``, in a store at most every half minute. A
-status that cannot be told is no fault of the writer's: it is told later, or not at all.
+It costs nothing per record: a task of its own looks at the counts that are kept anyway, and writes them to a file beside
+the job's header (`asyncrec._shards.journal.status`). A report that cannot be written is no failure of the writer: the
+next one is tried as if nothing had happened.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import anyio
 
-from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import TaskScope, in_thread, surely_in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._shards.journal.status import JobStatus, StatusFile, WaitingFor
-from asyncrec._shards.manifest.names import status_key
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
@@ -27,42 +24,34 @@ _path_log = PathLog("asyncrec.shards")
 
 # A person who watches sees that it moves; one small write.
 STATUS_SECONDS = 2.0
-# A request costs money: 2,880 a day are a cent or two.
-_STORE_SECONDS = 30.0
-# What is under way at the exit may take so long; then it is given up, and `recover` removes it if it comes after all.
-_LAST_SECONDS = 2.0
 # Of the time, by all callers together: below it, waiting is the ordinary give and take.
 _WAITS = 0.1
 
 
 @asynccontextmanager
 async def telling(shards: OpenShards, seconds: float | None) -> AsyncIterator[Teller]:
-    """Tell the status of a writer every so many seconds, `None` for never, until the context ends."""
+    """Report the progress of a writer with a disk every ``seconds`` until the context ends; `None` for never."""
     if seconds is not None and not seconds > 0:
         raise ArgumentValueError(f"status_seconds is {seconds}; it is greater than 0, or None for never")
     teller = Teller(shards)
-    journal, header = shards.job.journal, shards.job.header
-    if seconds is None:
+    journal = shards.job.journal
+    if seconds is None or journal is None:
         yield teller
         return
-    file = None if journal is None else StatusFile(journal.folder, header)
+    file = StatusFile(journal.folder, shards.job.header)
     try:
         async with TaskScope() as scope:
-            if file is not None:
-                scope.start_soon(teller.tell_file, file, seconds)
-            if header.life:  # it has a mark in the store
-                scope.start_soon(teller.tell_store, max(seconds, _STORE_SECONDS))
+            scope.start_soon(teller.tell, file, seconds)
             try:
                 yield teller
             finally:
                 teller.end()
     finally:
-        if file is not None:
-            await surely_in_thread(file.close)
+        await surely_in_thread(file.close)
 
 
 class Teller:
-    """The tasks that tell the status of one writer.
+    """The task that reports the progress of one writer.
 
     Attributes:
         ending: the writer's body has ended.
@@ -72,42 +61,23 @@ class Teller:
         self.ending = False
         self._shards = shards
         self._ended = anyio.Event()
-        self._deadline = Deadline()
 
     def end(self) -> None:
-        """Tell nothing more; what is being told has a moment left."""
+        """Report nothing more."""
         self._ended.set()
-        hurries = self._shards.job.deadline.at < math.inf
-        self._deadline.bring(anyio.current_time() + (0 if hurries else _LAST_SECONDS))
 
-    async def tell_file(self, file: StatusFile, seconds: float) -> None:
-        """Tell it on the disk."""
+    async def tell(self, file: StatusFile, seconds: float) -> None:
+        """Report until `end`."""
         changes = _Changes(self._shards, seconds)
         while await self._pause(seconds):
             try:
                 await in_thread(file.write, changes.status(ending=self.ending))
             except OSError as error:
-                self._log_untold(error)
-
-    def _log_untold(self, error: Exception) -> None:
-        writer = self._shards.job.header.writer
-        _path_log.debug(self._shards.path, "its status is not told: %s", error, writer=writer)
-
-    async def tell_store(self, seconds: float) -> None:
-        """Tell it in the store."""
-        job = self._shards.job
-        key = status_key(job.header.name, job.header.writer)
-        changes = _Changes(self._shards, seconds)
-        while await self._pause(seconds):
-            status = changes.status(ending=self.ending)
-            with self._deadline.within(math.inf, shield=False):
-                try:
-                    await job.store.put(key, status.encode())
-                except Exception as error:  # whatever a backend makes of it
-                    self._log_untold(error)
+                writer = self._shards.job.header.writer
+                _path_log.debug(self._shards.path, "its status is not written: %s", error, writer=writer)
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait; returns whether there is something to tell then."""
+        """Wait; returns whether there is something to report then."""
         with anyio.move_on_after(seconds):
             await self._ended.wait()
         return not self._ended.is_set()

@@ -114,6 +114,8 @@ def test_what_is_encoded_is_decoded_again() -> None:
         {"metadata": None},
         {"schema": "x"},
         {"spool": 1},
+        {"detached": 1},
+        {"detached": True},
         {"pid": "1"},
         {"since": "yesterday"},
         {"since": "2026-11-21T00:00:00"},

@@ -266,7 +266,7 @@ def joint(drawing: Drawing) -> None:
             for _ in range(rng.choice((1, 2, 3)))
         ]
         limits = rng.choice(({}, {"max_shard_records": 2}, {"max_shard_bytes": 500}))
-        given = {**options, "take_over": rng.random() < 0.3}
+        given = {**options, "take_over": rng.random() < 0.3, "detached": rng.random() < 0.4}
         spec = {"kind": "joint", "path": path, "options": given, "parts": parts, "limits": limits}
         drawing.process(spec, start=start + rng.random(), machine=elsewhere(drawing, path))
         if rng.random() < 0.7:

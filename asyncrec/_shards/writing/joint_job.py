@@ -145,19 +145,18 @@ async def open_joint_job(
         ValueError: an id that cannot be one.
     """
     options = parse_compression(compression)
-    if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
-        raise ArgumentValueError(f"job_id has {len(job_id)} characters; at most {_MOST_ID}")
+    check_job_id(job_id)
     async with dataset_at(path, storage_options=storage_options) as (folder, name):
         writer, closing = new_writer_id(), None
         if job_id is not None:
-            writer, closing = await _run_of(folder, name, job_id, take_over=take_over)
+            writer, closing = await run_of(folder, name, job_id, take_over=take_over)
         header = whole_job_header(
             folder, name, writer=writer, compression=options, index=index, schema=schema, metadata=dict(metadata or {})
         )
         local = local_folder(folder) is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
-            with _failures_logged(folder, header):
+            with failures_logged(folder, header):
                 await clear_up(folder, header, plain=False)
             yield JointJob(share, None, closing.add)
             return
@@ -169,6 +168,12 @@ async def open_joint_job(
             finally:
                 with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
                     await _end(job)
+
+
+def check_job_id(job_id: str | None) -> None:
+    """Refuse an id that cannot be one; ValueError then."""
+    if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
+        raise ArgumentValueError(f"job_id has {len(job_id)} characters; at most {_MOST_ID}")
 
 
 class ShareWriter:
@@ -290,7 +295,7 @@ async def _make_shards(
     return entries
 
 
-async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
+async def run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
     """The id of the next run; or of the one that has committed, and its closing segment."""
     history = await load_history(folder, name)
     run = 1
@@ -311,7 +316,7 @@ async def _end(job: Job) -> None:
     What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
     """
     header, folder = job.header, job.store
-    with _failures_logged(folder, header):
+    with failures_logged(folder, header):
         if job.committed:
             await delete_unlisted(folder, header, plain=False)
         elif job.manifest.unsettled or not await abandon(folder, header, plain=False):
@@ -322,7 +327,7 @@ async def _end(job: Job) -> None:
 
 
 @contextmanager
-def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
+def failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
     """Log what fails in cleaning up, and go on: what stays is merely not listed, and `asyncrec.recover` sees to it."""
     try:
         yield

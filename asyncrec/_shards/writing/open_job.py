@@ -92,8 +92,9 @@ async def open_job(
     if owned is None and local is not None:
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
+    held = marked and not header.detached
     async with AsyncExitStack() as stack:
-        life = await acquire_in_thread(partial(_begin_life, path, header.writer), _end) if marked else None
+        life = await acquire_in_thread(partial(_begin_life, path, header.writer), _end) if held else None
         left = taken = False
         if life is not None:
             stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left or taken, briefly=not left)))

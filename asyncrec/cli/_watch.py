@@ -49,8 +49,8 @@ def command(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="With --once: exit with 1 if a writer's last report, or where it reports nothing (in a store) its last "
-            "commit, or its oldest record that is not safe, is older.",
+            help="With --once: exit with 1 if a writer's last report (in a store, its last commit), or its oldest "
+            "record that is not safe, is older.",
         ),
     ] = None,
     storage_option: StorageOptions = None,
@@ -59,8 +59,8 @@ def command(
 ) -> int:
     """How a crawl gets on: records and bytes a second, shards, who is at work and waits for what, what is not safe yet.
 
-    It reads the manifest and what writers report on their disks, and writes nothing; in a store it shows the age of each
-    writer's last commit. Ctrl-C ends it. With --json a line for each look. For cron: --once --max-age 60.
+    It reads the manifest and what writers report on their disks, and writes nothing. In a store it shows the age of
+    each writer's last commit. Ctrl-C ends it. With --json a line for each look. For cron: --once --max-age 60.
 
     \b
     Example:

@@ -82,7 +82,7 @@ async def test_rows_are_there_from_the_commit_on_and_a_second_run_adds_nothing(p
     assert (await read_manifest(path)).metadata == {"by": "test"}
     assert lost[0].path not in await names(path)
     again = await begin(path)
-    assert again.repeated
+    assert again.header is None
     await commit(again, [], 0)
     await give_up(again)
     await give_up(job)
@@ -124,7 +124,7 @@ async def test_a_run_ends_an_earlier_one_that_has_not_committed(path: str) -> No
     first = await begin(path)
     old = await made(first, [b"first"])
     second = await begin(path)
-    assert not second.repeated
+    assert second.header is not None
     assert old[0].path not in await names(path)
     late = await made(first, [b"late"])
     with pytest.raises(ConflictError, match="by another run of the same job_id"):
@@ -136,36 +136,40 @@ async def test_a_run_ends_an_earlier_one_that_has_not_committed(path: str) -> No
     await check_clean(path)
 
 
-async def test_a_commit_and_the_next_run_that_meet_have_one_winner(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_commit_and_the_next_run_that_meet_have_one_winner(
+    path: str, before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The next run comes right before the commit's one object, and right after it."""
+    first = await begin(path)
+    entries = await made(first, [b"first"])
+    second: list[DetachedJob] = []
     put = Storage.put
-    for before in (True, False):
-        job_id = f"job{before}"
-        first = await begin(path, job_id)
-        entries = await made(first, [b"first %d" % before])
-        second: list[DetachedJob] = []
 
-        async def met(self: Storage, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
-            decides = exclusive and key.endswith(f"{first.share.writer}-closed.jsonl") and not second
-            if decides and before:
-                second.append(first)
-                second[0] = await begin(path, job_id)
-            info = await put(self, key, data, exclusive=exclusive)
-            if decides and not before:
-                second.append(first)
-                second[0] = await begin(path, job_id)
-            return info
+    async def met(self: Storage, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        async def come() -> None:
+            patches.undo()
+            second.append(await begin(path))
 
-        with monkeypatch.context() as patches:
-            patches.setattr(Storage, "put", met)
-            if before:
-                with pytest.raises(ConflictError, match="nothing of it is in the data set"):
-                    await commit(first, entries)
-            else:
+        decides = key.endswith(f"{first.share.writer}-closed.jsonl")
+        if decides and before:
+            await come()
+        info = await put(self, key, data, exclusive=exclusive)
+        if decides and not before:
+            await come()
+        return info
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Storage, "put", met)
+        if before:
+            with pytest.raises(ConflictError, match="nothing of it is in the data set"):
                 await commit(first, entries)
-        assert second[0].repeated == (not before)
-        await commit(second[0], [] if second[0].repeated else await made(second[0], [b"second"]))
-    assert sorted(await there(path)) == [b"first 0", b"second"]
+        else:
+            await commit(first, entries)
+    [next_] = second
+    assert (next_.header is None) == (not before)
+    await commit(next_, await made(next_, [b"second"]) if before else [])
+    assert await there(path) == [b"second" if before else b"first"]
     await check_clean(path)
 
 
@@ -177,7 +181,7 @@ async def test_of_runs_that_begin_at_once_one_commits_and_the_others_are_told(pa
         try:
             job = await begin(path)
             await commit(job, await made(job, [b"%d" % number]))
-            if not job.repeated:
+            if job.header is not None:
                 committed.append(number)
         except ConflictError:
             told.append(number)
@@ -212,7 +216,7 @@ async def test_of_two_that_replace_the_second_is_told(path: str) -> None:
     first, second = await begin(path, "first", mode="replace"), await begin(path, "second", mode="replace")
     await commit(first, await made(first, [b"first"]))
     entries = await made(second, [b"second"])
-    with pytest.raises(ConflictError, match="replaced|removed"):
+    with pytest.raises(ConflictError, match="removed meanwhile"):
         await commit(second, entries)
     await give_up(second)
     assert await there(path) == [b"first"]
@@ -224,7 +228,7 @@ async def test_new_wants_nothing_there(path: str) -> None:
     await commit(job, await made(job, [b"a"]))
     with pytest.raises(ObjectExistsError, match="there is a data set"):
         await begin(path, "other", mode="new")
-    assert (await begin(path, mode="new")).repeated
+    assert (await begin(path, mode="new")).header is None
     await check_clean(path)
 
 
@@ -247,8 +251,8 @@ async def test_what_a_killed_run_left_is_taken_away_by_the_next(
             patches.setattr("asyncrec._shards.writing.detached_job.settle_dead", killed)
             await commit(job, entries)
     again = await begin(path)
-    assert again.repeated == (when == "committed")
-    await commit(again, [] if again.repeated else await made(again, [b"second"]))
+    assert (again.header is None) == (when == "committed")
+    await commit(again, [] if again.header is None else await made(again, [b"second"]))
     assert await there(path) == [b"first" if when == "committed" else b"second"]
     await check_clean(path)
 

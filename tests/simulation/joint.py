@@ -28,7 +28,7 @@ async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
     opened = _detached(spec["path"], **options) if detached else open_joint_job(spec["path"], **options)
     async with world.running(run), opened as job:
         run.writer, run.opened = job.share.writer, world.loop.now
-        if job.repeated if detached else job.committed is not None:
+        if job.header is None if detached else job.committed is not None:
             run.replaces = False  # an earlier run of its id has, and this one does nothing
             return
         entries: list[Any] = []

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,11 +41,12 @@ from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers
+from asyncrec._shards.ownership.clear_up import remove_leftovers
+from asyncrec._shards.ownership.marks import find_jobs
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
-from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError, ObjectExistsError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
@@ -81,12 +82,15 @@ class JointJob:
     Attributes:
         share: for `open_share`, in whatever process.
         committed: what the job has added to the data set, from an earlier run of the same id on; `None` until then.
+        job: what it is; `None` if an earlier run has committed.
+        detached: left without a commit it is not given up: other processes end it (`writing.detached_job`).
     """
 
     def __init__(self, share: JobShare, job: Job | None, committed: tuple[ShardEntry, ...] | None) -> None:
         self.share = share
         self.committed = committed
-        self._job = job
+        self.job = job
+        self.detached = False
 
     async def commit(self, entries: Collection[ShardEntry], *, records: int | None = None) -> None:
         """Make these shards part of the data set, in one step, and end the job. Once.
@@ -100,7 +104,7 @@ class JointJob:
             ConflictError: it was given up, or the data set was replaced, by somebody else; nothing is committed.
             StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
         """
-        if self._job is None:
+        if self.job is None:
             raise DatasetError(f"{redact(self.share.path)}: the job {self.share.writer} has ended, and takes no more")
         found = sum(entry.records for entry in entries)
         if records is not None and found != records:
@@ -110,8 +114,8 @@ class JointJob:
             )
         if len({entry.path for entry in entries}) < len(entries):
             raise DatasetError(f"{redact(self.share.path)}: a shard was named twice; nothing is committed")
-        stamped = tuple(replace(entry, committed=self._job.manifest.clock.now()) for entry in entries)
-        await self._job.commit(stamped)
+        stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in entries)
+        await self.job.commit(stamped)
         self.committed = stamped
 
 
@@ -122,6 +126,7 @@ async def open_joint_job(
     job_id: str | None = None,
     mode: Mode = "append",
     take_over: bool = False,
+    detached: bool = False,
     schema: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     compression: Compression = "",
@@ -135,6 +140,7 @@ async def open_joint_job(
         job_id: names the work: whoever runs it again with this id adds nothing to what an earlier run committed.
         mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
         take_over: an earlier run on another machine, of which nobody here can tell whether it lives, is dead.
+        detached: no process will hold the job, so that no lock is to prove it alive or dead.
         schema, metadata: kept in the manifest.
         compression, index: of the shards.
         storage_options: for the backend.
@@ -145,35 +151,38 @@ async def open_joint_job(
         ValueError: an id that cannot be one.
     """
     options = parse_compression(compression)
-    check_job_id(job_id)
+    if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
+        raise ArgumentValueError(f"job_id has {len(job_id)} characters; at most {_MOST_ID}")
     async with dataset_at(path, storage_options=storage_options) as (folder, name):
         writer, closing = new_writer_id(), None
         if job_id is not None:
-            writer, closing = await run_of(folder, name, job_id, take_over=take_over)
-        header = whole_job_header(
-            folder, name, writer=writer, compression=options, index=index, schema=schema, metadata=dict(metadata or {})
-        )
+            writer, closing = await _run_of(folder, name, job_id, take_over=take_over)
+        more = {"schema": schema, "metadata": dict(metadata or {}), "detached": detached}
+        header = whole_job_header(folder, name, writer=writer, compression=options, index=index, **more)
         local = local_folder(folder) is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
             with failures_logged(folder, header):
-                await clear_up(folder, header, plain=False)
+                await settle_dead(folder, name, writer, take_over=True)  # it has ended: its mark may be left
             yield JointJob(share, None, closing.add)
             return
-        async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
+        async with AsyncExitStack() as stack:
+            try:
+                job = await stack.enter_async_context(open_job(folder, header, path=redact(str(path)), mode=mode))
+            except ObjectExistsError as error:
+                if job_id is None or all(each.writer != writer for each in await find_jobs(folder, name)):
+                    raise
+                raise ConflictError(
+                    f"{redact(str(path))}: another run of the job {job_id} began at the same moment, and makes it"
+                ) from error
             joint = JointJob(share, job, None)
             job.left_over = True  # until `_end` has seen to it
             try:
                 yield joint
             finally:
-                with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-                    await _end(job)
-
-
-def check_job_id(job_id: str | None) -> None:
-    """Refuse an id that cannot be one; ValueError then."""
-    if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
-        raise ArgumentValueError(f"job_id has {len(job_id)} characters; at most {_MOST_ID}")
+                if not joint.detached:
+                    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+                        await _end(job)
 
 
 class ShareWriter:
@@ -295,7 +304,7 @@ async def _make_shards(
     return entries
 
 
-async def run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
+async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -> tuple[str, Segment | None]:
     """The id of the next run; or of the one that has committed, and its closing segment."""
     history = await load_history(folder, name)
     run = 1

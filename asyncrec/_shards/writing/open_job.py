@@ -92,9 +92,8 @@ async def open_job(
     if owned is None and local is not None:
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
-    held = marked and not header.detached
     async with AsyncExitStack() as stack:
-        life = await acquire_in_thread(partial(_begin_life, path, header.writer), _end) if held else None
+        life = await acquire_in_thread(partial(_begin_life, path, header), _end) if marked else None
         left = taken = False
         if life is not None:
             stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left or taken, briefly=not left)))
@@ -259,16 +258,16 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
     return next((key for key in await for_each(find, names) if key is not None), None)
 
 
-def _begin_life(path: str, writer: str) -> Life | None:
+def _begin_life(path: str, header: JobHeader) -> Life | None:
     try:
-        return Life.begin()
+        return None if header.detached else Life.begin()
     except StorageError as error:
         _path_log.warning(
             path,
             "should the writer die, nothing on this machine will prove it; "
             "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
             error,
-            writer=writer,
+            writer=header.writer,
         )
         return None
 

@@ -1,8 +1,8 @@
 """`telling`: a writer with a disk reports its progress every few seconds while it is open, for ``asyncrec watch``.
 
-It costs nothing per record: a task of its own looks at the counts that are kept anyway, and writes them to a file beside
-the job's header (`asyncrec._shards.journal.status`). A report that cannot be written is no failure of the writer: the
-next one is tried as if nothing had happened.
+It costs nothing per record: a task of its own looks at the counts that are kept anyway, and writes them to a file
+beside the job's header (`asyncrec._shards.journal.status`). A report that cannot be written is not a failure of the
+writer: the next one is tried as if nothing had happened.
 """
 
 from __future__ import annotations

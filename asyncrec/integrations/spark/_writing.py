@@ -59,7 +59,7 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
 
     def write(self, iterator: Iterator[Any]) -> _Made:
         """In a task: the shards of its rows."""
-        if self._job.repeated:
+        if self._job.header is None:  # an earlier run of its job_id has committed
             return _Made(0, [])
         rows = 0
 

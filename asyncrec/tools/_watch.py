@@ -26,6 +26,7 @@ from asyncrec._shards.manifest.snapshot import ManifestFollower, dataset_at
 from asyncrec._shards.ownership.liveness import LifeState, claim_journal, claim_life, state_of
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import is_spool
+from asyncrec._shards.writing.telling import STATUS_SECONDS
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -33,10 +34,9 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._class_counts import ClassCounts
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# A writer that has told nothing for three times as long as it promised, and some seconds, is asked whether it lives. If
-# so, it is stopped, or its event loop is held: how fast it was before says nothing.
-_LATE = 3.0
-_LATE_SECONDS = 5.0
+# A writer that has reported nothing for five times as long as it takes is asked whether it lives. If so, it is stopped,
+# or its event loop is held: how fast it was before says nothing.
+_LATE_SECONDS = 5 * STATUS_SECONDS
 
 
 class Watch:
@@ -127,7 +127,7 @@ class Watch:
         return found
 
     async def _state(self, status: JobStatus | None, claim: Any) -> State | LifeState:
-        if status is not None and self._told(status, datetime.now(UTC)) <= _LATE * status.every + _LATE_SECONDS:
+        if status is not None and self._told(status, datetime.now(UTC)) <= _LATE_SECONDS:
             return "ending" if status.waiting_for == "end" else "at work"
         state: LifeState = await state_of(claim())
         return "silent" if status is not None and state in ("alive", "unknown") else state

@@ -31,7 +31,6 @@ LIMIT = 100.0
 STATUS = JobStatus(
     writer="6b02cafcf32832",
     time="2026-11-22T10:00:00+00:00",
-    every=2.0,
     waiting_for="store",
     records_per_second=1234.5,
     bytes_per_second=3e6,

@@ -96,8 +96,6 @@ def writer(
         options["on_error"] = rng.choice(("commit", "discard"))
     if rng.random() < 0.2:
         options["exit_timeout"] = rng.choice((0.0, 1.0, 100.0))
-    # Not every two seconds: a world of hours would do little else.
-    options["status_seconds"] = rng.choice((None, 30.0, 300.0)) if rng.random() < 0.6 else None
     if rng.random() < 0.3:
         options["memory_limit"] = rng.choice(
             (20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20)

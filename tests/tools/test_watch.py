@@ -38,7 +38,7 @@ async def storage(tmp_path: Path, anyio_backend_name: str) -> AsyncIterator[Stor
 
 @asynccontextmanager
 async def writing(path: object, **options: object) -> AsyncIterator[asyncrec.ShardedWriter]:
-    async with asyncrec.open_sharded_writer(path, status_seconds=30, flush_seconds=None, **options) as writer:  # type: ignore[arg-type]
+    async with asyncrec.open_sharded_writer(path, flush_seconds=None, **options) as writer:  # type: ignore[arg-type]
         yield writer
 
 
@@ -79,7 +79,7 @@ async def marked(storage: Storage, writer: str, since: datetime) -> None:
 async def test_a_writer_in_a_store_is_seen_by_its_commits_alone() -> None:
     storage = MemoryStorage()
     async with (
-        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", status_seconds=0.01) as writer,
+        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer,
         tools.open_watch("pages", storage=storage) as watch,
     ):
         await writer.write_many([b"a record"] * 50)
@@ -246,7 +246,7 @@ async def test_a_folder_that_is_named_in_a_store_is_looked_for_there(
 
 async def test_a_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
     numbers: dict[str, Any] = {each.name: 1 for each in fields(JobStatus) if each.type in ("int", "float")}
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         said = JobStatus(writer=writer.writer_id, time="2026-01-01T00:00:00+00:00", waiting_for="nothing", **numbers)
         (tmp_path / f".pages.{writer.writer_id}~status.partial").write_bytes(said.encode())
         report = await tools.watch(tmp_path / "pages")

@@ -40,7 +40,6 @@ class JobStatus:
     Attributes:
         writer: its id.
         time: when, by its machine's clock.
-        every: seconds until it says so again.
         waiting_for: what keeps it from being faster. ``"records"``: none came. ``"room"``: its callers wait, because
             disk or store take less than comes. ``"spool"``: that is full. ``"store"``: which fails, and is tried again.
             ``"end"``: its body has ended, and it publishes what is left.
@@ -53,7 +52,6 @@ class JobStatus:
 
     writer: str
     time: str
-    every: float
     waiting_for: WaitingFor
     records_per_second: float
     bytes_per_second: float

@@ -154,9 +154,12 @@ async def test_tools_that_make_one_data_set_of_others(tmp_path: Path, blocking_c
     assert blocking_calls == []
 
 
-async def test_a_writer_that_opens_where_one_died_and_is_watched(tmp_path: Path, blocking_calls: list[str]) -> None:
+async def test_a_writer_that_opens_where_one_died_and_is_watched(
+    tmp_path: Path, blocking_calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncrec._shards.writing.telling.STATUS_SECONDS", 0.001)
     await died(tmp_path / "pages")
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=0.001, flush_seconds=0.001) as writer:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", flush_seconds=0.001) as writer:
         await writer.write_many([b"x"] * 10)
         while not list(tmp_path.glob(".*~status.partial")):  # made by a task of the writer's
             await anyio.lowlevel.checkpoint()

@@ -22,7 +22,7 @@ from asyncrec.errors import UsageError
 if TYPE_CHECKING:
     from asyncrec.tools import WatchReport
 
-# On a disk a look costs next to nothing; in a store two lists, and two requests for each writer.
+# On a disk a look costs next to nothing; in a store two lists, and a request for each writer.
 _EVERY = 2.0
 _EVERY_REMOTE = 10.0
 
@@ -53,8 +53,8 @@ def command(
             metavar="SECONDS",
             min=0,
             help=(
-                "With --once: exit with 1 if a writer's last report, or its oldest record that is not safe, is "
-                "older than this."
+                "With --once: exit with 1 if a writer's last report (in a store, its last commit), or its oldest "
+                "record that is not safe, is older than this."
             ),
         ),
     ] = None,
@@ -65,9 +65,9 @@ def command(
     """Show how a crawl is doing: records and bytes per second, shards, the writers and what they wait for, and which
     records are not safe yet.
 
-    It reads the manifest and the status of each writer, and writes nothing. Press Ctrl-C to end it. With --json, each
-    report is one line. For cron, use --once --max-age 60.
-    for each look. For cron: --once --max-age 60.
+    It reads the manifest and what writers report on their disks, and writes nothing. In a store it shows the age of
+    each writer's last commit. Press Ctrl-C to end it. With --json, each report is one line. For cron, use --once
+    --max-age 60.
 
     \b
     Example:
@@ -85,7 +85,10 @@ def command(
             raise
     old = view.last.older_than(max_age) if max_age is not None and view.last is not None else ()
     for writer in old:
-        told = "has not reported" if writer.status is None else f"last reported {writer.told:.0f} s ago"
+        if writer.status is not None:
+            told = f"last reported {writer.quiet:.0f} s ago"
+        else:
+            told = "has committed nothing" if writer.last_commit is None else f"committed {writer.quiet:.0f} s ago"
         risk = f", its oldest record that is not safe is {writer.at_risk:.0f} s old" if writer.at_risk else ""
         complain(f"the writer {writer.id} (process {writer.pid} on {writer.host}) is {writer.state}: {told}{risk}")
     return DAMAGE if old else FINE

@@ -27,8 +27,9 @@ _WAITING = {
 _COLUMNS: tuple[tuple[str, Callable[[WatchedWriter], str], bool], ...] = (
     ("writer", lambda writer: writer.id, False),
     ("state", lambda writer: writer.state, False),
-    ("rec/s", lambda writer: _now(writer, lambda status: _rate(status.records_per_second)), True),
-    ("told", lambda writer: f"{_seconds(writer.told)} ago" if writer.status else "not yet", True),
+    ("rec/s", lambda writer: _speed_of(writer), True),
+    ("told", lambda writer: f"{_seconds(writer.quiet)} ago" if writer.status else "", True),
+    ("commit", lambda writer: "" if writer.status else _commit(writer), True),
     ("waits", lambda writer: _now(writer, lambda status: _WAITING[status.waiting_for]), False),
     ("not safe", lambda writer: _seconds(writer.at_risk) if writer.status and writer.state != "dead" else "", True),
     ("taken", lambda writer: f"{writer.status.taken_records:,}" if writer.status else "", True),
@@ -61,10 +62,14 @@ def _totals(report: WatchReport, width: int) -> list[str]:
     lines = [f"{path if len(path) <= room else '...' + path[-max(0, room - 3) :]}  {time}"]
     if not report.there:
         return [*lines, "nothing here yet"]
-    lines.append(f"records   {report.records + report.uncommitted_records:,}, committed {report.records:,}")
+    living = [writer for writer in report.writers if writer.state != "dead"]
+    reporting = [writer for writer in living if writer.status]
+    taken = "" if living and not reporting else f"{report.records + report.uncommitted_records:,}, "
+    lines.append(f"records   {taken}committed {report.records:,}")
     lines.append(f"shards    {report.shards:,}, {human_bytes(report.bytes)}")
-    if any(writer.status and writer.state != "dead" for writer in report.writers):
+    if living:
         lines.append(f"speed     {_speed(report)}")
+    if reporting:
         lines.append(f"not safe  {f'oldest for {_seconds(report.at_risk)}' if report.at_risk else 'nothing'}")
     if report.last_commit is not None:
         lines.append(f"commit    {report.last_commit[:19].replace('T', ' ')} UTC")
@@ -73,10 +78,11 @@ def _totals(report: WatchReport, width: int) -> list[str]:
 
 def _speed(report: WatchReport) -> str:
     records, size = report.records_per_second, report.bytes_per_second
-    if records is None or size is None:
+    if records is None:
         return "unknown"
-    silent = sum(writer.state == "silent" for writer in report.writers)
-    return f"{_rate(records)} records/s, {human_bytes(round(size))}/s" + (f"; {silent} unknown" if silent else "")
+    unknown = sum(writer.records_per_second is None and writer.state != "dead" for writer in report.writers)
+    told = f"{_rate(records)} records/s" + ("" if size is None else f", {human_bytes(round(size))}/s")
+    return told + (f"; {unknown} unknown" if unknown else "")
 
 
 def _of_dead(report: WatchReport, width: int) -> list[str]:
@@ -135,6 +141,16 @@ def _cut(line: str, width: int) -> str:
 def _now(writer: WatchedWriter, show: Callable[[JobStatus], str]) -> str:
     status = writer.tells
     return ("?" if writer.state == "silent" else "") if status is None else show(status)
+
+
+def _speed_of(writer: WatchedWriter) -> str:
+    if writer.state == "dead":
+        return ""
+    return "?" if writer.records_per_second is None else _rate(writer.records_per_second)
+
+
+def _commit(writer: WatchedWriter) -> str:
+    return "none yet" if writer.last_commit is None else f"{_seconds(writer.quiet)} ago"
 
 
 def _rate(value: float) -> str:

@@ -54,6 +54,27 @@ class _Share(Handle[joint_job.ShareWriter]):
 _open_share = as_context(joint_job.open_share, _Share)
 
 
+class DriverJob(Handle[joint_job.JointJob]):
+    """A joint job in the driver, without async."""
+
+    @property
+    def share(self) -> JobShare:
+        return self._value.share
+
+    @property
+    def committed(self) -> tuple[ShardEntry, ...] | None:
+        return self._value.committed
+
+    def commit(self, entries: list[ShardEntry], records: int) -> None:
+        async def commit() -> None:
+            await self._value.commit(entries, records=records)
+
+        self._owner.call_inside(commit)
+
+
+open_driver_job = as_context(joint_job.open_joint_job, DriverJob)
+
+
 def write_share(
     share: JobShare,
     batches: Iterable[Any],

@@ -1,11 +1,13 @@
 """`watch` looks at a data set that is being written: what is committed, who is at work, and how each gets on.
 
-It reads the manifest, the marks of jobs and what writers say of themselves (`asyncrec._shards.journal.status`), and
-writes nothing. Looking again costs what is new: a segment that was read is not read again.
+It reads the manifest, the marks of jobs, and on a disk what writers report of themselves
+(`asyncrec._shards.journal.status`), and writes nothing. A writer that has no disk reports nothing: its commits in the
+manifest show how it gets on. Looking again costs what is new: a segment that was read is not read again.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,7 +17,6 @@ from typing import Any
 
 import anyio
 
-from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader, recover_command
 from asyncrec._shards.journal.journal import find_job_headers
@@ -23,8 +24,9 @@ from asyncrec._shards.journal.status import JobStatus, read_status
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import ManifestFollower, dataset_at
 from asyncrec._shards.ownership.liveness import LifeState, claim_journal, claim_life, state_of
-from asyncrec._shards.ownership.marks import find_marks, load_status
+from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import is_spool
+from asyncrec._shards.writing.telling import STATUS_SECONDS
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage, local_folder
@@ -32,10 +34,9 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._class_counts import ClassCounts
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 
-# A writer that has told nothing for three times as long as it promised, and some seconds, is asked whether it lives. If
-# so, it is stopped, or its event loop is held: how fast it was before says nothing.
-_LATE = 3.0
-_LATE_SECONDS = 5.0
+# A writer that has reported nothing for five times as long as it takes is asked whether it lives. If so, it is stopped,
+# or its event loop is held: how fast it was before says nothing.
+_LATE_SECONDS = 5 * STATUS_SECONDS
 
 
 class Watch:
@@ -72,7 +73,9 @@ class Watch:
             self._seen, self._totals = manifest, await in_thread(_totals, manifest)
         records, size, last_commit = self._totals
         now = datetime.now(UTC)
-        writers = [self._watched(header, state, status, now, manifest) for header, state, status in found]
+        writers = [
+            self._watched(header, state, status, now, manifest) for header, state, status in found if state != "ended"
+        ]
         return WatchReport(
             path=self.path,
             time=now,
@@ -89,6 +92,7 @@ class Watch:
         self, header: JobHeader, state: State, status: JobStatus | None, now: datetime, manifest: Manifest | None
     ) -> WatchedWriter:
         known = manifest.writers.get(header.writer) if manifest is not None else None
+        last_commit = known.last_commit if known is not None else None
         return WatchedWriter(
             id=header.writer,
             kind=header.kind,
@@ -98,8 +102,9 @@ class Watch:
             since=header.since,
             spool=header.spool,
             status=status,
-            told=0.0 if status is None else self._told(status, now),
+            quiet=_ago(last_commit or header.since, now) if status is None else self._told(status, now),
             records=known.records if known is not None else 0,
+            last_commit=last_commit,
             recover=self._recover_command(header) if state == "dead" else "",
         )
 
@@ -108,31 +113,24 @@ class Watch:
             return header.recover_command(self._spool.root)
         return recover_command("SPOOL", to=self.path) if header.spool else recover_command(self.path)
 
-    async def _jobs(self) -> list[tuple[JobHeader, State, JobStatus | None]]:
+    async def _jobs(self) -> list[tuple[JobHeader, State | LifeState, JobStatus | None]]:
         local = self._spool if self._spool is not None else local_folder(self._folder) if self._folder else None
-        found = []
+        found: list[tuple[JobHeader, State | LifeState, JobStatus | None]] = []
         if local is not None:
             name = None if self._spool is not None else self._name
             for path, header in await in_thread(find_job_headers, local, name):
                 status = await in_thread(read_status, local, header)
-                found.append((header, await self._state(header, status, partial(claim_journal, local, path)), status))
+                found.append((header, await self._state(status, partial(claim_journal, local, path)), status))
         if self._folder is not None:
-            folder = self._folder
-
-            async def ask(mark: JobHeader) -> tuple[JobHeader, State, JobStatus | None]:
-                status = await load_status(folder, self._name, mark.writer)
-                return mark, await self._state(mark, status, partial(claim_life, mark)), status
-
-            found += await for_each(ask, await find_marks(folder, self._name))
+            for mark in await find_marks(self._folder, self._name):
+                found.append((mark, await state_of(claim_life(mark)), None))
         return found
 
-    async def _state(self, header: JobHeader, status: JobStatus | None, claim: Any) -> State:
-        if status is not None and self._told(status, datetime.now(UTC)) <= _LATE * status.every + _LATE_SECONDS:
+    async def _state(self, status: JobStatus | None, claim: Any) -> State | LifeState:
+        if status is not None and self._told(status, datetime.now(UTC)) <= _LATE_SECONDS:
             return "ending" if status.waiting_for == "end" else "at work"
-        alive: LifeState = await state_of(claim())
-        if alive == "dead":
-            return "dead"
-        return "silent" if alive == "unknown" or status is not None else "at work"
+        state: LifeState = await state_of(claim())
+        return "silent" if status is not None and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
         """How old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""
@@ -194,6 +192,11 @@ async def watch(
             "folder and its name, without the shard numbers"
         )
     return report
+
+
+def _ago(time: str, now: datetime) -> float:
+    """How many seconds ago something was, by the clocks of both machines; infinitely many where it is not known."""
+    return max(0.0, (now - datetime.fromisoformat(time)).total_seconds()) if time else math.inf
 
 
 def _totals(manifest: Manifest | None) -> tuple[int, int, str | None]:

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from asyncrec._shards.journal.status import JobStatus
 from asyncrec.tools._report_json import json_of
 
-State = Literal["at work", "ending", "silent", "dead"]
+State = Literal["at work", "ending", "silent", "alive", "unknown", "dead"]
 
 # What a status says that holds only while the writer tells.
-_SPEED = "records_per_second bytes_per_second waiting_for"
+_NOW = "bytes_per_second waiting_for"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +22,15 @@ class WatchedWriter:
     """A job that has not ended.
 
     Attributes:
-        state: ``"at work"``, or ``"ending"``: publishing what is left. ``"dead"``: a lock proves it, and
-            `asyncrec.recover` sees to what it left. ``"silent"``: it has said nothing for three times as long as it
-            promised; on this machine it lives, and is stopped or held up; on another one it may be dead.
-        status: what it said of itself last, and ``told`` seconds ago; `None` where it has not.
+        state: ``"at work"``, or ``"ending"``: publishing what is left; both as it reports on its disk. ``"silent"``: it
+            has reported nothing for ten seconds; on this machine it lives, and is stopped or
+            held up; on another one it may be dead. If it has reported nothing at all, as one without a disk, a lock
+            says ``"alive"``, or nothing on this machine can tell, which is ``"unknown"``. ``"dead"``: a lock proves
+            it, and `asyncrec.recover` sees to what it left.
+        status: what it reported last, on its disk; `None` if it has not.
+        quiet: seconds since that report; if there is none, since its last commit, or else since it began.
         records: of it in the manifest.
+        last_commit: when it committed last, by its machine's clock; `None` if it has not.
         recover: for a dead writer, the command that sees to what it left, in quotation marks; ``SPOOL`` in it stands
             for a folder that is not known here.
     """
@@ -39,8 +43,9 @@ class WatchedWriter:
     since: str
     spool: bool
     status: JobStatus | None
-    told: float
+    quiet: float
     records: int
+    last_commit: str | None = None
     recover: str = ""
 
     @property
@@ -54,25 +59,40 @@ class WatchedWriter:
         """How many seconds ago the oldest record was taken that a kill would lose; 0 where there is none."""
         if self.status is None or not self.status.oldest_buffered_seconds:
             return 0.0
-        return self.status.oldest_buffered_seconds + self.told
+        return self.status.oldest_buffered_seconds + self.quiet
 
     @property
     def tells(self) -> JobStatus | None:
         """Its status, where it still holds."""
         return self.status if self.state in ("at work", "ending") else None
 
+    @property
+    def records_per_second(self) -> float | None:
+        """As it reports; of a writer that reports nothing, what it committed from its beginning to its last commit.
+
+        `None` if that is not known, and of a dead writer.
+        """
+        if self.tells is not None:
+            return self.tells.records_per_second
+        if self.status is not None or self.state == "dead" or not self.since or self.last_commit is None:
+            return None
+        took = (datetime.fromisoformat(self.last_commit) - datetime.fromisoformat(self.since)).total_seconds()
+        return self.records / took if took > 0 else None
+
     def to_json(self) -> dict[str, Any]:
         content = {
             **json_of(self, "id kind state host pid since spool", since=self.since or None),
             "committed_records": self.records,
-            "told_seconds_ago": None if self.status is None else round(self.told, 3),
+            "last_commit": self.last_commit,
+            "quiet_seconds": None if math.isinf(self.quiet) else round(self.quiet, 3),
             "recover": self.recover or None,
+            **json_of(self, "records_per_second"),
         }
         if self.status is not None:
-            unknown = {} if self.tells is not None else dict.fromkeys(_SPEED.split())
+            unknown = {} if self.tells is not None else dict.fromkeys(_NOW.split())
             content |= json_of(
                 self.status,
-                f"taken_records taken_bytes committed_bytes {_SPEED} open_shards buffered_bytes memory_limit "
+                f"taken_records taken_bytes committed_bytes {_NOW} open_shards buffered_bytes memory_limit "
                 "spool_bytes upload_retries oldest_uncommitted_seconds oldest_buffered_seconds",
                 **unknown,
             )
@@ -102,23 +122,20 @@ class WatchReport:
     classes: Mapping[str, int]
 
     @property
-    def _told(self) -> list[JobStatus]:
-        return [writer.tells for writer in self.writers if writer.tells is not None]
-
-    @property
     def uncommitted_records(self) -> int:
         """Taken by writers that are not dead, and not in the manifest."""
         return sum(writer.uncommitted_records for writer in self.writers if writer.state != "dead")
 
     @property
     def records_per_second(self) -> float | None:
-        """Of the writers that tell; `None`, which is unknown, where only silent ones are left."""
-        return self._speed([status.records_per_second for status in self._told])
+        """Of all writers of which it is known; `None` if it is known of none of those that are not dead."""
+        return self._speed([writer.records_per_second for writer in self.writers if writer.state != "dead"])
 
     @property
     def bytes_per_second(self) -> float | None:
-        """As `records_per_second`."""
-        return self._speed([status.bytes_per_second for status in self._told])
+        """As `records_per_second`, of the writers that report."""
+        told = [writer.tells for writer in self.writers if writer.state != "dead"]
+        return self._speed([None if status is None else status.bytes_per_second for status in told])
 
     @property
     def at_risk(self) -> float:
@@ -126,20 +143,16 @@ class WatchReport:
         return max((writer.at_risk for writer in self.writers if writer.state != "dead"), default=0.0)
 
     def older_than(self, seconds: float) -> tuple[WatchedWriter, ...]:
-        """The writers whose last word, or whose oldest record that a kill would lose, is older; dead ones, too.
+        """The writers that have been quiet for longer, or whose oldest record that a kill would lose is older.
 
-        A writer that has told nothing yet counts from its beginning.
+        Dead ones, too. A writer without a disk is quiet from one commit to the next.
         """
-        return tuple(writer for writer in self.writers if max(writer.at_risk, self._silence(writer)) > seconds)
+        return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
 
-    def _silence(self, writer: WatchedWriter) -> float:
-        if writer.status is not None:
-            return writer.told
-        return (self.time - datetime.fromisoformat(writer.since)).total_seconds() if writer.since else math.inf
-
-    def _speed(self, speeds: Sequence[float]) -> float | None:
-        silent = any(writer.state == "silent" for writer in self.writers)
-        return None if silent and not speeds else sum(speeds)
+    @staticmethod
+    def _speed(speeds: Sequence[float | None]) -> float | None:
+        known = [speed for speed in speeds if speed is not None]
+        return None if speeds and not known else sum(known)
 
     def to_json(self) -> dict[str, Any]:
         return json_of(

@@ -56,7 +56,7 @@ def write(folder: Path, name: str, size: int, compressed: bool, mib: int) -> Sha
     async def write() -> None:
         async with asyncrec.open_sharded_writer(
             folder / name / "pages", max_shard_records=each, compression="GZIP" if compressed else "",
-            flush_seconds=None, status_seconds=None,
+            flush_seconds=None,
         ) as writer:  # fmt: skip
             for number in range(shards):
                 await writer.write_many([records[(number + index) % len(records)] for index in range(each)])

@@ -18,6 +18,7 @@ import pytest
 from cli_data import Run
 from warm_python import Child, WarmPython
 
+from asyncrec import blocking
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.journal import Journal
 from asyncrec._shards.journal.status import JobStatus
@@ -30,7 +31,6 @@ LIMIT = 100.0
 STATUS = JobStatus(
     writer="6b02cafcf32832",
     time="2026-11-22T10:00:00+00:00",
-    every=2.0,
     waiting_for="store",
     records_per_second=1234.5,
     bytes_per_second=3e6,
@@ -56,7 +56,7 @@ WRITER = WatchedWriter(
     since="2026-11-22T09:00:00+00:00",
     spool=True,
     status=STATUS,
-    told=1.0,
+    quiet=1.0,
     records=5,
 )
 REPORT = WatchReport(
@@ -70,7 +70,7 @@ REPORT = WatchReport(
     writers=(
         WRITER,
         replace(WRITER, id="dead1", state="dead", recover="'asyncrec recover SPOOL --to s3://a/b/pages'"),
-        replace(WRITER, id="far", state="silent", status=None),
+        replace(WRITER, id="far", state="unknown", status=None, quiet=700.0, last_commit="2026-11-22T09:48:20.000000Z"),
     ),
     classes={"200": 70, "404 \x1b[31mred": 30},
 )
@@ -84,7 +84,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_holds_what_it_would_act_on(
     assert "\x1b" not in text
     assert "november/pages" in lines[0]
     assert "1,234,567, committed 5" in text
-    for word in ("at work", "1,234", "oldest for 5 s", "70%", "silent", "1 s ago"):
+    for word in ("at work", "1,234", "oldest for 5 s", "70%", "unknown", "1 s ago"):
         assert word in text
     assert "'asyncrec recover SPOOL --to s3://a/b/pages'" in " ".join(text.split())
     assert ("failing store" in text) == (width > 40)
@@ -92,7 +92,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_holds_what_it_would_act_on(
 
 
 def test_the_speed_of_a_silent_writer_is_unknown() -> None:
-    silent = replace(REPORT, writers=(replace(WRITER, state="silent", told=80.0),))
+    silent = replace(REPORT, writers=(replace(WRITER, state="silent", quiet=80.0),))
     text = "\n".join(screen(silent, 80, 24))
     assert "speed     unknown" in text
     assert "1,234" not in text.replace("1,234,567", "")
@@ -100,6 +100,23 @@ def test_the_speed_of_a_silent_writer_is_unknown() -> None:
     assert "80 s ago" in text
     shown = silent.to_json()
     assert (shown["records_per_second"], shown["writers"][0]["records_per_second"]) == (None, None)
+
+
+def test_a_writer_in_a_store_is_shown_by_the_age_of_its_last_commit() -> None:
+    far = replace(WRITER, id="far", state="unknown", status=None, quiet=7200.0, last_commit="2026-11-22T08:00:00.000Z")
+    far = replace(far, since="2026-11-22T07:59:55+00:00", records=50)
+    new = replace(far, id="new", state="alive", quiet=9.0, last_commit=None, records=0)
+    report = replace(REPORT, writers=(far, new), classes={})
+    text = "\n".join(screen(report, 80, 24))
+    assert "records   committed 5\n" in text
+    assert "speed     10 records/s; of 1 unknown" in text
+    assert "not safe" not in text
+    assert [line.split()[:6] for line in text.splitlines()[-2:]] == [
+        ["far", "unknown", "10", "2.0", "h", "ago"],
+        ["new", "alive", "?", "none", "yet", "a-host-with-a-name,"],
+    ]
+    assert [writer.id for writer in report.older_than(3600)] == ["far"]
+    assert report.to_json()["writers"][1]["last_commit"] is None
 
 
 def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
@@ -115,6 +132,21 @@ def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
     assert "'asyncrec recover data/pages'" in result.out
     assert run(*options, "1e10").code == 0
     assert run("watch", "data/pages", "--max-age", "60").code == 2
+
+
+def test_a_writer_in_a_store_that_has_not_committed_for_long_is_an_exit_code(run: Run) -> None:
+    store = "memory://watched-by-its-commits"
+    header = JobHeader(
+        kind="rolling", name="pages", writer="far", url=store, metadata={}, since="2026-01-01T00:00:00+00:00", life="x"
+    )
+    with blocking.open_sharded_writer(f"{store}/other") as writer:
+        writer.write(b"a record")
+    with blocking.open_storage(store) as storage:
+        storage.put("_jobs/pages/far.json", header.encode())
+    result = run("watch", f"{store}/pages", "--once", "--max-age", "3600")
+    assert result.code == 1
+    assert "the writer far (process 0 on ) is unknown: has committed nothing" in result.err
+    assert run("watch", f"{store}/pages", "--once", "--max-age", "1e10").code == 0
 
 
 def test_what_does_not_fit_below_is_counted() -> None:

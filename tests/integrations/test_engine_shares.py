@@ -11,8 +11,7 @@ import pytest
 
 from asyncrec import FixedLen, Schema, blocking
 from asyncrec.errors import SchemaError
-from asyncrec.integrations._engines import groups, read_size, write_share
-from asyncrec.integrations._kept_job import open_driver_job
+from asyncrec.integrations._engines import groups, open_driver_job, read_size, write_share
 from asyncrec.integrations.arrow import Part, read_batches, schema_of
 
 TABLE = pa.table({"id": range(40), "body": [b"%d" % n * 100_000 for n in range(40)]})

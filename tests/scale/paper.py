@@ -64,7 +64,7 @@ def list_(keys: int) -> Requests:
 MIB = 1 << 20
 # Bytes of an entry in a segment, and of one in a checkpoint; of a line of an index, and of a key.
 ENTRY, ROW, LINE, KEY = 640, 40, 16, 16
-CAUSES = ("shards", "indexes and keys", "commits", "status", "beginning and end", "compaction")
+CAUSES = ("shards", "indexes and keys", "commits", "beginning and end", "compaction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +75,10 @@ class Crawl:
         rate: records a second, of each writer.
         record_bytes: of a record as it is stored, with its frame.
         shard_bytes, shard_seconds: `max_shard_bytes` and `max_shard_seconds`; 0 for none.
-        status_seconds: between two, at least 30; 0 for none.
         compact_seconds: between two runs of ``asyncrec compact``; 0 for none.
         restarts: of each writer, one after another, in the whole time.
         ramp_seconds: within which all writers begin.
         part_bytes: of a part of an upload.
-        put_seconds, read_seconds, list_seconds: until a store answers.
     """
 
     writers: int = 1000
@@ -89,14 +87,10 @@ class Crawl:
     record_bytes: int = 20_000
     shard_bytes: int = 256 * MIB
     shard_seconds: float = 0.0
-    status_seconds: float = 30.0
     compact_seconds: float = 3600.0
     restarts: int = 1
     ramp_seconds: float = 60.0
     part_bytes: int = 8 * MIB
-    put_seconds: float = 0.06
-    read_seconds: float = 0.02
-    list_seconds: float = 0.1
 
     @property
     def seconds(self) -> float:
@@ -161,17 +155,15 @@ def shard(crawl: Crawl, records: int) -> dict[str, Requests]:
     }
 
 
-def life(crawl: Crawl, records: int, seconds: float, found: Found) -> dict[str, Requests]:
-    """All of a writer: its mark, what it reads as it opens, its shards, what it says of itself, and its end."""
+def life(crawl: Crawl, records: int, found: Found) -> dict[str, Requests]:
+    """All of a writer: its mark, what it reads as it opens, its shards, and its end."""
     requests = {cause: Requests() for cause in CAUSES}
     full, rest = divmod(records, crawl.records_a_shard)
     for number, size in ((full, crawl.records_a_shard), (1, rest)):
         for cause, each in shard(crawl, size).items() if number and size else ():
             requests[cause] += Requests({kind: number * count for kind, count in each.items()})
-    if crawl.status_seconds:
-        requests["status"]["PutObject"] += int(seconds / (crawl.status_seconds + crawl.put_seconds))
-    mark, closing, deletions = Requests(PutObject=1), Requests(PutObject=1), Requests(DeleteObject=2)
-    requests["beginning and end"] += mark + opening(found) + closing + deletions
+    mark, closing, deletion = Requests(PutObject=1), Requests(PutObject=1), Requests(DeleteObject=1)
+    requests["beginning and end"] += mark + opening(found) + closing + deletion
     return requests
 
 
@@ -204,8 +196,8 @@ def compaction(crawl: Crawl, found: Found, size: int, deleted: int, *, old: bool
 
 
 def watching(writers: int, listed: int) -> Requests:
-    """One look of ``asyncrec watch``, where nothing was committed since the last one: marks, statuses, two lists."""
-    return list_(2 * writers) + list_(listed) + Requests(GetObject=2 * writers)
+    """One look of ``asyncrec watch``, where nothing was committed since the last one: two lists, and the marks."""
+    return list_(writers) + list_(listed) + Requests(GetObject=writers)
 
 
 def lives(crawl: Crawl) -> Iterator[Life]:
@@ -322,7 +314,7 @@ def the_day(crawl: Crawl) -> Day:
         else:
             manifest.close(one)
     for each in all_lives:
-        for cause, requests in life(crawl, each.records, each.end - each.begin, found[each]).items():
+        for cause, requests in life(crawl, each.records, found[each]).items():
             day.requests[cause] += requests
         day.records += each.records
     day.shards, day.bytes, day.end = manifest.committed, day.records * crawl.record_bytes, manifest.found()

@@ -58,7 +58,6 @@ def summary(crawl: Crawl, prices: Prices) -> str:
 
 CHOICES = {
     "as it comes": {},
-    "status every 5 minutes": {"status_seconds": 300.0},
     "no compaction": {"compact_seconds": 0.0},
     "shards of 64 MiB": {"shard_bytes": 64 * MIB},
     "shards of 1 GiB": {"shard_bytes": 1024 * MIB},

@@ -15,7 +15,7 @@ import asyncrec
 from asyncrec import tools
 from asyncrec._shards.manifest.names import CLOSED, is_segment, manifest_prefix
 
-from .paper import Crawl, Found, Prices, Requests, compaction, life, merging, watching
+from .paper import Crawl, Found, Prices, Requests, compaction, life, merging, the_day, watching
 from .run import CHOICES, choice, costs, restart_of_all, summary
 from .store import CountingBucket
 
@@ -59,7 +59,7 @@ async def check(crawl: Crawl, *, seconds: float) -> list[Check]:
         async with anyio.create_task_group() as group:
             for number in range(crawl.writers):
                 group.start_soon(_write, store, crawl, f"{step}{number}", seconds)
-        one = sum(life(crawl, records, seconds, found).values(), Requests())
+        one = sum(life(crawl, records, found).values(), Requests())
         computed = Requests({kind: crawl.writers * count for kind, count in one.items()})
         steps.append(Check(f"writers, {step}", store.requests - before, computed))
     return steps
@@ -72,7 +72,6 @@ async def _write(store: CountingBucket, crawl: Crawl, writer_id: str, seconds: f
         writer_id=writer_id,
         max_shard_bytes=crawl.shard_bytes,
         max_shard_seconds=crawl.shard_seconds or None,
-        status_seconds=crawl.status_seconds or None,
     ) as writer:
         began = anyio.current_time()
         for number in range(int(seconds * crawl.rate)):
@@ -93,15 +92,15 @@ def _found(store: CountingBucket, *, closings: bool) -> Found:
 
 async def test_writers_ask_for_what_was_computed() -> None:
     """Shards that end by the time, of several parts; opened on nothing, on closing segments and on a checkpoint."""
-    crawl = Crawl(writers=10, rate=0.1, shard_seconds=61, part_bytes=32 << 10, put_seconds=0)
+    crawl = Crawl(writers=10, rate=0.1, shard_seconds=61, part_bytes=32 << 10)
     steps = await check(crawl, seconds=321)
     assert [step.asked for step in steps] == [step.computed for step in steps]
     assert all(step.asked["UploadPart"] for step in steps if step.what != "compaction")
 
 
 async def test_writers_of_full_shards_ask_for_what_was_computed() -> None:
-    """Shards that end by their size, of one request each, by writers that do not say how they get on."""
-    crawl = Crawl(writers=3, rate=2, record_bytes=1000, shard_bytes=10_000, status_seconds=0, put_seconds=0)
+    """Shards that end by their size, of one request each."""
+    crawl = Crawl(writers=3, rate=2, record_bytes=1000, shard_bytes=10_000)
     steps = await check(crawl, seconds=100)
     assert [step.asked for step in steps] == [step.computed for step in steps]
 
@@ -111,10 +110,13 @@ async def test_who_watches_asks_for_what_was_computed() -> None:
     async with AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(asyncrec.open_sharded_writer(NAME, storage=store))
-        await anyio.sleep(31)
         before = store.requests.copy()
         assert len((await tools.watch(NAME, storage=store)).writers) == 3
         assert store.requests - before == watching(3, 0)
+
+
+def test_a_day_of_a_thousand_writers_costs_at_most_8_dollars_with_the_defaults() -> None:
+    assert Prices().of(the_day(Crawl()).total) <= 8
 
 
 def test_the_tables_are_what_is_computed() -> None:

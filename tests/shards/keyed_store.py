@@ -41,7 +41,7 @@ async def write(
     storage: MemoryStorage, keys: Sequence[str | None], *, writer: str, per_shard: int = 10, **more: Any
 ) -> None:
     async with asyncrec.open_sharded_writer(
-        "pages", storage=storage, writer_id=writer, max_shard_records=per_shard, status_seconds=None, **more
+        "pages", storage=storage, writer_id=writer, max_shard_records=per_shard, **more
     ) as opened:
         for number, key in enumerate(keys):
             await opened.write(f"{writer} {number}".encode(), key=key)

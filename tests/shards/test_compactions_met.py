@@ -24,7 +24,7 @@ def anyio_backend() -> str:
 
 
 async def write(storage: Storage, record: bytes) -> None:
-    async with asyncrec.open_sharded_writer("pages", storage=storage, status_seconds=None) as writer:
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write(record)
 
 

@@ -22,9 +22,7 @@ HEADER = struct.Struct("<5I")  # kind, rows, raw, stored, checksum
 async def compacted() -> tuple[MemoryStorage, str]:
     """A data set of three shards, and the key of its checkpoint."""
     storage = MemoryStorage()
-    async with asyncrec.open_sharded_writer(
-        "pages", storage=storage, max_shard_records=1, metadata={"a": 1}, status_seconds=None
-    ) as writer:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1, metadata={"a": 1}) as writer:
         await writer.write_many([b"1", b"2", b"3"])
     report = await tools.compact("pages", storage=storage)
     assert report.checkpoint is not None

@@ -39,7 +39,7 @@ async def die(storage: Storage, path: str, spool: Path, records: list[bytes], **
     failing = Failing(storage)
     with pytest.raises(TransientStorageError):
         async with asyncrec.open_sharded_writer(
-            path, storage=failing, spool=spool, status_seconds=None, exit_timeout=5, **options
+            path, storage=failing, spool=spool, exit_timeout=5, **options
         ) as writer:
             failing.down = True
             await writer.write_many(records)
@@ -65,7 +65,7 @@ async def test_recovery_that_broke_off_brings_nothing_back(tmp_path: Path) -> No
         committed = 0
         with suppress(ObjectNotFoundError):
             committed = (await asyncrec.read_manifest("pages", storage=storage)).records
-        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", status_seconds=None) as new:
+        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace") as new:
             await new.write(b"new")
         if fails_behind:
             await asyncrec.recover(spool, to="pages", storage=storage)
@@ -84,7 +84,7 @@ async def test_opening_leaves_notes_of_other_data_sets_alone(tmp_path: Path) -> 
     other, storage = MemoryStorage(), MemoryStorage()
     await die(other, "other", tmp_path, [])
     notes = sorted(tmp_path.iterdir())
-    async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path, status_seconds=None) as writer:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path) as writer:
         await writer.write(b"1")
     assert not [info.key async for info in storage.list_objects() if "other" in info.key]
     assert [path for path in notes if not path.exists()] == []
@@ -128,7 +128,7 @@ async def test_files_reach_the_disk_before_their_names(tmp_path: Path, monkeypat
     monkeypatch.setattr(os, "fdatasync", note_sync)
     for name, call in {"link": link, "rename": rename, "replace": replace}.items():
         monkeypatch.setattr(os, name, noting(call))
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         await writer.write(b"1", key="a")
         await writer.flush()
     assert unsynced == []
@@ -154,9 +154,7 @@ async def test_a_shard_goes_from_disks_behind_its_sidecars(
         await die(storage, "pages", tmp_path, [b"1"], writer_id="w")
     monkeypatch.setattr(os, "unlink", note)
     if how == "uploaded":
-        async with asyncrec.open_sharded_writer(
-            "pages", storage=storage, spool=tmp_path, writer_id="w", status_seconds=None
-        ) as writer:
+        async with asyncrec.open_sharded_writer("pages", storage=storage, spool=tmp_path, writer_id="w") as writer:
             await writer.write(b"1", key="a")
     else:
         abandoned = ["w"] if how == "abandoned" else ()

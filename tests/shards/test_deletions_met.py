@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", [virtu
 
 
 async def write(storage: Storage, path: str, records: list[bytes], **options: Any) -> None:
-    async with asyncrec.open_sharded_writer(path, storage=storage, status_seconds=None, **options) as writer:
+    async with asyncrec.open_sharded_writer(path, storage=storage, **options) as writer:
         await writer.write_many(records)
 
 
@@ -124,7 +124,7 @@ async def test_giving_up_a_writer_spares_longer_names() -> None:
     dying = Failing(storage)
     with pytest.raises(TransientStorageError):
         async with asyncrec.open_sharded_writer(
-            "train", storage=dying, num_shards=2, mode="replace", writer_id="v2", status_seconds=None
+            "train", storage=dying, num_shards=2, mode="replace", writer_id="v2"
         ) as writer:
             await write(storage, "train-v2", [b"2"], num_shards=2)
             await writer.write(b"3")

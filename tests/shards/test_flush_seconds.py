@@ -161,8 +161,11 @@ class TestDurable:
 
 class TestIdle:
     @pytest.mark.parametrize("written", [0, 1])
-    async def test_an_idle_writer_does_nothing(self, tmp_path: Path, flushes: Flushes, written: int) -> None:
-        async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
+    async def test_an_idle_writer_does_nothing_but_report(
+        self, tmp_path: Path, flushes: Flushes, written: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("asyncrec._shards.writing.telling.STATUS_SECONDS", 1e9)
+        async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             await writer.write_many(RECORDS[:written])
             await anyio.sleep(100)
             flushes.count = 0

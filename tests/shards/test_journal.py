@@ -114,6 +114,8 @@ def test_what_is_encoded_is_decoded_again() -> None:
         {"metadata": None},
         {"schema": "x"},
         {"spool": 1},
+        {"detached": 1},
+        {"detached": True},
         {"pid": "1"},
         {"since": "yesterday"},
         {"since": "2026-11-21T00:00:00"},
@@ -158,7 +160,7 @@ async def test_an_unnamed_header_is_removed_unless_it_is_written(
     tmp_path: Path,
 ) -> None:
     (tmp_path / ".0123456789abcdef.partial").write_bytes(b"1\n")
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w", status_seconds=None):
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
         os.link(tmp_path / ".pages.w.partial", tmp_path / ".fedcba9876543210.partial")
         await asyncrec.recover(tmp_path / "pages")
         assert sorted(path.name for path in tmp_path.iterdir()) == [".fedcba9876543210.partial", ".pages.w.partial"]
@@ -167,7 +169,7 @@ async def test_an_unnamed_header_is_removed_unless_it_is_written(
 
 
 async def test_the_second_writer_of_one_id_changes_nothing(tmp_path: Path) -> None:
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w", status_seconds=None):
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):
         header = (tmp_path / ".pages.w.partial").read_bytes()
         with pytest.raises(asyncrec.ObjectExistsError, match="id w"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w"):

@@ -57,9 +57,7 @@ async def test_a_writer_that_skips_opens_behind_a_checkpoint_in_few_requests() -
     await tools.compact("pages", storage=storage)
     await write(storage, ["new"], writer="b")
     storage.asked.clear()
-    async with asyncrec.open_sharded_writer(
-        "pages", storage=storage, on_duplicate="skip", status_seconds=None
-    ) as writer:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
         assert len(storage.asked) <= 10, storage.asked
         assert all(map(writer.has, ("k0", "k2999", "new")))
         assert not writer.has("none")

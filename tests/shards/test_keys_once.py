@@ -21,7 +21,6 @@ def opened(storage: Storage, **options: Any) -> Any:
         "pages",
         storage=storage,
         on_duplicate="skip",
-        status_seconds=None,
         exit_timeout=5,
         **{"writer_id": "w"} | options,
     )

@@ -243,7 +243,7 @@ async def test_the_lock_of_a_spool_names_its_process_and_nothing_of_an_earlier_o
 async def test_an_uploader_that_has_nothing_to_do_rests(tmp_path: Path) -> None:
     """The clock jumps only when nothing runs."""
     async with asyncrec.open_sharded_writer(
-        "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5, status_seconds=None
+        "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
     ) as writer:
         for begun in (0, 6):
             await writer.write_many(numbered(6, begun))

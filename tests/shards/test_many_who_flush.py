@@ -41,7 +41,7 @@ async def test_all_who_flush_are_let_go(limit: int, fails_at: int) -> None:
     expected = pytest.raises(StorageError, match="as asked") if fails_at else nullcontext()
     with anyio.fail_after(20), expected:
         async with asyncrec.open_sharded_writer(
-            "pages", storage=storage, max_shard_bytes=limit, status_seconds=None, exit_timeout=5
+            "pages", storage=storage, max_shard_bytes=limit, exit_timeout=5
         ) as writer:
             async with anyio.create_task_group() as group:
                 for _ in range(10):

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", [virtu
 
 
 def opened(storage: Storage, **options: Any) -> Any:
-    return asyncrec.open_sharded_writer("pages", storage=storage, status_seconds=None, **options)
+    return asyncrec.open_sharded_writer("pages", storage=storage, **options)
 
 
 async def records(storage: Storage) -> list[bytes]:

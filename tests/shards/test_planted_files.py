@@ -95,7 +95,7 @@ async def died(tmp_path: Path, spool: bool) -> tuple[Path, dict[str, Any], dict[
     if spool:
         options = {"path": "pages", "storage": MemoryStorage(), "spool": live}
     there = {}
-    async with asyncrec.open_sharded_writer(**options, writer_id="w", status_seconds=None) as writer:
+    async with asyncrec.open_sharded_writer(**options, writer_id="w") as writer:
         for record in OWN:
             await writer.write(record)
         await writer.flush()
@@ -137,7 +137,7 @@ async def test_what_is_planted_everywhere_is_left_and_the_rest_recovered(
             (home / name).unlink()
         plant(home / name, private)
     if opens:
-        async with asyncrec.open_sharded_writer(**opening, status_seconds=None):
+        async with asyncrec.open_sharded_writer(**opening):
             pass
     else:
         assert (await asyncrec.recover(**recovering)).records == 5

@@ -222,7 +222,7 @@ class TestLocks:
             (left,) = (await asyncrec.recover(path)).unfinished
             async with asyncrec.open_sharded_writer(path):
                 pass
-            assert (await states(path))[left.id] == "silent"
+            assert (await states(path))[left.id] == "unknown"
             for partial in tmp_path.glob(".*.partial"):
                 os.utime(partial, (partial.stat().st_mtime - 200,) * 2)
             assert (await states(path))[left.id] == "dead"

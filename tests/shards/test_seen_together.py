@@ -59,7 +59,7 @@ async def test_fixed_shards_are_uploaded_whole_before_one_is_seen(tmp_path: Path
 
     store = MemoryStorage()
     async with asyncrec.open_sharded_writer(
-        "pages", storage=MetStorage(store, before=slow), num_shards=3, spool=tmp_path / "spool", status_seconds=None
+        "pages", storage=MetStorage(store, before=slow), num_shards=3, spool=tmp_path / "spool"
     ) as writer:
         await writer.write_many([b"1", b"2", b"3"])
     assert seen == []
@@ -74,7 +74,7 @@ async def test_fixed_shards_whose_end_failed_are_not_told_committed() -> None:
     failing = False
     with pytest.raises(StorageError, match="as asked"):
         async with asyncrec.open_sharded_writer(
-            "pages", storage=MetStorage(MemoryStorage(), before=fail), num_shards=2, status_seconds=None
+            "pages", storage=MetStorage(MemoryStorage(), before=fail), num_shards=2
         ) as writer:
             ticket = await writer.write(b"1")
             failing = True

@@ -191,7 +191,7 @@ class TestStoreDown:
 
         storage = Retrying(MemoryStorage())
         async with asyncrec.open_sharded_writer(
-            "pages", storage=storage, spool=tmp_path, max_shard_records=1, status_seconds=2
+            "pages", storage=storage, spool=tmp_path, max_shard_records=1
         ) as writer:
             storage.down = True
             await writer.write(b"a record")

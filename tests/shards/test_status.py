@@ -13,19 +13,16 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-import asyncrec
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.status import JobStatus, StatusFile, read_status, status_path
 from asyncrec._shards.writing.telling import waiting_for
-from asyncrec.errors import ArgumentValueError, StorageError
+from asyncrec.errors import StorageError
 from asyncrec.stats import ShardedWriterStats
 from asyncrec.storage._local.storage import LocalStorage
-from asyncrec.storage._memory import MemoryStorage
 
 STATUS = JobStatus(
     writer="w1",
     time="2026-11-22T10:00:00+00:00",
-    every=2.0,
     waiting_for="room",
     records_per_second=1.5,
     bytes_per_second=100.0,
@@ -63,8 +60,8 @@ def test_what_was_said_is_read_back() -> None:
         {"writer": 3},
         {"time": "yesterday"},
         {"time": "2026-11-22T10:00:00"},
-        {"every": float("nan")},
-        {"every": float("inf")},
+        {"records_per_second": float("nan")},
+        {"bytes_per_second": float("inf")},
         {"taken_records": -1},
         {"taken_records": 1.5},
         {"taken_records": True},
@@ -134,27 +131,3 @@ def counts(**given: float) -> ShardedWriterStats:
 )
 def test_what_a_writer_waits_for(now: dict[str, float], flags: dict[str, bool], what: str) -> None:
     assert waiting_for(counts(), counts(**now), 2.0, **{"full": False, "ending": False} | flags) == what
-
-
-@pytest.mark.anyio
-async def test_it_may_never_be_told_but_not_always(tmp_path: Path) -> None:
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
-        await writer.write(b"a record")
-    for seconds in (0, -1, float("nan")):
-        with pytest.raises(ArgumentValueError):
-            async with asyncrec.open_sharded_writer(tmp_path / "more", status_seconds=seconds):
-                pass
-    assert not list(tmp_path.glob("more*"))
-
-
-@pytest.mark.anyio
-async def test_recover_removes_a_status_that_came_when_its_writer_had_ended() -> None:
-    """And leaves that of a writer which has not ended: its mark is there."""
-    storage = MemoryStorage()
-    async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="alive"):
-        for writer in ("alive", "ended"):
-            await storage.put(f"_jobs/pages/{writer}.status", b"")
-        await asyncrec.recover("pages", storage=storage)
-        found = {info.key async for info in storage.list_objects("_jobs/")}
-        assert {"_jobs/pages/alive.json", "_jobs/pages/alive.status"} <= found
-        assert "_jobs/pages/ended.status" not in found

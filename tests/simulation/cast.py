@@ -96,8 +96,6 @@ def writer(
         options["on_error"] = rng.choice(("commit", "discard"))
     if rng.random() < 0.2:
         options["exit_timeout"] = rng.choice((0.0, 1.0, 100.0))
-    # Not every two seconds: a world of hours would do little else.
-    options["status_seconds"] = rng.choice((None, 30.0, 300.0)) if rng.random() < 0.6 else None
     if rng.random() < 0.3:
         options["memory_limit"] = rng.choice(
             (20_000 if drawing.may("write_many beyond the memory") else 1 << 20, 3 << 20)
@@ -266,7 +264,7 @@ def joint(drawing: Drawing) -> None:
             for _ in range(rng.choice((1, 2, 3)))
         ]
         limits = rng.choice(({}, {"max_shard_records": 2}, {"max_shard_bytes": 500}))
-        given = {**options, "take_over": rng.random() < 0.3}
+        given = {**options, "take_over": rng.random() < 0.3, "detached": rng.random() < 0.4}
         spec = {"kind": "joint", "path": path, "options": given, "parts": parts, "limits": limits}
         drawing.process(spec, start=start + rng.random(), machine=elsewhere(drawing, path))
         if rng.random() < 0.7:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 
+from asyncrec._shards.writing.detached_job import begin_detached_job
 from asyncrec._shards.writing.joint_job import open_joint_job, open_share
 
 from .book import Record
@@ -20,9 +24,11 @@ async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
     options = {**spec["options"], "compression": compression(spec["options"]["compression"])}
     replaces = options["mode"] == "replace"
     run = world.book.begin(spec["path"], "whole", process, spec, world.loop.now, replaces=replaces)
-    async with world.running(run), open_joint_job(spec["path"], **options) as job:
+    detached = options.pop("detached")
+    opened = _detached(spec["path"], **options) if detached else open_joint_job(spec["path"], **options)
+    async with world.running(run), opened as job:
         run.writer, run.opened = job.share.writer, world.loop.now
-        if job.committed is not None:
+        if job.header is None if detached else job.committed is not None:
             run.replaces = False  # an earlier run of its id has, and this one does nothing
             return
         entries: list[Any] = []
@@ -41,7 +47,18 @@ async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
                 group.start_soon(make, number, part)
         run.leaving = world.loop.now
         world.timing.comes_to(process, "leaving")
-        await job.commit(entries, records=len(run.records))
+        await job.commit(entries, records=len(run.records), **({"storage_options": None} if detached else {}))
+
+
+@asynccontextmanager
+async def _detached(path: str, *, take_over: bool, **options: Any) -> AsyncIterator[Any]:
+    """As Spark does it: a job that fails is given up by another process than the one that began it."""
+    job = pickle.loads(pickle.dumps(await begin_detached_job(path, **options)))
+    try:
+        yield job
+    except Exception:
+        await job.give_up(storage_options=None)
+        raise
 
 
 async def _made(share: Any, number: int, records: list[Record], attempt: str, limits: dict[str, int]) -> list[Any]:

@@ -151,7 +151,9 @@ async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
         unproven = [job.id for job in found.unfinished]
         # Only a disk that lost or refused the locked file excuses it.
         harmed = world.power_cuts or world.disks_fail
-        if unproven and not harmed and len(_machines(world, path)) == 1:
+        # Nor can a job that no process held be proven dead.
+        detached = any(spec["kind"] == "joint" and spec["options"]["detached"] for spec in _specs(world))
+        if unproven and not harmed and not detached and len(_machines(world, path)) == 1:
             world.book.complain("a dead job is proven dead", f"{path}: {found.unfinished}")
         if unproven:
             await asyncrec.recover(path, abandon=unproven)

@@ -82,7 +82,8 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "asyncrec.storage._local.storage:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage._local.sink:_LEAST_CHUNK": 64,
             "asyncrec._shards.spool.uploader:_STEP": rng.choice((100, 256 << 10)),
-            "asyncrec._shards.writing.telling:_STORE_SECONDS": rng.choice((0.5, 30.0)),
+            # Not every two seconds: a world of hours would do little else.
+            "asyncrec._shards.writing.telling:STATUS_SECONDS": rng.choice((30.0, 300.0, 1e9)),
             "asyncrec._records.writing.inbox:_TOGETHER_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage._local.sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),
             "asyncrec._records.reading.reader:INFLATE_BYTES": rng.choice((1000, 4 << 20)),

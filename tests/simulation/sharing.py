@@ -15,10 +15,10 @@ def shared_folder(drawing: Drawing) -> None:
     rng = drawing.rng
     drawing.plan["settings"]["shared"] = True
     path = drawing.target(local=True)
+    if rng.random() < 0.8:  # as one that is stopped, or whose loop is held
+        drawing.plan["settings"]["knobs"]["asyncrec._shards.writing.telling:STATUS_SECONDS"] = 1e9
     for _ in range(rng.choice((1, 1, 2))):
         spec = writer(drawing, path, fixed=rng.random() < 0.25)
-        if rng.random() < 0.8:
-            spec["options"]["status_seconds"] = None
         for actions in spec["tasks"]:
             pause = ["sleep", rng.choice((10.0, 150.0, 400.0, 1000.0))]
             actions.insert(rng.randrange(len(actions) + 1), pause)

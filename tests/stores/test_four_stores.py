@@ -80,7 +80,7 @@ async def test_a_crawl_into_s3_is_the_same_on_azure_by_a_web_address_and_through
     written = {str(n): zlib.crc32(record(n)) for n in range(SHARDS * A_SHARD)}
 
     async with asyncrec.open_sharded_writer(
-        f"{place.url}/pages", storage_options=place.options, max_shard_records=A_SHARD, status_seconds=None
+        f"{place.url}/pages", storage_options=place.options, max_shard_records=A_SHARD
     ) as writer:
         for n in range(SHARDS * A_SHARD):
             await writer.write(record(n), key=str(n))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 RECORDS = 23
 # Three full shards of four parts each, and one of three.
-CRAWL = Crawl(rate=1, record_bytes=20_000, shard_bytes=120_000, status_seconds=0, part_bytes=S3Place.chunk)
+CRAWL = Crawl(rate=1, record_bytes=20_000, shard_bytes=120_000, part_bytes=S3Place.chunk)
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -48,7 +48,7 @@ def taken(proxy: Proxy) -> Requests:
 
 async def write(storage: Storage, writer: str) -> None:
     async with asyncrec.open_sharded_writer(
-        "pages", storage=storage, max_shard_bytes=CRAWL.shard_bytes, status_seconds=None, writer_id=writer
+        "pages", storage=storage, max_shard_bytes=CRAWL.shard_bytes, writer_id=writer
     ) as opened:
         for number in range(RECORDS):
             await opened.write(bytes([number]) * (CRAWL.record_bytes - 16), key=f"{writer}/{number}")
@@ -60,12 +60,12 @@ async def test_a_writer_and_a_compaction_make_the_requests_that_are_counted_on(p
     async with open_as_aws(place) as storage:
         taken(s3_proxy)
         await write(storage, "first")
-        assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, 23, Found()).values(), Requests())
+        assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, Found()).values(), Requests())
         sizes = {info.key: info.size async for info in storage.list_objects("_manifest/pages/")}
         found = Found(listed=5, closings=(sizes["_manifest/pages/first-closed.jsonl"],))
         taken(s3_proxy)
         await write(storage, "second")
-        assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, 23, found).values(), Requests())
+        assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, found).values(), Requests())
         found = Found(listed=10, closings=found.closings * 2)
         await tools.compact("pages", storage=storage)
         runs = merging(CRAWL, [], 8, 2 * RECORDS)[1]

@@ -123,7 +123,7 @@ async def test_a_note_that_cannot_be_read_just_now_is_not_taken_for_none(
             raise OSError(code, os.strerror(code), path)
         return real(path, flags, *args, **options)
 
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w", status_seconds=None) as writer:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w") as writer:
         await writer.write(b"a record")
         await writer.flush(require="spooled")
         there = make_old(tmp_path)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,11 @@ import asyncrec
 from asyncrec import tools
 from asyncrec._shards.journal.status import JobStatus
 from asyncrec.errors import ObjectNotFoundError
-from asyncrec.storage import Buffer, MemoryStorage, ObjectInfo, Storage
+from asyncrec.storage import MemoryStorage, Storage
 from asyncrec.storage._local.storage import LocalStorage
-from asyncrec.testing import FlakyStorage, virtual_backend
 from asyncrec.tools import WatchReport
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> object:
-    """In a store a status is told twice a minute, which nobody waits for."""
-    return virtual_backend(request.param)
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 @pytest.fixture
@@ -43,7 +38,7 @@ async def storage(tmp_path: Path, anyio_backend_name: str) -> AsyncIterator[Stor
 
 @asynccontextmanager
 async def writing(path: object, **options: object) -> AsyncIterator[asyncrec.ShardedWriter]:
-    async with asyncrec.open_sharded_writer(path, status_seconds=30, flush_seconds=None, **options) as writer:  # type: ignore[arg-type]
+    async with asyncrec.open_sharded_writer(path, flush_seconds=None, **options) as writer:  # type: ignore[arg-type]
         yield writer
 
 
@@ -56,10 +51,10 @@ async def told(watch: tools.Watch, records: int) -> WatchReport:
         await anyio.sleep(30)
 
 
-async def test_a_writer_at_work_is_seen_with_what_it_took_and_what_is_not_safe(storage: Storage) -> None:
-    async with tools.open_watch("set/pages", storage=storage) as watch:
+async def test_a_writer_on_a_disk_is_seen_with_what_it_took_and_what_is_not_safe(tmp_path: Path) -> None:
+    async with tools.open_watch(tmp_path / "pages") as watch:
         assert not (await watch.look()).there
-        async with writing("set/pages", storage=storage) as writer:
+        async with writing(tmp_path / "pages") as writer:
             await writer.write_many([b"x" * 100] * 5)
             report = await told(watch, 5)
             [seen] = report.writers
@@ -72,7 +67,56 @@ async def test_a_writer_at_work_is_seen_with_what_it_took_and_what_is_not_safe(s
             assert (report.records, report.uncommitted_records, report.shards) == (5, 1, 1)
         report = await watch.look()
         assert (report.writers, report.records, report.there) == ((), 6, True)
-    assert [info.key async for info in storage.list_objects("set/_jobs/")] == []
+
+
+async def marked(storage: Storage, writer: str, since: datetime) -> None:
+    """Let the mark of a writer say that it began then."""
+    key = f"_jobs/pages/{writer}.json"
+    mark = json.loads(await storage.get(key))
+    await storage.put(key, json.dumps({**mark, "since": since.isoformat()}).encode())
+
+
+async def test_a_writer_in_a_store_is_seen_by_its_commits_alone() -> None:
+    storage = MemoryStorage()
+    async with (
+        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer,
+        tools.open_watch("pages", storage=storage) as watch,
+    ):
+        await writer.write_many([b"a record"] * 50)
+        report = await watch.look()
+        [seen] = report.writers
+        assert (seen.id, seen.state, seen.pid, seen.status) == ("w", "alive", os.getpid(), None)
+        assert (seen.last_commit, report.records_per_second, report.uncommitted_records) == (None, None, 0)
+        await writer.commit()
+        [entry] = (await asyncrec.read_manifest("pages", storage=storage)).shards
+        await marked(storage, "w", datetime.fromisoformat(entry.committed) - timedelta(seconds=100))
+        report = await watch.look()
+        [seen] = report.writers
+        assert (seen.last_commit, seen.records) == (entry.committed, 50)
+        assert seen.records_per_second == report.records_per_second == pytest.approx(0.5)
+        assert report.bytes_per_second is None
+        # Nothing but the mark says that it is at work, and the mark goes with it.
+        assert [info.key async for info in storage.list_objects("_jobs/")] == ["_jobs/pages/w.json"]
+    assert [info.key async for info in storage.list_objects("_jobs/")] == []
+    assert (await watch.look()).writers == ()
+
+
+async def test_a_writer_in_a_store_is_quiet_since_its_last_commit_or_its_beginning() -> None:
+    storage = MemoryStorage()
+    long_ago = datetime.now(UTC) - timedelta(days=1)
+    async with (
+        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="idle"),
+        asyncrec.open_sharded_writer("pages", storage=storage, writer_id="busy") as busy,
+    ):
+        await busy.write(b"a record")
+        await busy.commit()
+        for writer in ("idle", "busy"):
+            await marked(storage, writer, long_ago)
+        report = await tools.watch("pages", storage=storage)
+        assert {seen.id: seen.quiet > 80_000 for seen in report.writers} == {"idle": True, "busy": False}
+        assert [seen.id for seen in report.older_than(3600)] == ["idle"]
+        assert len(report.older_than(0)) == 2
+        assert report.older_than(1e9) == ()
 
 
 async def test_what_was_flushed_to_a_disk_is_not_at_risk(tmp_path: Path) -> None:
@@ -107,14 +151,12 @@ async def test_a_writer_that_died_is_told_dead_and_recover_takes_its_status_away
         await tools.watch(tmp_path / "others")
 
 
-async def test_a_writer_elsewhere_that_has_said_nothing_is_silent_and_not_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_writer_elsewhere_is_unknown_and_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     with elsewhere(monkeypatch, tmp_path):
         await dies(storage, writer_id="far")
     [seen] = (await tools.watch("pages", storage=storage)).writers
-    assert (seen.state, seen.status, seen.host) == ("silent", None, "elsewhere")
+    assert (seen.state, seen.status, seen.host) == ("unknown", None, "elsewhere")
 
 
 async def test_a_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage) -> None:
@@ -124,20 +166,6 @@ async def test_a_spool_is_watched_by_its_folder(tmp_path: Path, storage: Storage
             report = await told(watch, 1)
     assert [(seen.id, seen.spool, seen.state) for seen in report.writers] == [(writer.writer_id, True, "at work")]
     assert [path.name for path in (tmp_path / "spool").iterdir() if "status" in path.name] == []
-
-
-class Untold(FlakyStorage):
-    """A store that takes no status."""
-
-    def __init__(self, tried: list[str]) -> None:
-        super().__init__(MemoryStorage())
-        self._tried = tried
-
-    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
-        if key.endswith(".status"):
-            self._tried.append(key)
-            raise PermissionError("no")
-        return await super().put(key, data, exclusive=exclusive)
 
 
 class UntoldDisk:
@@ -156,25 +184,15 @@ class UntoldDisk:
         return os.open(path, *args, **options)
 
 
-@pytest.mark.parametrize("local", [True, False])
-async def test_a_status_that_cannot_be_told_is_no_fault_of_the_writers(tmp_path: Path, local: bool) -> None:
+async def test_a_status_that_cannot_be_told_is_no_fault_of_the_writers(tmp_path: Path) -> None:
     tried: list[str] = []
-    storage = LocalStorage(tmp_path, system=UntoldDisk(tried)) if local else Untold(tried)
+    storage = LocalStorage(tmp_path, system=UntoldDisk(tried))
     async with writing("pages", storage=storage) as writer:
         while len(tried) < 3:
             await writer.write(b"a record")
             await writer.flush()
             await anyio.sleep(30)
     assert (await asyncrec.read_manifest("pages", storage=storage)).records == writer.stats().records
-
-
-async def test_recover_removes_a_status_that_came_when_its_job_had_ended(storage: Storage) -> None:
-    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
-        await writer.write(b"a record")
-    await storage.put(f"_jobs/pages/{writer.writer_id}.status", b"late")
-    assert (await tools.watch("pages", storage=storage)).writers == ()
-    await asyncrec.recover("pages", storage=storage)
-    assert [info.key async for info in storage.list_objects("_jobs/")] == []
 
 
 async def test_a_look_reads_only_the_segments_that_are_new(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,11 +246,11 @@ async def test_a_folder_that_is_named_in_a_store_is_looked_for_there(
 
 async def test_a_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> None:
     numbers: dict[str, Any] = {each.name: 1 for each in fields(JobStatus) if each.type in ("int", "float")}
-    async with asyncrec.open_sharded_writer(tmp_path / "pages", status_seconds=None) as writer:
+    async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
         said = JobStatus(writer=writer.writer_id, time="2026-01-01T00:00:00+00:00", waiting_for="nothing", **numbers)
         (tmp_path / f".pages.{writer.writer_id}~status.partial").write_bytes(said.encode())
         report = await tools.watch(tmp_path / "pages")
-        assert [(seen.state, seen.told > 60) for seen in report.writers] == [("silent", True)]
+        assert [(seen.state, seen.quiet > 60) for seen in report.writers] == [("silent", True)]
         assert report.records_per_second is None
         assert report.older_than(60) == report.writers
         assert report.older_than(1e12) == ()

@@ -44,6 +44,7 @@ class JobHeader:
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
+        detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
         life: the token of the lock that proves it alive (`ownership.liveness`), where the header is a mark; else empty.
     """
 
@@ -61,6 +62,7 @@ class JobHeader:
     host: str = ""
     pid: int = 0
     since: str = ""
+    detached: bool = False
     life: str = ""
 
     @property
@@ -135,6 +137,8 @@ class JobHeader:
             and all(isinstance(stem, str) and _STEM.fullmatch(stem) for stem in self.stems)
             and type(self.spool) is bool
             and type(self.index) is bool
+            and type(self.detached) is bool
+            and (not self.detached or self.kind == "whole")
             and type(self.pid) is int
             and isinstance(self.schema, Mapping | None)
             and isinstance(self.metadata, Mapping)

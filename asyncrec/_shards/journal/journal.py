@@ -135,7 +135,9 @@ class Journal:
                 if header is None:
                     lock.release()
                     return None
-                dead = lock_proves(fd, machine.decode("ascii", "replace")) or is_silent(folder, header)
+                dead = not header.detached and (
+                    lock_proves(fd, machine.decode("ascii", "replace")) or is_silent(folder, header)
+                )
             except BaseException:
                 lock.release()
                 raise

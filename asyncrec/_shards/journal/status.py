@@ -1,9 +1,11 @@
-"""`JobStatus`: what a writer says now and then of how it gets on, for whoever watches.
+"""`JobStatus`: a report on a writer's progress, which a writer with a disk makes every few seconds for ``watch``.
 
-It stands where the job's mark stands: in a file beside the header on a disk (`status_path`), which is written over in
-place; in a store in an object beside the mark (`asyncrec._shards.manifest.names.status_key`). Nothing depends on it: it
-is told seldom, never fsynced, and may be missing, old or cut off. Whoever takes away the header or the mark takes it
-away first. It is input like any other: what is malformed is no status.
+It is a file beside the job's header (`status_path`), which is written over in place. Nothing depends on it: it is never
+fsynced, and may be missing, old or cut off. The process that removes the header removes the status first. A status is
+input like any other: a malformed one is not read.
+
+A writer without a disk makes none: a request for each report is most of what a large crawl asks of its store, and its
+commits show how it gets on.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from asyncrec.storage._local.storage import LocalStorage, mapped_errors
 WaitingFor = Literal["nothing", "records", "room", "spool", "store", "end"]
 
 # Ten times what one takes.
-MOST_STATUS_BYTES = 8 << 10
+_MOST_BYTES = 8 << 10
 
 _VERSION = "asyncrec status 1"
 
@@ -38,7 +40,6 @@ class JobStatus:
     Attributes:
         writer: its id.
         time: when, by its machine's clock.
-        every: seconds until it says so again.
         waiting_for: what keeps it from being faster. ``"records"``: none came. ``"room"``: its callers wait, because
             disk or store take less than comes. ``"spool"``: that is full. ``"store"``: which fails, and is tried again.
             ``"end"``: its body has ended, and it publishes what is left.
@@ -51,7 +52,6 @@ class JobStatus:
 
     writer: str
     time: str
-    every: float
     waiting_for: WaitingFor
     records_per_second: float
     bytes_per_second: float
@@ -148,7 +148,7 @@ def read_status(folder: LocalStorage, header: JobHeader) -> JobStatus | None:
         return None
     try:
         with mapped_errors("reading", path):
-            status = JobStatus.decode(read_at(fd, MOST_STATUS_BYTES, 0))
+            status = JobStatus.decode(read_at(fd, _MOST_BYTES, 0))
     finally:
         os.close(fd)
     return status if status is not None and status.writer == header.writer else None

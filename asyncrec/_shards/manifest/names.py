@@ -15,7 +15,6 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
     _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
     _jobs/pages/<maker>.json                  the mark of a job that has not ended, where the folder is no local one
-    _jobs/pages/<maker>.status                how its writer gets on, as it says itself now and then
     _jobs/pages/_claim-000001.json            who may make a fixed data set of that name
 
 A maker is a writer's id, or ``<id>.<part>`` where several make parts of one job. So every name but that of a plain
@@ -134,11 +133,6 @@ def jobs_prefix(name: str) -> str:
 def mark_key(name: str, maker: str) -> str:
     """Return where the mark of a job is."""
     return f"{jobs_prefix(name)}{maker}.json"
-
-
-def status_key(name: str, maker: str) -> str:
-    """Return where the status of a job is that has a mark."""
-    return f"{jobs_prefix(name)}{maker}.status"
 
 
 def claim_key(name: str, number: int) -> str:

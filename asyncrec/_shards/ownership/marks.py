@@ -20,8 +20,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader, recover_command
 from asyncrec._shards.journal.journal import find_job_headers, sync_deletions
-from asyncrec._shards.journal.status import MOST_STATUS_BYTES, JobStatus
-from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key, status_key
+from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
@@ -77,8 +76,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 
 
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
-    """Remove the mark of a job that has ended, and before it its status, when nothing that it deleted can come back."""
-    await folder.delete(status_key(name, writer))
+    """Remove the mark of a job that has ended, when nothing that it deleted can come back."""
     local = local_folder(folder)  # of a job with a spool: its header is in that
     if local is not None:
         await in_thread(sync_deletions, local, name)
@@ -116,29 +114,6 @@ async def find_marks(folder: Storage, name: str) -> list[JobHeader]:
     ]
     load: Callable[[str], Awaitable[JobHeader | None]] = partial(load_mark, folder, name)
     return [header for header in await for_each(load, writers) if header is not None]
-
-
-async def load_status(folder: Storage, name: str, writer: str) -> JobStatus | None:
-    """Load what a job with a mark says of how it gets on; `None` where nothing, or no status, stands there."""
-    try:
-        content = await folder.get(status_key(name, writer), max_bytes=MOST_STATUS_BYTES)
-    except (ObjectNotFoundError, ValueError):
-        return None
-    status = JobStatus.decode(content)
-    return status if status is not None and status.writer == writer else None
-
-
-async def remove_stray_statuses(folder: Storage, name: str) -> None:
-    """Remove each status that has no mark: one that was told by a request which took effect late.
-
-    A mark is there before its status and sorts before it, so that a list which has the status alone was made when the
-    mark was gone.
-    """
-    prefix = jobs_prefix(name)
-    found = {info.key async for info in folder.list_objects(prefix)}
-    for key in sorted(found):
-        if key.endswith(".status") and key.removesuffix(".status") + ".json" not in found:
-            await folder.delete(key)
 
 
 async def find_jobs(folder: Storage, name: str) -> list[JobHeader]:

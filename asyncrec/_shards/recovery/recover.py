@@ -37,7 +37,7 @@ from asyncrec._shards.journal.journal import (
     remove_unnamed_headers,
 )
 from asyncrec._shards.manifest.snapshot import address_of, check_name, dataset_at
-from asyncrec._shards.ownership.marks import find_jobs, find_marks, remove_stray_statuses
+from asyncrec._shards.ownership.marks import find_jobs, find_marks
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
@@ -177,7 +177,6 @@ async def _recover_dataset(run: RecoveryRun, folder: Storage, name: str) -> None
         await in_thread(remove_small_leftovers, local, name)
     for mark in await find_marks(folder, name):
         await run.guarded(mark, partial(run.recover_marked, mark, folder))
-    await remove_stray_statuses(folder, name)
 
 
 def _without_address(spool: LocalStorage, headers: list[JobHeader]) -> ArgumentValueError:

@@ -81,6 +81,8 @@ class RecoveryRun:
         if header.spool and home is not None and home.folder == local.folder:
             # Whole shards there would be taken for what waits to be uploaded, and removed.
             raise StorageError(f"{path}: it says that its folder is a spool, which is the data set's own; remove it")
+        # No lock says of a detached job that it has ended.
+        over = header.detached and await load_closing(target, header.name, header.writer) is not None
         for look in range(LOOKS):
             if look:
                 await anyio.sleep(BETWEEN_LOOKS)
@@ -92,7 +94,7 @@ class RecoveryRun:
             return
         if journal is None:
             return
-        if state == "unknown" and header.writer not in self._abandon | self._dead:
+        if state == "unknown" and not over and header.writer not in self._abandon | self._dead:
             await surely_in_thread(partial(journal.end, keep=True))
             self._unfinished.append(UnfinishedJob.of(header))
             return

@@ -60,6 +60,7 @@ class Job:
         staging: where its shards are written and published first: a spool, or else the store itself.
         spool: the staging folder, where it is a spool.
         before: the data set as it was when the job began; `None` where there was none.
+        replaces: it makes its shards the whole data set.
         journal: the locked file with its header, where the staging folder is local.
         manifest: writes its segments.
         publisher: publishes its shards.
@@ -108,7 +109,7 @@ class Job:
             staging=staging,
         )
         self._claim = claim
-        self._replaces = mode == "replace"
+        self.replaces = mode == "replace"
         self._placed = False
 
     @property
@@ -131,7 +132,7 @@ class Job:
         """
         removed: tuple[str, ...] = ()
         place = None
-        if self._replaces:
+        if self.replaces:
             removed = await in_thread(tuple, self.before.shards.paths()) if self.before is not None else ()
             self._placed = True
             place = await take_place(
@@ -182,7 +183,7 @@ class Job:
         name, fates = self.header.name, self.fates
         if await is_lost(self.staging):
             return False  # to the process that has taken it
-        if self.committed and self._replaces and self.before is not None:
+        if self.committed and self.replaces and self.before is not None:
             # The new manifest holds already: what stays is merely not listed.
             await delete_replaced(self.store, name, await in_thread(set, self.before.shards.paths()))
         if self.manifest.unsettled:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,11 +41,12 @@ from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers
+from asyncrec._shards.ownership.clear_up import remove_leftovers
+from asyncrec._shards.ownership.marks import find_jobs
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
-from asyncrec.errors import ArgumentValueError, DatasetError
+from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError, ObjectExistsError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
@@ -82,12 +83,15 @@ class JointJob:
     Attributes:
         share: for `open_share`, in whatever process.
         committed: what the job has added to the data set, from an earlier run of the same id on; `None` until then.
+        job: what it is; `None` if an earlier run has committed.
+        detached: left without a commit it is not given up: other processes end it (`writing.detached_job`).
     """
 
     def __init__(self, share: JobShare, job: Job | None, committed: tuple[ShardEntry, ...] | None) -> None:
         self.share = share
         self.committed = committed
-        self._job = job
+        self.job = job
+        self.detached = False
 
     async def commit(self, entries: Collection[ShardEntry], *, records: int | None = None) -> None:
         """Make these shards part of the data set, in one step, and end the job. Once.
@@ -101,7 +105,7 @@ class JointJob:
             ConflictError: it was given up, or the data set was replaced, by somebody else; nothing is committed.
             StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
         """
-        if self._job is None:
+        if self.job is None:
             raise DatasetError(f"{redact(self.share.path)}: the job {self.share.writer} has ended, and takes no more")
         found = sum(entry.records for entry in entries)
         if records is not None and found != records:
@@ -111,8 +115,8 @@ class JointJob:
             )
         if len({entry.path for entry in entries}) < len(entries):
             raise DatasetError(f"{redact(self.share.path)}: a shard was named twice; nothing is committed")
-        stamped = tuple(replace(entry, committed=self._job.manifest.clock.now()) for entry in entries)
-        await self._job.commit(stamped)
+        stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in entries)
+        await self.job.commit(stamped)
         self.committed = stamped
 
 
@@ -123,6 +127,7 @@ async def open_joint_job(
     job_id: str | None = None,
     mode: Mode = "append",
     take_over: bool = False,
+    detached: bool = False,
     schema: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     compression: Compression = "",
@@ -136,6 +141,7 @@ async def open_joint_job(
         job_id: names the work: whoever runs it again with this id adds nothing to what an earlier run committed.
         mode: ``"append"``, ``"new"`` or ``"replace"``, as for `asyncrec.open_sharded_writer`.
         take_over: an earlier run on another machine, of which nobody here can tell whether it lives, is dead.
+        detached: no process will hold the job, so that no lock is to prove it alive or dead.
         schema, metadata: kept in the manifest.
         compression, index: of the shards.
         storage_options: for the backend.
@@ -152,24 +158,32 @@ async def open_joint_job(
         writer, closing = new_writer_id(), None
         if job_id is not None:
             writer, closing = await _run_of(folder, name, job_id, take_over=take_over)
-        header = whole_job_header(
-            folder, name, writer=writer, compression=options, index=index, schema=schema, metadata=dict(metadata or {})
-        )
+        more = {"schema": schema, "metadata": dict(metadata or {}), "detached": detached}
+        header = whole_job_header(folder, name, writer=writer, compression=options, index=index, **more)
         local = local_folder(folder) is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
-            with _failures_logged(folder, header):
-                await clear_up(folder, header, plain=False)
+            with failures_logged(folder, header):
+                await settle_dead(folder, name, writer, take_over=True)  # it has ended: its mark may be left
             yield JointJob(share, None, closing.add)
             return
-        async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
+        async with AsyncExitStack() as stack:
+            try:
+                job = await stack.enter_async_context(open_job(folder, header, path=redact(str(path)), mode=mode))
+            except ObjectExistsError as error:
+                if job_id is None or all(each.writer != writer for each in await find_jobs(folder, name)):
+                    raise
+                raise ConflictError(
+                    f"{redact(str(path))}: another run of the job {job_id} began at the same moment, and makes it"
+                ) from error
             joint = JointJob(share, job, None)
             job.fates.move(_SHARES, "share")  # until `_end` has seen to them
             try:
                 yield joint
             finally:
-                with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-                    await _end(job)
+                if not joint.detached:
+                    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
+                        await _end(job)
 
 
 class ShareWriter:
@@ -312,7 +326,7 @@ async def _end(job: Job) -> None:
     What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
     """
     header, folder = job.header, job.store
-    with _failures_logged(folder, header):
+    with failures_logged(folder, header):
         if job.committed:
             await delete_unlisted(folder, header, plain=False)
         elif job.manifest.unsettled or not await abandon(folder, header, plain=False):
@@ -323,7 +337,7 @@ async def _end(job: Job) -> None:
 
 
 @contextmanager
-def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
+def failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
     """Log what fails in cleaning up, and go on: what stays is merely not listed, and `asyncrec.recover` sees to it."""
     try:
         yield

@@ -31,7 +31,7 @@ from asyncrec._shards.writing.known_keys import load_keys
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
-from asyncrec._shards.writing.telling import STATUS_SECONDS, telling
+from asyncrec._shards.writing.telling import telling
 from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter, commits_on_error
 from asyncrec.errors import ArgumentValueError
@@ -80,7 +80,6 @@ async def open_sharded_writer(
     spool: str | PathLike[str] | None = None,
     spool_limit: Size = SPOOL_LIMIT,
     on_commit: OnCommit | None = None,
-    status_seconds: float | None = STATUS_SECONDS,
     mode: Mode = "append",
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -147,8 +146,6 @@ async def open_sharded_writer(
             for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
             top.
         on_commit: called with each `ShardEntry` after its commit; may be async. The writer fails with what it raises.
-        status_seconds: how often the writer reports its progress on a disk, for ``asyncrec watch``; in a store at most
-            every half minute. `None` for never.
         mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
             this the whole data set when the context exits cleanly, and then deletes what the data set held when it was
             opened. No object is overwritten: if the plain names of fixed shards are taken, the new ones contain the
@@ -257,7 +254,7 @@ async def open_sharded_writer(
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         async with (
-            telling(shards, status_seconds) as teller,
+            telling(shards) as teller,
             running(shards, commits=commits, exit_timeout=exit_timeout),
         ):
             writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder)

@@ -95,7 +95,7 @@ async def open_job(
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
         opening = Opening(remote=marked)
-        life = await acquire_in_thread(partial(_begin_life, path, header.writer), _end) if marked else None
+        life = await acquire_in_thread(partial(_begin_life, path, header), _end) if marked else None
         if life is not None:
             stack.push_async_callback(
                 lambda: surely_in_thread(
@@ -250,16 +250,16 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
     return next((key for key in await for_each(find, names) if key is not None), None)
 
 
-def _begin_life(path: str, writer: str) -> Life | None:
+def _begin_life(path: str, header: JobHeader) -> Life | None:
     try:
-        return Life.begin()
+        return None if header.detached else Life.begin()
     except StorageError as error:
         _path_log.warning(
             path,
             "should the writer die, nothing on this machine will prove it; "
             "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
             error,
-            writer=writer,
+            writer=header.writer,
         )
         return None
 

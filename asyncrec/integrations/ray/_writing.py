@@ -15,8 +15,7 @@ from asyncrec._arguments import Size
 from asyncrec._framing.compression import Compression
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.example._schema import Schema
-from asyncrec.integrations._engines import write_share
-from asyncrec.integrations._kept_job import DriverJob, open_driver_job
+from asyncrec.integrations._engines import DriverJob, open_driver_job, write_share
 from asyncrec.integrations.arrow._writing import schemas_of
 
 __all__ = ["AsyncrecDatasink", "DriverJob", "WriteReport", "write_asyncrec"]

@@ -59,7 +59,6 @@ _READING = _BOTH | {
 _WRITING = _BOTH | {
     "job_id": _text,
     "if_exists": _text,
-    "take_over": _flag,
     "max_shard_bytes": byte_count,
     "max_shard_records": _count,
     "compression": _text,

@@ -29,10 +29,10 @@ class AsyncrecDataSource(DataSource):  # type: ignore[misc]  # PySpark is not th
 
     Options for writing:
         path: a folder and the data set's name in it, which every node reaches by this path; given to ``save``.
-        job_id: a name for this work, so that a second run adds nothing to what the first has committed.
+        job_id: a name for this work: a run with this id adds nothing to what an earlier one has committed, and ends an
+            earlier one that has not.
         if_exists: with ``mode("append")``: ``append``, or ``fail`` if there is a data set. ``mode("overwrite")`` makes
             the rows the whole data set.
-        take_over: ``true`` says that an earlier run of this id, on another machine, is dead.
         schema: `Schema.to_json` of the records; that of the columns by default. A column of single values that contains
             nulls must be a VarLen.
         max_shard_bytes, max_shard_records, compression, index, metadata: as for `asyncrec.open_sharded_writer`; a shard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +10,17 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.writing.detached_job import DetachedJob, begin_detached_job
+from asyncrec._shards.writing.job import Mode
+from asyncrec.blocking._owner import as_call
 from asyncrec.errors import ArgumentValueError
 from asyncrec.integrations._engines import seen_from_tasks, write_share
-from asyncrec.integrations._kept_job import keep_job
 from asyncrec.integrations.arrow._writing import schemas_of
 from asyncrec.integrations.spark._types import arrow_of
 
-_MODES = {"append": "append", "fail": "new"}
+_MODES: dict[str, Mode] = {"append": "append", "fail": "new"}
+
+_begin, _commit, _give_up = as_call(begin_detached_job), as_call(DetachedJob.commit), as_call(DetachedJob.give_up)
 
 
 @dataclass
@@ -31,7 +34,7 @@ class _Made(WriterCommitMessage):  # type: ignore[misc]  # PySpark is not there 
 class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
     """Made by Spark once for each write, in a process that ends before the first task begins.
 
-    So it begins the job, and has another process keep it. Tasks and commit have copies of this object.
+    So the job is detached. Tasks and commit have copies of this object.
     """
 
     def __init__(self, options: dict[str, Any], schema: Any, *, overwrite: bool) -> None:
@@ -45,10 +48,9 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         self._narrow = options.get("narrow", True)
         self._limits = {name: options.get(name) for name in ("max_shard_bytes", "max_shard_records")}
         self._storage_options = options.get("storage_options")
-        told = ("job_id", "take_over", "compression", "index", "storage_options")
-        self._job = keep_job(
+        told = ("job_id", "compression", "index", "storage_options")
+        self._job = _begin(
             seen_from_tasks(options["path"]),
-            parent=os.getppid(),  # the JVM, or the daemon of its workers, which ends with it
             mode="replace" if overwrite else _MODES[exists],
             schema=records.to_json(),
             metadata=metadata,
@@ -57,7 +59,7 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
 
     def write(self, iterator: Iterator[Any]) -> _Made:
         """In a task: the shards of its rows."""
-        if self._job.repeated:
+        if self._job.header is None:  # an earlier run of its job_id has committed
             return _Made(0, [])
         rows = 0
 
@@ -82,8 +84,9 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
         """In the driver: what one attempt of each task has made is in the data set, or nothing is."""
         made = [message for message in messages if message is not None]
         entries = [entry for message in made for entry in message.entries]
-        self._job.commit(entries, sum(message.rows for message in made))
+        rows = sum(message.rows for message in made)
+        _commit(self._job, entries, records=rows, storage_options=self._storage_options)
 
     def abort(self, messages: Sequence[_Made | None]) -> None:
         """In the driver, also when a commit failed: the job is given up, unless it is committed, or may be."""
-        self._job.give_up()
+        _give_up(self._job, storage_options=self._storage_options)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from asyncrec import FixedLen, Schema, VarLen, blocking
+from asyncrec.errors import ObjectNotFoundError
 from asyncrec.integrations.arrow import read_batches
 from asyncrec.tools import verify
 
@@ -100,6 +102,45 @@ def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(spark: Any, tmp_
     check_clean(tmp_path / "d")
 
 
+def test_of_two_runs_of_one_id_at_once_one_commits_and_the_other_is_told(spark: Any, tmp_path: Path) -> None:
+    path, go = tmp_path / "d", tmp_path / "go"
+
+    def waits(batches: Any) -> Any:
+        while not go.exists():
+            time.sleep(0.05)
+        yield from batches
+
+    def begun(number: int) -> bool:
+        return (tmp_path / f".d.job_run{number}.partial").exists()
+
+    def go_when_both_have_begun() -> None:
+        while not begun(2):
+            time.sleep(0.05)
+        go.touch()
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(save, rows(spark).mapInArrow(waits, "id bigint"), path, job_id="job")
+        while not begun(1):
+            time.sleep(0.05)
+        pool.submit(go_when_both_have_begun)
+        save(rows(spark), path, job_id="job")
+        with pytest.raises(Exception, match="by another run of the same job_id"):
+            first.result()
+    assert ids(path) == list(range(ROWS))
+    check_clean(path)
+
+
+def test_what_a_killed_driver_left_is_given_up_by_recover_when_it_is_told_to(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path)], check=False, capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    [left] = blocking.recover(tmp_path / "d").unfinished
+    assert left.id == "job_run1"
+    assert blocking.recover(tmp_path / "d", abandon=[left.id]).abandoned == (left.id,)
+    assert blocking.recover(tmp_path / "d").unfinished == ()
+    with pytest.raises(ObjectNotFoundError):
+        blocking.read_manifest(tmp_path / "d")
+
+
 def test_an_empty_frame_is_an_empty_data_set(spark: Any, tmp_path: Path) -> None:
     save(rows(spark).where("id < 0"), tmp_path / "d")
     assert blocking.read_manifest(tmp_path / "d").records == 0
@@ -174,15 +215,7 @@ def test_a_driver_that_is_killed_is_run_again_with_its_id(spark: Any, tmp_path: 
     killed = subprocess.run([sys.executable, "-c", DRIVER, str(tmp_path)], check=False, capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert list(tmp_path.glob("d-*.tfrecord"))
-    deadline = time.monotonic() + 120
-    while True:  # Spark's JVM notices the death of the program a moment later, and until then the job lives
-        try:
-            save(rows(spark), tmp_path / "d", job_id="job")
-            break
-        except Exception as error:
-            if "another writer is making this data set" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(1)
+    save(rows(spark), tmp_path / "d", job_id="job")
     assert ids(tmp_path / "d") == list(range(ROWS))
     anyio.run(lambda: verify(tmp_path / "d", delete=True, min_age=0))  # tasks of the dead driver may have ended late
     check_clean(tmp_path / "d")

@@ -1,0 +1,149 @@
+"""`DetachedJob`: a joint job whose steps are done by processes that end in between, so that no process can hold it.
+
+Spark begins a write in one process, and commits or aborts it in another one. A lock that says that the job lives would
+be gone with the first of them. The naive way out is a process that stays and keeps the lock: then the others have to
+find it, to trust it and to end it, and the job dies with a process that does none of its work.
+
+Here the header says that the job is detached. Nothing proves such a job dead, so others leave it alone, as they do a
+job on another machine, and its ``job_id`` stands in for the proof: a run of an id ends the runs of that id before it,
+whether they live or not. Let A begin run 1, and B run 2. B creates the tombstone of run 1; A creates its closing
+segment when its tasks are done. Both have the same name and are created exclusively, so that one of them wins. If A was
+first, B finds the commit and has nothing to do. If B was first, A's `DetachedJob.commit` raises ConflictError, and
+nothing of run 1 is in the data set. No clock decides. If B's own process dies, run 3 ends run 2 in the same way.
+
+Without a ``job_id`` no other run can say that the job is over: if its processes were killed, `asyncrec.recover` names
+it as unfinished, and gives it up when it is told to (``abandon``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
+from asyncrec._shards.ownership.abandonment import abandon
+from asyncrec._shards.ownership.claims import settle_dead
+from asyncrec._shards.writing.job import Job
+from asyncrec._shards.writing.joint_job import JobShare, JointJob, failures_logged, open_joint_job
+from asyncrec.errors import ConflictError
+from asyncrec.storage._url import redact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetachedJob:
+    """A job that was begun, made by `begin_detached_job`. It can be pickled; any process ends it, once.
+
+    Attributes:
+        share: for `asyncrec._shards.writing.joint_job.open_share`, in whatever process.
+        header: the job's; `None` if an earlier run of its id has committed: nothing is to be done.
+        replaced: the paths that it replaces, as compressed JSON, since tasks carry them, too; `None` if it appends.
+        removals: the last place in the log of removals that it knew of.
+    """
+
+    share: JobShare
+    header: JobHeader | None = field(default=None, repr=False)
+    replaced: bytes | None = field(default=None, repr=False)
+    removals: int = 0
+
+    async def commit(
+        self, entries: Collection[ShardEntry], *, records: int | None = None, storage_options: dict[str, Any] | None
+    ) -> None:
+        """Make these shards part of the data set, in one step, and end the job; as `JointJob.commit`.
+
+        Raises:
+            ConflictError: another run of its id has ended it, or it was given up, or the data set was replaced; nothing
+                is committed.
+            DatasetError: there are others than were counted; nothing is committed.
+            StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
+        """
+        if (header := self.header) is None:
+            return
+        async with dataset_at(self.share.path, storage_options=storage_options) as (folder, name):
+            before = await load_manifest(folder, name, path=redact(self.share.path))
+            if self.replaced is not None:
+                before = await in_thread(self._what_it_replaces, before)
+            job = Job(
+                header,
+                folder,
+                folder,
+                mode="append" if self.replaced is None else "replace",
+                before=before,
+                journal=None,
+                claim=None,
+                budget=ByteBudget(1),  # it makes no shards
+                on_commit=None,
+            )
+            try:
+                await JointJob(self.share, job, None).commit(entries, records=records)
+            except ConflictError as error:
+                closing = await load_closing(folder, name, header.writer)
+                if closing is not None and closing.abandoned:
+                    raise ConflictError(
+                        f"{redact(self.share.path)}: the job {header.writer} was ended before it committed, by another "
+                        "run of the same job_id, or by 'asyncrec recover --abandon'; nothing of it is in the data set"
+                    ) from error
+                raise
+            with failures_logged(folder, header):
+                await settle_dead(folder, name, header.writer, take_over=True)
+
+    async def give_up(self, *, storage_options: dict[str, Any] | None) -> None:
+        """End the job without a commit, and delete what its tasks made. Of one that is committed, what is in it stays.
+
+        Raises:
+            ConflictError: another process is just ending it.
+            StorageError: it may not have ended; a run with the same id ends it.
+        """
+        if (header := self.header) is None:
+            return
+        async with dataset_at(self.share.path, storage_options=storage_options) as (folder, name):
+            if not await settle_dead(folder, name, header.writer, take_over=True):
+                # Another run has ended it; tasks may have gone on.
+                await abandon(folder, header, plain=False)
+
+    def _what_it_replaces(self, now: Manifest | None) -> Manifest | None:
+        """The data set as it was when the job began. Blocks.
+
+        Raises:
+            ConflictError: some of it was removed since.
+        """
+        paths = set(json.loads(zlib.decompress(self.replaced or b"")))
+        entries = [] if now is None else [entry for entry in now.shards if entry.path in paths]
+        if gone := paths.difference(entry.path for entry in entries):
+            raise ConflictError(
+                f"{redact(self.share.path)}: {min(gone)} was to be replaced, and was removed meanwhile; nothing of "
+                "this job is in the data set"
+            )
+        return None if now is None else replace(now, shards=entries, removals=self.removals)  # type: ignore[arg-type]
+
+
+async def begin_detached_job(path: str | os.PathLike[str], **options: Any) -> DetachedJob:
+    """Begin a job that no process holds, or find that it was done. An earlier run of its id is ended.
+
+    Args:
+        path, options: as for `asyncrec._shards.writing.joint_job.open_joint_job`, which also says what is raised.
+    """
+    async with open_joint_job(path, take_over=True, detached=True, **options) as joint:
+        if (job := joint.job) is None:
+            return DetachedJob(share=joint.share)
+        detached = DetachedJob(
+            share=joint.share,
+            header=job.header,
+            replaced=await in_thread(_paths, job.before) if job.replaces else None,
+            removals=0 if job.before is None else job.before.removals,
+        )
+        joint.detached = True
+        return detached
+
+
+def _paths(before: Manifest | None) -> bytes:
+    return zlib.compress(json.dumps([] if before is None else list(before.shards.paths())).encode())

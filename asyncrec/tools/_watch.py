@@ -10,19 +10,18 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import anyio
 
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader, recover_command
-from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.remedies import command_for, recover_command
 from asyncrec._shards.journal.status import JobStatus, read_status
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import ManifestFollower, dataset_at
-from asyncrec._shards.ownership.liveness import LifeState, claim_journal, claim_life, state_of
+from asyncrec._shards.ownership.census import FoundJob, jobs_in
 from asyncrec._shards.ownership.marks import find_marks, load_status
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError
@@ -105,7 +104,7 @@ class Watch:
 
     def _recover_command(self, header: JobHeader) -> str:
         if self._spool is not None:
-            return header.recover_command(self._spool.root)
+            return command_for(header, self._spool.root)
         return recover_command("SPOOL", to=self.path) if header.spool else recover_command(self.path)
 
     async def _jobs(self) -> list[tuple[JobHeader, State, JobStatus | None]]:
@@ -113,23 +112,23 @@ class Watch:
         found = []
         if local is not None:
             name = None if self._spool is not None else self._name
-            for path, header in await in_thread(find_job_headers, local, name):
-                status = await in_thread(read_status, local, header)
-                found.append((header, await self._state(header, status, partial(claim_journal, local, path)), status))
+            for job in await in_thread(jobs_in, local, name):
+                status = await in_thread(read_status, local, job.header)
+                found.append((job.header, await self._state(job, status), status))
         if self._folder is not None:
             folder = self._folder
 
             async def ask(mark: JobHeader) -> tuple[JobHeader, State, JobStatus | None]:
                 status = await load_status(folder, self._name, mark.writer)
-                return mark, await self._state(mark, status, partial(claim_life, mark)), status
+                return mark, await self._state(FoundJob(mark), status), status
 
             found += await for_each(ask, await find_marks(folder, self._name))
         return found
 
-    async def _state(self, header: JobHeader, status: JobStatus | None, claim: Any) -> State:
+    async def _state(self, job: FoundJob, status: JobStatus | None) -> State:
         if status is not None and self._told(status, datetime.now(UTC)) <= _LATE * status.every + _LATE_SECONDS:
             return "ending" if status.waiting_for == "end" else "at work"
-        alive: LifeState = await state_of(claim())
+        alive = await in_thread(job.state)
         if alive == "dead":
             return "dead"
         return "silent" if alive == "unknown" or status is not None else "at work"

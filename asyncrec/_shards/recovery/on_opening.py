@@ -10,18 +10,15 @@ the log tells.
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import anyio
-
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
-from asyncrec._shards.journal.header import JobHeader, recover_command
-from asyncrec._shards.journal.job_files import has_leftovers
-from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
-from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, claim_life, state_of
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.job_files import JobFiles
+from asyncrec._shards.journal.remedies import command_for, recover_command, told_dead
+from asyncrec._shards.ownership.census import FoundJob, dead_among, jobs_in
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
@@ -53,23 +50,25 @@ async def recover_on_opening(
     """
     if not own.spool:
         await in_thread(refuse_spool, home)
-    dead = await _dead(home, own)
-    if not dead:
+    found = [job for job in await in_thread(jobs_in, home, None if own.spool else own.name) if _is_others(job, own)]
+    # Whoever left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
+    here = [job for job in found if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
+    if not (dead := await dead_among(here)):
         return
-    module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need it
-    run = module.RecoveryRun((), completes=False)
-    for header_path, header in dead:
+    run = await _begin_run()
+    for job in dead:
+        header = job.header
         if not wanted or (header.kind != "rolling" and not own.spool):
             if own.spool:  # elsewhere `open_job` tells of it
                 _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
             continue
         before = run.records
-        done = await run.guarded(header, partial(run.recover_local, home, header_path, header, folder))
-        if done and header.kind == "rolling":
-            found = run.records - before
-            what = f"{found} records that it left in {home.root} are recovered" if found else "it left no whole record"
+        if await run.end(job, folder) and header.kind == "rolling":
+            found_records = run.records - before
+            left = f"it left in {home.root} are recovered"
+            what = f"{found_records} records that {left}" if found_records else "it left no whole record"
             message = "the writer %s died; %s; what it took in its last flush_seconds may be lost: fetch it again"
-            _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found)
+            _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found_records)
     for header in run.left:
         _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
     _tell_outcome(run, path)
@@ -87,22 +86,28 @@ async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path:
     Raises:
         StorageError, ManifestError: something could not be committed; it is there as it was.
     """
-    marks = [
-        mark
-        for mark in await find_marks(folder, own.name)
-        if mark.kind == "rolling" and mark.writer != own.writer and await state_of(claim_life(mark)) == "dead"
-    ]
-    if not marks:
+    found = [FoundJob(mark) for mark in await find_marks(folder, own.name) if mark.kind == "rolling"]
+    if not (dead := await dead_among([job for job in found if _is_others(job, own)], looks=1)):
         return
-    module = await in_thread(import_module, "asyncrec._shards.recovery.run")
-    run = module.RecoveryRun(())
-    for mark in marks:
+    run = await _begin_run()
+    for job in dead:
+        mark = job.header
         if wanted and not mark.spool:
-            await run.guarded(mark, partial(run.recover_marked, mark, folder))
+            await run.end(job, folder)
         else:
             where = "SPOOL" if mark.spool else join(folder.root, own.name)
             _path_log.warning(path, "%s", _told_unknown_keys(mark, where), writer=mark.writer)
     _tell_outcome(run, path)
+
+
+def _is_others(job: FoundJob, own: JobHeader) -> bool:
+    return job.header.writer != own.writer
+
+
+async def _begin_run() -> RecoveryRun:
+    module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need it
+    run: RecoveryRun = module.RecoveryRun(finishes="rolling")
+    return run
 
 
 def _tell_outcome(run: RecoveryRun, path: str) -> None:
@@ -123,7 +128,7 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
     held = "in a spool on this machine" if mark.spool else "in no commit"
     return (
         f"the writer {mark.writer} died, and what it left is {held}: keys there are not known here, and "
-        f"their records are stored once more; run {mark.recover_command(where)} before a writer with "
+        f"their records are stored once more; run {command_for(mark, where)} before a writer with "
         "on_duplicate='skip' opens, or write a data set with each key once afterwards (asyncrec dedupe --by-key)"
     )
 
@@ -137,47 +142,11 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
     Raises:
         StorageError: it does.
     """
-    for _, header in await in_thread(find_job_headers, spool):
-        if (header.url, header.name) != (url, name) and await in_thread(has_leftovers, spool, header):
+    for job in await in_thread(jobs_in, spool):
+        header = job.header
+        if (header.url, header.name) != (url, name) and await in_thread(JobFiles(spool, header).any_left):
             raise StorageError(
                 f"{spool.root}: holds records for {header.url}, written by {header.writer}, and none of them goes to "
                 f"{url}; recover them first, if that is where they belong "
                 f"({recover_command(spool.root, to=header.url)}), or give {url} another spool"
             )
-
-
-def told_dead(header: JobHeader, where: str) -> str:
-    """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
-    recover = header.recover_command(where)
-    discard = f"{header.recover_command(where, abandon=True)} discards them"
-    if header.kind == "rolling":
-        return (
-            f"the writer {header.writer} died, and left records that are in no commit; "
-            f"{recover} adds them to the data set, {discard}"
-        )
-    if header.kind == "fixed":
-        return (
-            f"the writer {header.writer} of fixed shards died before it had committed them; "
-            f"{recover} keeps them, all of them, if it had been told that they are safe or they "
-            f"are whole; {discard}"
-        )
-    return (
-        f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
-        f"them is in the data set, and {recover} removes what is left of them"
-    )
-
-
-async def _dead(home: LocalStorage, own: JobHeader) -> list[tuple[str, JobHeader]]:
-    """Find the jobs that died here; one whose header somebody else looks at for a moment is looked at again."""
-    name = None if own.spool else own.name
-    dead: dict[str, JobHeader] = {}
-    for look in range(LOOKS):
-        if look:
-            await anyio.sleep(BETWEEN_LOOKS)
-        found, living = await in_thread(dead_jobs, home, own.writer, name)
-        dead.update(found)
-        if not living:
-            break
-    # Whoever left a note of another data set in this spool left nothing else there (`refuse_other_spool`).
-    here = [each for each in dead.items() if not own.spool or (each[1].url, each[1].name) == (own.url, own.name)]
-    return sorted(here, key=lambda each: each[0])

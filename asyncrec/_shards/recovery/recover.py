@@ -2,7 +2,7 @@
 
 What is there to find, in the folder of a data set or in a spool:
 
-- the headers of jobs on this disk (`_shards.journal.journal`), with their journals, the unfinished shards. The whole
+- the headers of jobs on this disk (`_shards.journal.headers`), with their journals, the unfinished shards. The whole
   records of a rolling writer's are written into a shard of the name they would have had, with index and keys, and
   committed. It is the way of every other shard, so that nothing is in the manifest that was not published and verified;
   a crash meanwhile leaves what the next call begins with.
@@ -24,20 +24,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from functools import partial
 from os import PathLike
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader, recover_command
-from asyncrec._shards.journal.journal import (
-    dead_jobs,
-    find_job_headers,
-    remove_small_leftovers,
-    remove_unnamed_headers,
-)
+from asyncrec._shards.journal.headers import remove_small_leftovers, remove_unnamed_headers
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.snapshot import address_of, check_name, dataset_at
-from asyncrec._shards.ownership.marks import find_jobs, find_marks, remove_stray_statuses
+from asyncrec._shards.ownership.census import FoundJob, find_jobs, jobs_in
+from asyncrec._shards.ownership.marks import find_marks, remove_stray_statuses
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
@@ -98,17 +93,17 @@ async def recover(
     run = RecoveryRun(abandon, dead)
     if await in_thread(is_spool, path):
         async with lock_spool(path) as spool:
-            headers = await in_thread(find_job_headers, spool)
-            if to is None and headers:
-                raise _without_address(spool, [header for _, header in headers])
-            run.refuse_unknown(str(path), [header for _, header in headers])
+            jobs = await in_thread(jobs_in, spool)
+            if to is None and jobs:
+                raise _without_address(spool, jobs)
+            run.refuse_unknown(str(path), jobs)
             if to is not None:
                 async with dataset_at(to, storage=storage, storage_options=storage_options) as (folder, name):
                     address = address_of(to, folder, name, storage=storage)
                     await refuse_other_spool(spool, address, name)
-                    for header_path, header in headers:
-                        if (header.url, header.name) == (address, name):
-                            await run.guarded(header, partial(run.recover_local, spool, header_path, header, folder))
+                    for job in jobs:
+                        if (job.header.url, job.header.name) == (address, name):
+                            await run.end(job, folder)
             await in_thread(remove_unnamed_headers, spool)
         return run.outcome()
     if to is not None:
@@ -119,7 +114,7 @@ async def recover(
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         datasets = await _datasets_at(store, key, redact(os.fspath(path)))
         if abandon or dead:
-            jobs = [header for folder, name in datasets for header in await find_jobs(folder, name)]
+            jobs = [job for folder, name in datasets for job in await find_jobs(folder, name)]
             run.refuse_unknown(join(store.root, key), jobs)
         for folder, name in datasets:
             await _recover_dataset(run, folder, name)
@@ -159,29 +154,29 @@ def _begun_in(folder: LocalStorage) -> set[str]:
     Raises:
         ArgumentValueError: it is a spool, and its records wait for `recover`.
     """
-    headers = [header for _, header in find_job_headers(folder)]
-    if not is_spool(folder.folder):
-        return {header.name for header in headers}
-    dead, living = dead_jobs(folder, "", None)
-    if dead or (headers and not living):
-        raise _without_address(folder, headers)
-    return set()
+    jobs = jobs_in(folder)
+    if is_spool(folder.folder) and jobs:
+        states = [job.state() for job in jobs]
+        if "dead" in states or "alive" not in states:
+            raise _without_address(folder, jobs)
+        return set()
+    return {job.header.name for job in jobs}
 
 
 async def _recover_dataset(run: RecoveryRun, folder: Storage, name: str) -> None:
     local = local_folder(folder)
     if local is not None:
-        for header_path, header in await in_thread(find_job_headers, local, name):
-            await run.guarded(header, partial(run.recover_local, local, header_path, header, folder))
+        for job in await in_thread(jobs_in, local, name):
+            await run.end(job, folder)
         await in_thread(remove_unnamed_headers, local)
         await in_thread(remove_small_leftovers, local, name)
     for mark in await find_marks(folder, name):
-        await run.guarded(mark, partial(run.recover_marked, mark, folder))
+        await run.end(FoundJob(mark), folder)
     await remove_stray_statuses(folder, name)
 
 
-def _without_address(spool: LocalStorage, headers: list[JobHeader]) -> ArgumentValueError:
-    addresses = sorted({header.url for header in headers})
+def _without_address(spool: LocalStorage, jobs: list[FoundJob]) -> ArgumentValueError:
+    addresses = sorted({job.header.url for job in jobs})
     listed = ", ".join(addresses[:_MOST_LISTED]) + (" and others" if len(addresses) > _MOST_LISTED else "")
     return ArgumentValueError(
         f"{spool.root} is a spool, and what is in it was written for {listed}; nothing was sent: "

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 
 from asyncrec._concurrency.tasks import acquire_in_thread
-from asyncrec._shards.journal.header import recover_command
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import SpoolBacklog
 from asyncrec.errors import StorageError

@@ -16,7 +16,7 @@ from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.journal.header import recover_command
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import Upload
 from asyncrec._shards.spool.folder import SpoolFolder

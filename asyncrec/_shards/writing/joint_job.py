@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
 
 from asyncrec._arguments import Size, byte_count
-from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._path_log import PathLog
@@ -34,14 +34,14 @@ from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import new_writer_id, rolling_shard_name, validate_writer_id
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
+from asyncrec._shards.ownership.census import find_job
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.ownership.clear_up import clear_up, remove_leftovers
+from asyncrec._shards.ownership.end_job import end_job
+from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
@@ -54,7 +54,6 @@ _path_log = PathLog("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
-_CLEAN_UP_SECONDS = 2 * CLEAN_UP_SECONDS  # what many processes left is taken away
 # The number of a shard is that of its part, that of the attempt, and that of the shard in it: so names sort by parts.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
@@ -157,18 +156,13 @@ async def open_joint_job(
         local = local_folder(folder) is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
-            with _failures_logged(folder, header):
-                await clear_up(folder, header, plain=False)
+            await _clear_up(folder, name, writer)
             yield JointJob(share, None, closing.add)
             return
         async with open_job(folder, header, path=redact(str(path)), mode=mode) as job:
             joint = JointJob(share, job, None)
-            job.left_over = True  # until `_end` has seen to it
-            try:
-                yield joint
-            finally:
-                with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-                    await _end(job)
+            job.shared = True
+            yield joint
 
 
 class ShareWriter:
@@ -305,27 +299,10 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
         run += 1
 
 
-async def _end(job: Job) -> None:
-    """Take away what is not committed, unless nobody knows what is.
-
-    What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
-    """
-    header, folder = job.header, job.store
-    with _failures_logged(folder, header):
-        if job.committed:
-            await delete_unlisted(folder, header, plain=False)
-        elif job.manifest.unsettled or not await abandon(folder, header, plain=False):
-            return
-        if job.journal is not None:
-            await in_thread(remove_leftovers, job.journal)
-        job.left_over = False
-
-
-@contextmanager
-def _failures_logged(folder: Storage, header: JobHeader) -> Iterator[None]:
-    """Log what fails in cleaning up, and go on: what stays is merely not listed, and `asyncrec.recover` sees to it."""
+async def _clear_up(folder: Storage, name: str, writer: str) -> None:
+    """Take away what a run that has committed left when it died. What stays is merely not listed."""
     try:
-        yield
+        if (job := await find_job(folder, name, writer)) is not None:
+            await end_job(folder, job, Verdict())
     except Exception as error:
-        path, writer = join(folder.root, header.name), header.writer
-        _path_log.warning(path, "cleaning up after %s failed: %s", writer, error, writer=writer)
+        _path_log.warning(join(folder.root, name), "cleaning up after %s failed: %s", writer, error, writer=writer)

@@ -19,18 +19,20 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.manifest_writer import OnCommit
-from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
-from asyncrec._shards.journal.journal import Journal, dead_jobs
+from asyncrec._shards.journal.header import MOST_BYTES, JobHeader, this_host
+from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.no_staging import NoStaging, begin_lock, end_lock
+from asyncrec._shards.journal.remedies import told_dead
+from asyncrec._shards.journal.staging import LocalStaging, Staging
 from asyncrec._shards.manifest.loading import find_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
 from asyncrec._shards.manifest.segment import Segment
 from asyncrec._shards.manifest.snapshot import snapshot_of
-from asyncrec._shards.ownership.abandonment import is_another_data_set
+from asyncrec._shards.ownership.census import dead_among, jobs_in
 from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
-from asyncrec._shards.ownership.liveness import Life, this_host
+from asyncrec._shards.ownership.clearing import is_another_data_set
 from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
-from asyncrec._shards.recovery.on_opening import told_dead
 from asyncrec._shards.spool.folder import SpoolFolder, refuse_spool
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec.errors import (
@@ -43,6 +45,7 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
+from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, first_there, local_folder
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
@@ -93,23 +96,30 @@ async def open_job(
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
-        life = await acquire_in_thread(partial(_begin_life, path, header.writer), _end) if marked else None
+        token, lock = await acquire_in_thread(partial(_begin_lock, path, header.writer), _end) if marked else ("", None)
         left = taken = False
-        if life is not None:
-            stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=left or taken, briefly=not left)))
+        if lock is not None:
+            held = lock
+            stack.push_async_callback(
+                lambda: surely_in_thread(partial(end_lock, held, keep=left or taken, briefly=not left))
+            )
         header = replace(
             header,
             host=this_host(),
             pid=os.getpid(),
             since=datetime.now(UTC).isoformat(),
-            life="" if not marked else "none" if life is None else life.token,
+            life=token,
         )
         await in_thread(_refuse_unwritable, header, owned is not None)
-        journal = None
-        if owned is not None:
-            journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
+        mark = NoStaging(header, lock) if marked else None
+        if owned is None:
+            assert mark is not None, "without a disk, its header is a mark"
+            staging: Staging = mark
+        else:
+            begun = await acquire_in_thread(partial(LocalStaging.begin, owned, header), LocalStaging.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
             owned.check = begun.check
+            staging = begun
         claim: Claim | None = None
         asking, made = False, not marked
         refusal: StorageError | None = None
@@ -138,9 +148,9 @@ async def open_job(
                     "choose another writer_id"
                 )
             if local is not None:
-                dead, _ = await in_thread(dead_jobs, local, header.writer, header.name)
-                for each in dead.values():
-                    _path_log.warning(path, "%s", told_dead(each, path), writer=each.writer)
+                others = [job for job in await in_thread(jobs_in, local, header.name) if job.header != header]
+                for each in await dead_among(others, looks=1):
+                    _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
             unanswered = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
@@ -160,7 +170,7 @@ async def open_job(
             owned if owned is not None else folder,
             mode=mode,
             before=before,
-            journal=journal,
+            staging=staging,
             claim=claim,
             budget=budget if budget is not None else ByteBudget(_ANY_NUMBER_OF_CHUNKS),
             on_commit=on_commit,
@@ -169,7 +179,7 @@ async def open_job(
         try:
             yield job
         finally:
-            await job.end(life, marked=marked)
+            await job.end(mark if mark is not staging else None)
 
 
 def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
@@ -190,7 +200,7 @@ def _refuse_unwritable(header: JobHeader, local: bool) -> None:
         raise ArgumentValueError(
             f"schema and metadata take more than {MOST_BYTES:,} bytes of JSON: keep that in records"
         )
-    longest = f".{header.shard_name(0)}000.index.{header.writer}~begun.partial"
+    longest = f".{JobNames.of(header).shard(0)}000.index.{header.writer}~begun.partial"
     if local and len(os.fsencode(longest)) > _LONGEST_NAME:
         raise ArgumentValueError(
             f"{header.name!r}: with it and the writer_id, the name of an unfinished file has "
@@ -205,7 +215,7 @@ async def _claimed(
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
-        number, plain, met = await settle_claims(folder, local, header, take_over=take_over, after=after)
+        number, plain, met = await settle_claims(folder, header, take_over=take_over, after=after)
         taken = await _taken(folder, local, header) if fixed and plain else None
         if taken is None and (mode != "replace" or plain):
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
@@ -237,7 +247,7 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
     history = await find_history(folder, header.name)
 
     def look() -> tuple[list[str], str | None]:  # a microsecond for each of a million shards, perhaps
-        names = [header.shard_name(shard, plain=True) for shard in range(header.num_shards or 0)]
+        names = JobNames.of(header, plain=True).fixed()
         return names, None if history is None else min(filter(history.lists, names), default=None)
 
     names, listed = await in_thread(look)
@@ -258,9 +268,9 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
     return next((key for key in await for_each(find, names) if key is not None), None)
 
 
-def _begin_life(path: str, writer: str) -> Life | None:
+def _begin_lock(path: str, writer: str) -> tuple[str, FileLock | None]:
     try:
-        return Life.begin()
+        return begin_lock()
     except StorageError as error:
         _path_log.warning(
             path,
@@ -269,12 +279,12 @@ def _begin_life(path: str, writer: str) -> Life | None:
             error,
             writer=writer,
         )
-        return None
+        return "none", None
 
 
-def _end(life: Life | None) -> None:
-    if life is not None:
-        life.end()
+def _end(begun: tuple[str, FileLock | None]) -> None:
+    if begun[1] is not None:
+        end_lock(begun[1])
 
 
 async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) -> Manifest | None:

@@ -41,11 +41,11 @@ async def telling(shards: OpenShards, seconds: float | None) -> AsyncIterator[Te
     if seconds is not None and not seconds > 0:
         raise ArgumentValueError(f"status_seconds is {seconds}; it is greater than 0, or None for never")
     teller = Teller(shards)
-    journal, header = shards.job.journal, shards.job.header
+    files, header = shards.job.staging.files, shards.job.header
     if seconds is None:
         yield teller
         return
-    file = None if journal is None else StatusFile(journal.folder, header)
+    file = None if files is None else StatusFile(files.folder, header)
     try:
         async with TaskScope() as scope:
             if file is not None:

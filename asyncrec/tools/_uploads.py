@@ -18,13 +18,14 @@ from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.headers import header_path
+from asyncrec._shards.journal.home import LocalHome, home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.names import JOBS
 from asyncrec._shards.ownership.census import FoundJob, JobState, census, jobs_in
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._local.opening import is_not_own
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
@@ -102,7 +103,7 @@ async def uploads(
         if not isinstance(store, UnfinishedUploads):
             report.supported = False
             return report
-        local = local_folder(store)
+        local = home_of(store).folder
         report.sized = local is not None
         folder = key[: key.rfind("/") + 1]
         async for info in store.list_unfinished(folder):
@@ -165,8 +166,8 @@ class _Owners:
         shard = name.removesuffix(".index").removesuffix(".keys")
         for job, state in self._found[parent]:
             header = job.header
-            if job.home is not None:
-                own = header_path(job.home, header.name, header.writer)
+            if job.home.folder is not None:
+                own = header_path(job.home.folder, header.name, header.writer)
                 ends = tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status", "~taken"))
                 if name == os.path.basename(own) or name.endswith(ends):
                     return "it belongs to a job: 'asyncrec recover' sees to those that died"
@@ -179,7 +180,7 @@ class _Owners:
 
     async def _look(self, parent: str) -> list[tuple[FoundJob, JobState]]:
         if self._local is not None:  # records are in what they have begun, whether they live or not
-            found = await in_thread(jobs_in, LocalStorage(os.path.join(self._local.folder, parent)))
+            found = await in_thread(jobs_in, LocalHome(LocalStorage(os.path.join(self._local.folder, parent))))
             return [(job, "unknown") for job in found]
         folder = folder_at(self._store, f"{parent}/" if parent else "")
         names = {info.key.split("/")[1] async for info in folder.list_objects(JOBS) if info.key.endswith(".json")}

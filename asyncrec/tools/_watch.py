@@ -17,6 +17,7 @@ import anyio
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.home import LocalHome, home_of
 from asyncrec._shards.journal.remedies import command_for, recover_command
 from asyncrec._shards.journal.status import JobStatus, read_status
 from asyncrec._shards.manifest.manifest import Manifest
@@ -26,7 +27,7 @@ from asyncrec._shards.ownership.marks import find_marks, load_status
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import redact
 from asyncrec.tools._class_counts import ClassCounts
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
@@ -44,7 +45,7 @@ class Watch:
         self, path: str, folder: Storage | None, name: str, spool: LocalStorage | None, classes: ClassCounts | None
     ) -> None:
         self.path = path
-        self.remote = spool is None and folder is not None and local_folder(folder) is None
+        self.remote = spool is None and folder is not None and home_of(folder).folder is None
         self._folder = folder
         self._name = name
         self._spool = spool
@@ -108,11 +109,11 @@ class Watch:
         return recover_command("SPOOL", to=self.path) if header.spool else recover_command(self.path)
 
     async def _jobs(self) -> list[tuple[JobHeader, State, JobStatus | None]]:
-        local = self._spool if self._spool is not None else local_folder(self._folder) if self._folder else None
+        local = self._spool if self._spool is not None else home_of(self._folder).folder if self._folder else None
         found = []
         if local is not None:
             name = None if self._spool is not None else self._name
-            for job in await in_thread(jobs_in, local, name):
+            for job in await in_thread(jobs_in, LocalHome(local), name):
                 status = await in_thread(read_status, local, job.header)
                 found.append((job.header, await self._state(job, status), status))
         if self._folder is not None:

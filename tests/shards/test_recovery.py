@@ -12,7 +12,7 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.frames import encode_frames
-from asyncrec._shards.journal.headers import find_headers
+from asyncrec._shards.journal.home import LocalHome
 from asyncrec._shards.journal.staging import LocalStaging
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.storage import LocalStorage
@@ -171,7 +171,7 @@ class TestOwners:
         (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name"')
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
         (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name": 1}\n')
-        assert find_headers(LocalStorage(tmp_path)) == []
+        assert LocalHome(LocalStorage(tmp_path)).headers() == []
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 
 
@@ -237,7 +237,7 @@ async def crashed(storage: LocalStorage, **options: Any) -> LocalStaging:
     assert left(folder) == []
     for path, content in saved.items():
         path.write_bytes(content)
-    (header,) = find_headers(storage)
+    (header,) = LocalHome(storage).headers()
     journal = LocalStaging.claim(storage, header.name, header.writer)
     assert journal is not None
     journal.end(keep=True)

@@ -49,7 +49,7 @@ class JobHeader:
         stems: of a copy, which keeps the names it finds: the makers in them, and ``of-00008`` for plain fixed ones.
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
-        life: the token of the lock that proves it alive (`NoStaging`), where the header is a mark; else empty.
+        life: the token of the lock that proves it alive (`Staging`), where the header is a mark; else empty.
     """
 
     kind: Kind

@@ -1,4 +1,4 @@
-"""The headers of jobs in a folder on a disk: where each is, what is in it, and which are there.
+"""The header of a job in a folder on a disk: where it is, and what its file holds.
 
 A folder that is written to (a local data set's own, or a spool) holds, besides shards,
 
@@ -17,24 +17,10 @@ Everything here blocks, and is for worker threads.
 from __future__ import annotations
 
 import os
-import re
-import time
-from contextlib import suppress
 
-from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
-from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
-from asyncrec.errors import StorageError
-from asyncrec.storage._local.disk import is_partial, read_at
-from asyncrec.storage._local.lock import FileLock
-from asyncrec.storage._local.opening import is_not_own, open_own
+from asyncrec._shards.journal.header import MOST_BYTES
+from asyncrec.storage._local.disk import read_at
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
-
-# A small object is locked as soon as it is begun, and takes milliseconds.
-_SMALL_SECONDS = 60
-# What a header begins with, and a journal does not.
-_BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
-# A header before it has its name.
-_UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
 
 
 def header_path(folder: LocalStorage, name: str, writer: str) -> str:
@@ -59,63 +45,3 @@ def parts_of(fd: int) -> tuple[bytes, bytes, bytes, bytes]:
     line, _, rest = rest.partition(b"\n")
     machine, _, rest = rest.partition(b"\n")
     return process, line, machine, rest
-
-
-def find_headers(folder: LocalStorage, name: str | None = None) -> list[JobHeader]:
-    """Read every header in a folder, or those for the data set ``name``, in the order of their paths.
-
-    Their jobs may live or not.
-
-    Raises:
-        StorageError: one cannot be read: what it speaks for is not nobody's.
-    """
-    found = []
-    for file in sorted(names_in(folder)):
-        path = os.path.join(folder.folder, file)
-        if not is_partial(file):
-            continue
-        try:
-            fd = open_own(path, os.O_RDONLY, linked=True)
-        except StorageError as error:
-            if is_not_own(error):  # then it is no header that we may obey
-                continue
-            raise
-        try:
-            with mapped_errors("reading", path):
-                header = JobHeader.decode(parts_of(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None
-        finally:
-            os.close(fd)
-        if header is None or name not in (None, header.name):
-            continue
-        if header_path(folder, header.name, header.writer) == path:
-            found.append(header)
-    return found
-
-
-def remove_unnamed_headers(folder: LocalStorage) -> None:
-    """Remove what jobs left that were killed while they wrote their headers."""
-    for name in names_in(folder):
-        if _UNNAMED.fullmatch(name):
-            with suppress(StorageError):  # it went, is not ours, or its job is just writing it
-                _remove_unheld(folder, os.path.join(folder.folder, name))
-
-
-def remove_small_leftovers(folder: LocalStorage, name: str) -> None:
-    """Remove the unfinished marks and segments of a data set that processes left when they were killed."""
-    for below in (manifest_prefix(name), jobs_prefix(name)):
-        path = os.path.join(folder.folder, below)
-        with suppress(OSError):
-            for each in os.listdir(path):
-                unfinished = os.path.join(path, each)
-                with suppress(OSError):  # somebody is writing it, or took it away
-                    if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
-                        _remove_unheld(folder, unfinished)
-
-
-def _remove_unheld(folder: LocalStorage, path: str) -> None:
-    lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
-    try:
-        with suppress(OSError):
-            folder.disk.system.unlink(path)
-    finally:
-        lock.release()

@@ -2,9 +2,8 @@
 
 There are two. A job on a disk (a local data set, or a spool) has a `LocalStaging`: a locked file with its header, and
 its unfinished shards beside it, which hold the final bytes of their records and are there when the process has died. A
-job that writes to a store alone has `NoStaging`: a locked file on its machine that proves it alive or dead, and nothing
-else (`_shards.journal.no_staging`). A job with a spool has both: its mark in the store is for those who do not know the
-spool.
+job that writes to a store alone has only a locked file on its machine that proves it alive or dead (`tokens`). A job
+with a spool has both: its mark in the store is for those who do not know the spool.
 
 Where the lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process
 that takes it says so in the header first, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading
@@ -20,13 +19,14 @@ import os
 import secrets
 import threading
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.headers import header_path, parts_of
 from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.journal.status import status_path
+from asyncrec._shards.journal.tokens import end_token
 from asyncrec._shards.manifest.names import jobs_prefix
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._local.disk import write_at
@@ -39,8 +39,8 @@ _ACKNOWLEDGED = b"acknowledged\n"
 _TAKEN = b"taken\n"
 
 
-class Staging(Protocol):
-    """Of this job, as it begins, or of another one that was claimed.
+class Staging:
+    """The staging of a job, this process's own or another's that was claimed: by itself, of a job without a disk.
 
     Attributes:
         header: the job's.
@@ -49,14 +49,14 @@ class Staging(Protocol):
         dead: of another job, whether it is proven dead, or has long been silent where nothing can prove it.
     """
 
-    @property
-    def header(self) -> JobHeader: ...
-    @property
-    def files(self) -> JobFiles | None: ...
-    @property
-    def acknowledged(self) -> bool: ...
-    @property
-    def dead(self) -> bool: ...
+    files: JobFiles | None = None
+    acknowledged = False
+
+    def __init__(self, header: JobHeader, lock: FileLock | None, *, dead: bool = False) -> None:
+        """Without a ``lock``, nothing proves whether the job lives."""
+        self.header = header
+        self.dead = dead
+        self._lock = lock
 
     def take(self) -> None:
         """Have the job of another process, durably: what that acknowledges from now on it acknowledges no more.
@@ -82,28 +82,32 @@ class Staging(Protocol):
 
     def holds_promises(self) -> bool:
         """Whether records in it may have been promised to survive: `asyncrec.recover` keeps them, and nobody else."""
+        return False
 
     def end(self, *, keep: bool = False) -> None:
         """Let go of the lock, after removing its file, unless it is to be kept or something of the job is left.
 
         Idempotent.
         """
+        if self._lock is not None:
+            end_token(self._lock, keep=keep)
 
 
-class LocalStaging:
+class LocalStaging(Staging):
     """The staging of a job on a disk: begun (`begin`), or another's (`claim`)."""
+
+    files: JobFiles
 
     def __init__(
         self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, dead: bool, end: int
     ) -> None:
         """``end`` is where the header ends in its file."""
-        self.header = header
+        super().__init__(header, lock, dead=dead)
         self.files = JobFiles(folder, header)
         self.acknowledged = acknowledged
-        self.dead = dead
         self._folder = folder
         self._path = header_path(folder, header.name, header.writer)
-        self._lock = lock
+        self._held = lock
         self._end = end
         self._acknowledging = threading.Lock()
 
@@ -181,14 +185,14 @@ class LocalStaging:
 
     def take(self) -> None:
         with mapped_errors("writing", self._path):
-            write_at(self._lock.fd, _TAKEN, self._end + len(_ACKNOWLEDGED), self._folder.disk.system)
-            self._folder.disk.system.fsync(self._lock.fd)
+            write_at(self._held.fd, _TAKEN, self._end + len(_ACKNOWLEDGED), self._folder.disk.system)
+            self._folder.disk.system.fsync(self._held.fd)
             # What it acknowledged until then counts.
-            self.acknowledged = parts_of(self._lock.fd)[3].startswith(_ACKNOWLEDGED)
+            self.acknowledged = parts_of(self._held.fd)[3].startswith(_ACKNOWLEDGED)
 
     def check(self) -> None:
         with mapped_errors("looking at", self._path):
-            status = self._folder.disk.system.fstat(self._lock.fd)
+            status = self._folder.disk.system.fstat(self._held.fd)
         if status.st_size > self._end + len(_ACKNOWLEDGED):
             raise ConflictError(
                 f"{self._path}: another process has taken this writer for dead, and recovered what it had flushed; "
@@ -201,7 +205,7 @@ class LocalStaging:
             )
 
     def acknowledge(self) -> None:
-        system, fd = self._folder.disk.system, self._lock.fd
+        system, fd = self._folder.disk.system, self._held.fd
         with self._acknowledging, mapped_errors("writing", self._path):
             if self.acknowledged:
                 return
@@ -222,10 +226,10 @@ class LocalStaging:
 
     def end(self, *, keep: bool = False) -> None:
         try:
-            if self._lock.fd >= 0 and not keep and not self.files.any_left():
+            if self._held.fd >= 0 and not keep and not self.files.any_left():
                 self._remove()
         finally:
-            self._lock.release()
+            self._held.release()
 
     def _remove(self) -> None:
         """Remove the status and the header; what was removed before stays removed, even after a power cut."""

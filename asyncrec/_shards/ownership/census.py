@@ -7,7 +7,6 @@ else on a file of its machine whose token stands in the job's mark (`_shards.jou
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -16,13 +15,11 @@ import anyio
 
 from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.headers import find_headers, header_path
-from asyncrec._shards.journal.no_staging import NoStaging
-from asyncrec._shards.journal.staging import LocalStaging, Staging
+from asyncrec._shards.journal.home import NOWHERE, Home, home_of
+from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.ownership.marks import find_marks, load_mark
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
 from asyncrec.storage._url import join
 
 JobState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
@@ -39,11 +36,16 @@ class FoundJob:
 
     Attributes:
         header: what it says of itself.
-        home: the folder that its header is in; `None` where its header is a mark in the store.
+        home: the folder that its header is in; nowhere, if its header is a mark in the store.
     """
 
     header: JobHeader
-    home: LocalStorage | None = None
+    home: Home = NOWHERE
+
+    @property
+    def marked(self) -> bool:
+        """Whether its header is a mark."""
+        return self.home.folder is None
 
     def claim(self) -> tuple[JobState, Staging | None]:
         """Say what is known of it, and lock what it has, unless it is alive or has just ended. Blocks.
@@ -51,12 +53,8 @@ class FoundJob:
         Raises:
             StorageError: the disk, or the file is not this user's.
         """
-        staging: Staging | None
         try:
-            if self.home is None:
-                staging = NoStaging.claim(self.header)
-            else:
-                staging = LocalStaging.claim(self.home, self.header.name, self.header.writer)
+            staging = self.home.claim(self.header)
         except StorageError as error:
             if error.errno != errno.EWOULDBLOCK:
                 raise
@@ -92,20 +90,19 @@ def _let_go(claimed: tuple[JobState, Staging | None]) -> None:
         claimed[1].end(keep=True)
 
 
-def jobs_in(folder: LocalStorage, name: str | None = None) -> list[FoundJob]:
-    """Find the jobs with a header in a folder, on the data set ``name`` or on any. Blocks.
+def jobs_in(home: Home, name: str | None = None) -> list[FoundJob]:
+    """Find the jobs with a header there, on the data set ``name`` or on any. Blocks.
 
     Raises:
         StorageError: a header cannot be read.
     """
-    return [FoundJob(header, folder) for header in find_headers(folder, name)]
+    return [FoundJob(header, home) for header in home.headers(name)]
 
 
 async def find_jobs(folder: Storage, name: str) -> list[FoundJob]:
-    """Find all jobs on a data set that have not ended, by their marks and the headers in its local folder."""
+    """Find all jobs on a data set that have not ended, by their marks and the headers in its folder."""
     marked = [FoundJob(header) for header in await find_marks(folder, name)]
-    local = local_folder(folder)
-    return marked if local is None else [*await in_thread(jobs_in, local, name), *marked]
+    return [*await in_thread(jobs_in, home_of(folder), name), *marked]
 
 
 async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
@@ -114,14 +111,13 @@ async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
     Raises:
         ConflictError: its header is another user's.
     """
-    local = local_folder(folder)
-    if local is not None:
-        for job in await in_thread(jobs_in, local, name):
-            if job.header.writer == writer:
-                return job
-        if await in_thread(os.path.lexists, header_path(local, name, writer)):
-            path = join(folder.root, name)
-            raise ConflictError(f"{path}: the writer {writer} is another user's, and may be making it")
+    home = home_of(folder)
+    for job in await in_thread(jobs_in, home, name):
+        if job.header.writer == writer:
+            return job
+    if await in_thread(home.is_taken, name, writer):
+        path = join(folder.root, name)
+        raise ConflictError(f"{path}: the writer {writer} is another user's, and may be making it")
     mark = await load_mark(folder, name, writer)
     return None if mark is None else FoundJob(mark)
 

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 
 from asyncrec._shards.commit.closing import entomb, load_closing
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.remedies import age_of, command_for, recover_command
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.ownership.census import FoundJob, find_job, find_jobs
@@ -18,7 +19,6 @@ from asyncrec._shards.ownership.marks import Claim, find_claims
 from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec.errors import ConflictError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
 
@@ -59,7 +59,7 @@ async def _is_settled(
         ConflictError: it lives, or may live.
     """
     job = await find_job(folder, header.name, writer)
-    if job is not None and job.home is not None:
+    if job is not None and not job.marked:
         await _give_way(folder, job, take_over=take_over, after=after)
         return True
     if await load_closing(folder, header.name, writer) is not None:
@@ -69,7 +69,7 @@ async def _is_settled(
         return False
     # It ended, and left its claim; or its mark was taken away, and it can commit nothing behind this.
     await entomb(folder, header.name, writer, by=header.writer)
-    return local_folder(folder) is not None
+    return home_of(folder).folder is not None
 
 
 async def settle_dead(folder: Storage, name: str, writer: str, *, take_over: bool = False) -> bool:
@@ -104,7 +104,7 @@ async def _give_way(folder: Storage, job: FoundJob, *, take_over: bool, after: A
             "when it is dead, take_over=True takes the name from it",
             command=f"when it is dead, {abandon} takes the name from it",
         )
-    if job.home is None:
+    if job.marked:
         spool = command_for(header, "SPOOL")
         raise ConflictError(f"{who}which is dead, and has a spool there: recover that spool ({spool})")
     raise ConflictError(

@@ -11,14 +11,13 @@ from collections.abc import Collection
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.closing import fence
 from asyncrec._shards.journal.header import this_host
-from asyncrec._shards.journal.headers import find_headers
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix, sequence_of
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 
 
 class Fences:
@@ -92,5 +91,4 @@ async def is_another_data_set(folder: Storage, name: str) -> bool:
     for prefix in (manifest_prefix(name), jobs_prefix(name)):
         if [info.key async for info in folder.list_objects(prefix)]:
             return True
-    local = local_folder(folder)
-    return local is not None and bool(await in_thread(find_headers, local, name))
+    return bool(await in_thread(home_of(folder).headers, name))

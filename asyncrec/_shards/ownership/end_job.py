@@ -43,6 +43,7 @@ from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import claim_key
+from asyncrec._shards.manifest.segment import Segment
 from asyncrec._shards.ownership.census import LOOKS, FoundJob, claimed
 from asyncrec._shards.ownership.clearing import delete_replaced, delete_unlisted
 from asyncrec._shards.ownership.marks import delete_claims, load_mark, names_of, remove_mark
@@ -77,7 +78,7 @@ async def end_job(
         ConflictError: it was given up elsewhere, or others have its names, and it had promised something.
         StorageError, ManifestError.
     """
-    state, staging = await claimed(job, looks=1 if job.home is None else LOOKS)
+    state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
     if staging is None:
         return "alive" if state == "alive" else "ended"
     taken = _Taken(folder, job, staging, ending if ending is not None else Ending())
@@ -103,7 +104,7 @@ class _Taken:
         self._header = staging.header
         self._staging = staging
         self._ending = ending
-        self._marked = job.home is None or bool(job.header.life)
+        self._marked = job.marked or bool(job.header.life)
         self._abandoned = False
         self._not_ours = False
 
@@ -120,33 +121,36 @@ class _Taken:
             return "unknown"
         names = await names_of(folder, header)
         await in_thread(self._staging.take)
-        answer: Answer = "ended"
-        if closing is None:
-            kept = None if verdict.abandon else await self._keep_promises(verdict, names)
-            if kept == "promised":
-                return kept
-            if kept is None:
-                found = [] if files is None else await in_thread(files.shards)
-                closing = await entomb(folder, header.name, header.writer, by=this_host())
-                if closing.abandoned:
-                    kept = "given up"
-                    self._ending.abandoned.append(header.writer)
-                    self._ending.discarded += found
-                    path = join(folder.root, header.name)
-                    _path_log.info(path, "the writer %s was given up", header.writer, writer=header.writer)
-            answer = kept or "ended"
-        elif closing.abandoned and not verdict.abandon and await in_thread(self._staging.holds_promises):
-            error = abandoned_error(folder, header.name, closing)
-            where = files.folder.root if files is not None else ""
-            command = command_for(header, where if header.spool else header.url, abandon=True)
-            error.add_note(f"what it left in {where} stays there; {command} removes it")
-            raise error
+        answer: Answer | None = "ended"
+        if closing is None or verdict.abandon:
+            answer = None if verdict.abandon else await self._keep_promises(verdict, names)
+            if answer == "promised":
+                return answer
+        elif closing.abandoned and await in_thread(self._staging.holds_promises):
+            raise self._lost_promises(closing)
+        found = [] if files is None else await in_thread(files.shards)
+        if answer is None:
+            closing = await entomb(folder, header.name, header.writer, by=this_host())
+            answer = "given up" if closing.abandoned else "ended"
         self._abandoned = closing is not None and closing.abandoned
+        if answer == "given up":
+            self._ending.abandoned.append(header.writer)
+            self._ending.discarded += found
+            path = join(folder.root, header.name)
+            _path_log.info(path, "the writer %s was given up", header.writer, writer=header.writer)
         if files is not None:
             await in_thread(files.remove)
         await delete_replaced(folder, header.name, closing.remove if closing is not None else ())
         await delete_unlisted(folder, names, fenced=self._abandoned and header.kind == "rolling")
         return answer
+
+    def _lost_promises(self, closing: Segment) -> ConflictError:
+        header, files = self._header, self._staging.files
+        assert files is not None, "promises are in files"
+        error = abandoned_error(self._folder, header.name, closing)
+        command = command_for(header, files.folder.root if header.spool else header.url, abandon=True)
+        error.add_note(f"what it left in {files.folder.root} stays there; {command} removes it")
+        return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
         """Finish what the job had promised, or say that it is left; `None` where there is nothing to keep."""

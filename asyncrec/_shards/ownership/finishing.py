@@ -140,7 +140,8 @@ class Finishing:
             entry = await self._finished(files, name, empty=True) if name in found else None
             entries.append(entry or await self._unlisted_or_empty(name))
         await self._manifest.close(entries)
-        self._ending.shards += entries
+        for entry in entries:
+            self._ending.commits(entry, self._header.url)
 
     async def _taken(self, files: JobFiles) -> list[str]:
         """Take the job's files; returns its shards. What others laid under their names is logged."""
@@ -175,7 +176,7 @@ class Finishing:
             own = await in_thread(history.added_by, self._header.writer)
             self._manifest.found([each for each in own if each.path == entry.path])
         else:
-            self._ending.shards.append(entry)
+            self._ending.commits(entry, self._header.url)
         self._own.add(entry.path)
 
     async def _unlisted(self, shard: str) -> ShardEntry:

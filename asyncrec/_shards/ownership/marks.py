@@ -19,14 +19,13 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.remedies import recover_command
-from asyncrec._shards.journal.staging import sync_deletions
 from asyncrec._shards.journal.status import MOST_STATUS_BYTES, JobStatus
 from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key, status_key
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
 _CLAIM = "_claim-"
@@ -81,9 +80,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
     """Remove the mark of a job that has ended, and before it its status, when nothing that it deleted can come back."""
     await folder.delete(status_key(name, writer))
-    local = local_folder(folder)  # of a job with a spool: its header is in that
-    if local is not None:
-        await in_thread(sync_deletions, local, name)
+    await in_thread(home_of(folder).sync_deletions, name)  # of a job with a spool: its header is in that
     await folder.delete(mark_key(name, writer))
 
 

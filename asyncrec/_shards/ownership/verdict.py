@@ -36,11 +36,16 @@ class Verdict:
 
 @dataclass(kw_only=True)
 class Ending:
-    """What was done to end one job, so far: the members of `Recovery`, and ``target``, the data set's URL."""
+    """What was done to end jobs, so far; the members are those of `Recovery`."""
 
-    target: str = ""
     shards: list[ShardEntry] = field(default_factory=list)
     cut_bytes: int = 0
     damaged: list[str] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)
     abandoned: list[str] = field(default_factory=list)
+    targets: dict[str, None] = field(default_factory=dict)
+
+    def commits(self, shard: ShardEntry, target: str) -> None:
+        """Note a shard that was committed."""
+        self.shards.append(shard)
+        self.targets[target] = None

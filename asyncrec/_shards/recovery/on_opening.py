@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.home import LocalHome
 from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.remedies import command_for, recover_command, told_dead
 from asyncrec._shards.ownership.census import FoundJob, dead_among, jobs_in
@@ -50,7 +51,8 @@ async def recover_on_opening(
     """
     if not own.spool:
         await in_thread(refuse_spool, home)
-    found = [job for job in await in_thread(jobs_in, home, None if own.spool else own.name) if _is_others(job, own)]
+    jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
+    found = [job for job in jobs if _is_others(job, own)]
     # Whoever left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
     here = [job for job in found if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
     if not (dead := await dead_among(here)):
@@ -142,7 +144,7 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
     Raises:
         StorageError: it does.
     """
-    for job in await in_thread(jobs_in, spool):
+    for job in await in_thread(jobs_in, LocalHome(spool)):
         header = job.header
         if (header.url, header.name) != (url, name) and await in_thread(JobFiles(spool, header).any_left):
             raise StorageError(

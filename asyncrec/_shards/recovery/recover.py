@@ -28,7 +28,7 @@ from os import PathLike
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.headers import remove_small_leftovers, remove_unnamed_headers
+from asyncrec._shards.journal.home import LocalHome, home_of
 from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.snapshot import address_of, check_name, dataset_at
 from asyncrec._shards.ownership.census import FoundJob, find_jobs, jobs_in
@@ -39,7 +39,7 @@ from asyncrec._shards.recovery.run import RecoveryRun
 from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import is_local, located
 from asyncrec.storage._url import join, redact
@@ -93,7 +93,8 @@ async def recover(
     run = RecoveryRun(abandon, dead)
     if await in_thread(is_spool, path):
         async with lock_spool(path) as spool:
-            jobs = await in_thread(jobs_in, spool)
+            home = LocalHome(spool)
+            jobs = await in_thread(jobs_in, home)
             if to is None and jobs:
                 raise _without_address(spool, jobs)
             run.refuse_unknown(str(path), jobs)
@@ -104,7 +105,7 @@ async def recover(
                     for job in jobs:
                         if (job.header.url, job.header.name) == (address, name):
                             await run.end(job, folder)
-            await in_thread(remove_unnamed_headers, spool)
+            await in_thread(home.remove_unnamed)
         return run.outcome()
     if to is not None:
         if not is_local(path):
@@ -133,13 +134,12 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
         check_name(name, path)
         beside = f"{parent}/" if parent else ""
         found.add((beside, name))
-        if (local := local_folder(folder_at(store, beside))) is not None:
-            await in_thread(refuse_spool, local)
+        await in_thread(refuse_spool, home_of(folder_at(store, beside)).folder)
     prefix = f"{key.rstrip('/')}/" if key else ""
     async for info in store.list_objects(prefix):
         if match := _MARK.fullmatch(info.key):
             found.add((match[1], match[2]))
-    home = local_folder(folder_at(store, prefix))
+    home = home_of(folder_at(store, prefix)).folder
     if home is not None and await in_thread(os.path.isdir, home.folder):
         # A job's mark on a disk is its header, one of the unfinished files.
         for below in sorted({unfinished.key.rpartition("/")[0] async for unfinished in home.list_unfinished()}):
@@ -154,7 +154,7 @@ def _begun_in(folder: LocalStorage) -> set[str]:
     Raises:
         ArgumentValueError: it is a spool, and its records wait for `recover`.
     """
-    jobs = jobs_in(folder)
+    jobs = jobs_in(LocalHome(folder))
     if is_spool(folder.folder) and jobs:
         states = [job.state() for job in jobs]
         if "dead" in states or "alive" not in states:
@@ -164,12 +164,10 @@ def _begun_in(folder: LocalStorage) -> set[str]:
 
 
 async def _recover_dataset(run: RecoveryRun, folder: Storage, name: str) -> None:
-    local = local_folder(folder)
-    if local is not None:
-        for job in await in_thread(jobs_in, local, name):
-            await run.end(job, folder)
-        await in_thread(remove_unnamed_headers, local)
-        await in_thread(remove_small_leftovers, local, name)
+    home = home_of(folder)
+    for job in await in_thread(jobs_in, home, name):
+        await run.end(job, folder)
+    await in_thread(home.remove_strays, name)
     for mark in await find_marks(folder, name):
         await run.end(FoundJob(mark), folder)
     await remove_stray_statuses(folder, name)

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable
 from typing import Literal
 
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.headers import header_path
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.ownership.census import FoundJob
 from asyncrec._shards.ownership.end_job import end_job
 from asyncrec._shards.ownership.verdict import Ending, Verdict
 from asyncrec._shards.recovery.report import Recovery, UnfinishedJob
 from asyncrec.errors import ArgumentValueError, AsyncRecError, ConflictError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 
 
 class RecoveryRun:
@@ -42,7 +43,7 @@ class RecoveryRun:
             raise ArgumentValueError(
                 f"{min(both)} is to be given up, and is to be recovered because it is dead: say one"
             )
-        self._done: list[Ending] = []
+        self._done = Ending()
         self._lost: list[str] = []
         self._in_use: list[str] = []
         self._unfinished: list[UnfinishedJob] = []
@@ -60,7 +61,7 @@ class RecoveryRun:
     @property
     def records(self) -> int:
         """How many records it has recovered so far."""
-        return sum(shard.records for each in self._done for shard in each.shards)
+        return sum(shard.records for shard in self._done.shards)
 
     async def end(self, job: FoundJob, folder: Storage) -> bool:
         """End one job on the data set in ``folder``; an error is kept, and raised by `outcome`: then False."""
@@ -75,41 +76,37 @@ class RecoveryRun:
 
     async def _end(self, job: FoundJob, folder: Storage) -> None:
         header, writer = job.header, job.header.writer
-        home = local_folder(folder)
-        if header.spool and job.home is not None and home is not None and home.folder == job.home.folder:
+        home, own = job.home.folder, home_of(folder).folder
+        if header.spool and home is not None and own is not None and home.folder == own.folder:
             # Whole shards there would be taken for what waits to be uploaded, and removed.
-            raise StorageError(
-                f"{job.home.root}: the header of {writer} says that this folder is a spool, and it is the data set's "
-                "own; remove that header"
-            )
+            path = header_path(home, header.name, writer)
+            raise StorageError(f"{path}: it says that its folder is a spool, which is the data set's own; remove it")
         verdict = Verdict(dead=writer in self._dead, abandon=writer in self._abandon, finishes=self._finishes)
-        ending = Ending(target=header.url)
-        self._done.append(ending)
-        answer = await end_job(folder, job, verdict, ending=ending)
+        answer = await end_job(folder, job, verdict, ending=self._done)
         if answer == "alive":
             if writer in self._abandon | self._dead:
                 raise ConflictError(f"the writer {writer} (process {header.pid} on {header.host}) lives: end it first")
             self._in_use.append(writer)
-        elif answer == "promised" and job.home is not None:
+        elif answer == "promised" and not job.marked:
             self.left.append(header)
         elif answer in ("unknown", "promised"):
             self._unfinished.append(UnfinishedJob.of(header))
-        elif job.home is None and (answer == "finished" or (answer == "given up" and verdict.dead)):
+        elif job.marked and (answer == "finished" or (answer == "given up" and verdict.dead)):
             self._lost.append(writer)
 
     def outcome(self) -> Recovery:
         """Return what was done, or raise what failed."""
         done = self._done
         recovery = Recovery(
-            shards=tuple(shard for each in done for shard in each.shards),
-            cut_bytes=sum(each.cut_bytes for each in done),
-            damaged=tuple(name for each in done for name in each.damaged),
-            discarded=tuple(shard for each in done for shard in each.discarded),
-            abandoned=tuple(maker for each in done for maker in each.abandoned),
+            shards=tuple(done.shards),
+            cut_bytes=done.cut_bytes,
+            damaged=tuple(done.damaged),
+            discarded=tuple(done.discarded),
+            abandoned=tuple(done.abandoned),
             lost=tuple(self._lost),
             in_use=tuple(self._in_use),
             unfinished=tuple(self._unfinished),
-            targets=tuple(dict.fromkeys(each.target for each in done if each.shards)),
+            targets=tuple(done.targets),
         )
         if self._errors:
             first, *others = self._errors

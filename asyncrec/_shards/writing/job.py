@@ -30,7 +30,6 @@ from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
 from asyncrec._shards.commit.shard_publisher import ShardPublisher, is_lost
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.journal.no_staging import NoStaging
 from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.segment import ShardEntry
@@ -161,7 +160,7 @@ class Job:
                 "nothing of this writer is in the data set"
             )
 
-    async def end(self, mark: NoStaging | None) -> None:
+    async def end(self, mark: Staging | None) -> None:
         """Take away what marks the job, unless something is left that needs it. Shielded and limited in time.
 
         ``mark`` is the lock behind its mark in the store, where its header is in a spool.

@@ -34,6 +34,7 @@ from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import new_writer_id, rolling_shard_name, validate_writer_id
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
@@ -47,7 +48,6 @@ from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
 from asyncrec.errors import ArgumentValueError, DatasetError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
 
 _path_log = PathLog("asyncrec.shards")
@@ -153,7 +153,7 @@ async def open_joint_job(
         header = whole_job_header(
             folder, name, writer=writer, compression=options, index=index, schema=schema, metadata=dict(metadata or {})
         )
-        local = local_folder(folder) is not None
+        local = home_of(folder).folder is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
             await _clear_up(folder, name, writer)
@@ -263,7 +263,7 @@ async def _make_shards(
         header = whole_job_header(
             folder, name, writer=share.writer, compression=share.compression, index=share.index, metadata={}
         )
-        local = local_folder(folder)
+        local = home_of(folder).folder
         publisher = ShardPublisher(
             folder,
             header,

@@ -19,6 +19,7 @@ from asyncrec._records.writing.record_encoder import GivenSchema, Validate, enco
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
@@ -36,7 +37,6 @@ from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter, commits_on_error
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import redact
 
 # 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.
@@ -194,7 +194,7 @@ async def open_sharded_writer(
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)
         )
-        local = local_folder(folder)
+        local = home_of(folder).folder
         url = address_of(path, folder, name, storage=storage)
         header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",

@@ -20,10 +20,11 @@ from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_BYTES, JobHeader, this_host
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.journal.no_staging import NoStaging, begin_lock, end_lock
 from asyncrec._shards.journal.remedies import told_dead
 from asyncrec._shards.journal.staging import LocalStaging, Staging
+from asyncrec._shards.journal.tokens import begin_token, end_token
 from asyncrec._shards.manifest.loading import find_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
@@ -46,7 +47,7 @@ from asyncrec.errors import (
 )
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.lock import FileLock
-from asyncrec.storage._local.storage import LocalStorage, first_there, local_folder
+from asyncrec.storage._local.storage import LocalStorage, first_there
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
@@ -88,20 +89,22 @@ async def open_job(
         ConflictError: another job is making the data set.
         StorageError: the folder is a spool.
     """
-    local = local_folder(folder)
-    if local is not None:
-        await in_thread(refuse_spool, local)
+    home = home_of(folder)
+    local = home.folder
+    await in_thread(refuse_spool, local)
     owned: LocalStorage | None = spool
     if owned is None and local is not None:
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
-        token, lock = await acquire_in_thread(partial(_begin_lock, path, header.writer), _end) if marked else ("", None)
+        token, lock = (
+            await acquire_in_thread(partial(_begin_token, path, header.writer), _end) if marked else ("", None)
+        )
         left = taken = False
         if lock is not None:
             held = lock
             stack.push_async_callback(
-                lambda: surely_in_thread(partial(end_lock, held, keep=left or taken, briefly=not left))
+                lambda: surely_in_thread(partial(end_token, held, keep=left or taken, briefly=not left))
             )
         header = replace(
             header,
@@ -111,7 +114,7 @@ async def open_job(
             life=token,
         )
         await in_thread(_refuse_unwritable, header, owned is not None)
-        mark = NoStaging(header, lock) if marked else None
+        mark = Staging(header, lock) if marked else None
         if owned is None:
             assert mark is not None, "without a disk, its header is a mark"
             staging: Staging = mark
@@ -147,10 +150,9 @@ async def open_job(
                     f"{path}: the shards would have the names of the data set {header.name}-{header.writer}; "
                     "choose another writer_id"
                 )
-            if local is not None:
-                others = [job for job in await in_thread(jobs_in, local, header.name) if job.header != header]
-                for each in await dead_among(others, looks=1):
-                    _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
+            others = [each for each in await in_thread(jobs_in, home, header.name) if each.header != header]
+            for each in await dead_among(others, looks=1):
+                _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:
             # A request of which no answer came may be granted yet: then `recover` has to find its job proven dead.
             unanswered = asking and isinstance(error, (UnsettledError, anyio.get_cancelled_exc_class()))
@@ -184,7 +186,7 @@ async def open_job(
 
 def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
     """Make the header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
-    local = local_folder(folder)
+    local = home_of(folder).folder
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
     return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, **fields})
 
@@ -268,9 +270,9 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
     return next((key for key in await for_each(find, names) if key is not None), None)
 
 
-def _begin_lock(path: str, writer: str) -> tuple[str, FileLock | None]:
+def _begin_token(path: str, writer: str) -> tuple[str, FileLock | None]:
     try:
-        return begin_lock()
+        return begin_token()
     except StorageError as error:
         _path_log.warning(
             path,
@@ -284,7 +286,7 @@ def _begin_lock(path: str, writer: str) -> tuple[str, FileLock | None]:
 
 def _end(begun: tuple[str, FileLock | None]) -> None:
     if begun[1] is not None:
-        end_lock(begun[1])
+        end_token(begun[1])
 
 
 async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) -> Manifest | None:

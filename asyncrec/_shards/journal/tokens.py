@@ -1,4 +1,4 @@
-"""`NoStaging`: a job that keeps nothing on a disk has only a locked file on its machine, which proves it alive or dead.
+"""The locked file of a job that has a mark in a store: it proves the job alive or dead on the job's machine.
 
 The file is in a folder of this user's, under a random token, which stands in the job's mark. The system gives the lock
 up when the process ends, however it ends. A file that is not there proves nothing: it may have been another
@@ -14,8 +14,6 @@ import tempfile
 import time
 from contextlib import suppress
 
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec.errors import StorageError, StoragePermissionError
 from asyncrec.storage._local.disk import mapped_errors, read_at, write_at
 from asyncrec.storage._local.lock import FileLock
@@ -31,7 +29,7 @@ _swept: set[str] = set()
 _MOST_MACHINE = 1 << 10
 
 
-def begin_lock() -> tuple[str, FileLock]:
+def begin_token() -> tuple[str, FileLock]:
     """Make the locked file of a job of this process; returns its token, for the job's mark.
 
     Raises:
@@ -57,8 +55,30 @@ def begin_lock() -> tuple[str, FileLock]:
     return token, lock
 
 
-def end_lock(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> None:
-    """Let go of the lock of `begin_lock`, or another's. Idempotent.
+def take_token(token: str) -> tuple[FileLock | None, bool]:
+    """Take the lock of another job, if its file is on this machine; returns it, and whether it proves the job dead.
+
+    Raises:
+        StorageError: the job lives; its ``errno`` is EWOULDBLOCK.
+    """
+    path = os.path.join(_folder(), f"{token}.lock")
+    try:
+        if not token.isalnum():
+            return None, False
+        fd = open_own(path, os.O_RDWR)
+    except StorageError:
+        return None, False  # not there, or not a file of this user's: it proves nothing
+    lock = FileLock(fd, path)
+    try:
+        with mapped_errors("reading", path):
+            return lock, lock_proves(fd, read_at(fd, _MOST_MACHINE, 0).decode("ascii", "replace"))
+    except BaseException:
+        lock.release()
+        raise
+
+
+def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> None:
+    """Let go of the lock of `begin_token`, or another's. Idempotent.
 
     ``keep`` leaves the file to whoever proves the job dead next; with ``briefly`` for a day, and not a month.
     """
@@ -70,60 +90,6 @@ def end_lock(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> No
                 forgotten = time.time() - _FORGOTTEN_SECONDS + _BRIEFLY_SECONDS
                 os.utime(lock.path, (forgotten, forgotten))
         lock.release()
-
-
-class NoStaging:
-    """The staging of a job in a store: of this one, with the lock that it began with, or of another one (`claim`)."""
-
-    files: JobFiles | None = None
-    acknowledged = False
-
-    def __init__(self, header: JobHeader, lock: FileLock | None, *, dead: bool = False) -> None:
-        """Without a ``lock``, nothing proves whether the job lives."""
-        self.header = header
-        self.dead = dead
-        self._lock = lock
-
-    @classmethod
-    def claim(cls, header: JobHeader) -> NoStaging:
-        """Take the lock of another job, if its file is on this machine.
-
-        Raises:
-            StorageError: the job lives; its ``errno`` is EWOULDBLOCK.
-        """
-        if not header.life.isalnum():
-            return cls(header, None)
-        path = os.path.join(_folder(), f"{header.life}.lock")
-        try:
-            fd = open_own(path, os.O_RDWR)
-        except StorageError:
-            return cls(header, None)  # not there, or not a file of this user's: it proves nothing
-        lock = FileLock(fd, path)
-        try:
-            with mapped_errors("reading", path):
-                dead = lock_proves(fd, read_at(fd, _MOST_MACHINE, 0).decode("ascii", "replace"))
-        except BaseException:
-            lock.release()
-            raise
-        return cls(header, lock, dead=dead)
-
-    def take(self) -> None:
-        """Do nothing: a job that promises nothing loses nothing by being taken."""
-
-    def check(self) -> None:
-        """Do nothing: nothing of it can be taken away unnoticed."""
-
-    def acknowledge(self) -> None:
-        """Do nothing: a flush promises nothing."""
-
-    def holds_promises(self) -> bool:
-        """Return False."""
-        return False
-
-    def end(self, *, keep: bool = False) -> None:
-        """Let go of the lock, as `end_lock`."""
-        if self._lock is not None:
-            end_lock(self._lock, keep=keep)
 
 
 def _folder() -> str:

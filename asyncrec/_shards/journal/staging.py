@@ -19,14 +19,16 @@ import os
 import secrets
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from asyncrec._path_log import PathLog
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.headers import header_path, parts_of
 from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.journal.status import status_path
-from asyncrec._shards.journal.tokens import end_token
+from asyncrec._shards.journal.tokens import begin_token, end_token
 from asyncrec._shards.manifest.names import jobs_prefix
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._local.disk import write_at
@@ -34,6 +36,8 @@ from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.mounts import lock_proves, this_machine
 from asyncrec.storage._local.opening import create_file, open_own, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+_path_log = PathLog("asyncrec.shards")
 
 _ACKNOWLEDGED = b"acknowledged\n"
 _TAKEN = b"taken\n"
@@ -57,6 +61,22 @@ class Staging:
         self.header = header
         self.dead = dead
         self._lock = lock
+
+    @classmethod
+    def begin_marked(cls, header: JobHeader) -> Staging:
+        """Begin the staging of a job that has a mark; its header says by which lock the job is proven alive or dead."""
+        try:
+            token, lock = begin_token()
+        except StorageError as error:
+            _path_log.warning(
+                header.url,
+                "should the writer die, nothing on this machine will prove it; "
+                "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
+                error,
+                writer=header.writer,
+            )
+            return cls(replace(header, life="none"), None)
+        return cls(replace(header, life=token), lock)
 
     def take(self) -> None:
         """Have the job of another process, durably: what that acknowledges from now on it acknowledges no more.
@@ -84,13 +104,13 @@ class Staging:
         """Whether records in it may have been promised to survive: `asyncrec.recover` keeps them, and nobody else."""
         return False
 
-    def end(self, *, keep: bool = False) -> None:
+    def end(self, *, keep: bool = False, briefly: bool = False) -> None:
         """Let go of the lock, after removing its file, unless it is to be kept or something of the job is left.
 
-        Idempotent.
+        Idempotent. ``briefly``: a file that only proves a job dead is kept for a day, and not for a month.
         """
         if self._lock is not None:
-            end_token(self._lock, keep=keep)
+            end_token(self._lock, keep=keep, briefly=briefly)
 
 
 class LocalStaging(Staging):
@@ -224,7 +244,7 @@ class LocalStaging(Staging):
         # What a rolling writer has begun is nowhere else, and none of its flushes leaves a line.
         return self.acknowledged or (self.header.kind == "rolling" and bool(self.files.shards()))
 
-    def end(self, *, keep: bool = False) -> None:
+    def end(self, *, keep: bool = False, briefly: bool = False) -> None:
         try:
             if self._held.fd >= 0 and not keep and not self.files.any_left():
                 self._remove()

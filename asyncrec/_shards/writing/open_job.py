@@ -24,7 +24,6 @@ from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.remedies import told_dead
 from asyncrec._shards.journal.staging import LocalStaging, Staging
-from asyncrec._shards.journal.tokens import begin_token, end_token
 from asyncrec._shards.manifest.loading import find_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
@@ -46,7 +45,6 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.lock import FileLock
 from asyncrec.storage._local.storage import LocalStorage, first_there
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
@@ -97,27 +95,17 @@ async def open_job(
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
-        token, lock = (
-            await acquire_in_thread(partial(_begin_token, path, header.writer), _end) if marked else ("", None)
-        )
+        header = replace(header, host=this_host(), pid=os.getpid(), since=datetime.now(UTC).isoformat())
         left = taken = False
-        if lock is not None:
-            held = lock
-            stack.push_async_callback(
-                lambda: surely_in_thread(partial(end_token, held, keep=left or taken, briefly=not left))
-            )
-        header = replace(
-            header,
-            host=this_host(),
-            pid=os.getpid(),
-            since=datetime.now(UTC).isoformat(),
-            life=token,
-        )
+        mark: Staging | None = None
+        if marked:
+            mark = held = await acquire_in_thread(partial(Staging.begin_marked, header), Staging.end)
+            header = mark.header
+            stack.push_async_callback(lambda: surely_in_thread(partial(held.end, keep=left or taken, briefly=not left)))
         await in_thread(_refuse_unwritable, header, owned is not None)
-        mark = Staging(header, lock) if marked else None
         if owned is None:
             assert mark is not None, "without a disk, its header is a mark"
-            staging: Staging = mark
+            staging = mark
         else:
             begun = await acquire_in_thread(partial(LocalStaging.begin, owned, header), LocalStaging.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=left)))
@@ -268,25 +256,6 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
             return None
 
     return next((key for key in await for_each(find, names) if key is not None), None)
-
-
-def _begin_token(path: str, writer: str) -> tuple[str, FileLock | None]:
-    try:
-        return begin_token()
-    except StorageError as error:
-        _path_log.warning(
-            path,
-            "should the writer die, nothing on this machine will prove it; "
-            "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
-            error,
-            writer=writer,
-        )
-        return "none", None
-
-
-def _end(begun: tuple[str, FileLock | None]) -> None:
-    if begun[1] is not None:
-        end_token(begun[1])
 
 
 async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) -> Manifest | None:

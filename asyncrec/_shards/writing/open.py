@@ -218,7 +218,8 @@ async def open_sharded_writer(
             await commit_published_of_the_dead(folder, header, path=display_path, wanted=recover)
         commits = commits_on_error(on_error, together=header.together)
         # Nor where what is open is dropped when the body fails: what was flushed stays.
-        lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
+        on_disk = spool is not None or local is not None or folder.flush_level == "spooled"
+        lasts = commits and header.kind == "rolling" and on_disk
         queues = [
             WriteQueue(
                 url,

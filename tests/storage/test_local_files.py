@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import asyncrec
-from asyncrec.errors import StorageError
-from asyncrec.storage import ByteSink, ByteSource, LocalFiles, ObjectInfo, PrefixedStorage, Storage
+from asyncrec.errors import AsyncRecError, StorageError
+from asyncrec.storage import Buffer, ByteSink, ByteSource, LocalFiles, ObjectInfo, PrefixedStorage, Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.testing import StorageConformance, replaces_case
 
@@ -54,14 +54,47 @@ class OtherFiles(Storage):
         await self._files.delete(key)
 
 
+class FilesElsewhere(OtherFiles):
+    def files_folder(self) -> str:
+        return os.path.join(self._folder, "elsewhere")
+
+
+class ListsUnfinished(OtherFiles):
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list_objects(prefix, start_after=start_after):
+            yield info
+        async for info in self._files.list_unfinished(prefix):
+            yield info
+
+
+class ForgetsWhatOthersMake(OtherFiles):
+    """It lists what was made through it, and no file that was linked to a key."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__(folder)
+        self._known: set[str] = set()
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        if "/_manifest/" not in key:
+            self._known.add(key)
+        return await super().put(key, data, exclusive=exclusive)
+
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list_objects(prefix, start_after=start_after):
+            if info.key in self._known:
+                yield info
+
+
 class TestOtherFiles(StorageConformance):
+    storage: type[OtherFiles] = OtherFiles
+
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path / "root"
 
     @asynccontextmanager
     async def open_storage(self) -> AsyncIterator[Storage]:
-        yield OtherFiles(self.folder)
+        yield self.storage(self.folder)
 
     async def raw_put(self, storage: Storage, key: str, data: bytes) -> None:
         path = self.folder / key
@@ -88,6 +121,21 @@ class TestOtherFiles(StorageConformance):
 
     def _found(self) -> list[str]:
         return [str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("case", "broken"),
+    [
+        ("test_objects_are_files_of_the_folder", FilesElsewhere),
+        ("test_objects_are_files_of_the_folder", ListsUnfinished),
+        ("test_objects_are_files_of_the_folder", ForgetsWhatOthersMake),
+        ("test_what_was_flushed_survives_its_writer", ForgetsWhatOthersMake),
+    ],
+)
+async def test_a_case_of_journals_catches_its_mutant(tmp_path: Path, case: str, broken: type[OtherFiles]) -> None:
+    suite = type("Suite", (TestOtherFiles,), {"storage": broken, "__test__": False, "folder": tmp_path})()
+    with pytest.raises((AssertionError, OSError, AsyncRecError)):
+        await getattr(suite, case)()
 
 
 CHILD = """

@@ -1,22 +1,11 @@
 """`recover`: after a crash, what its jobs left becomes part of the data set, or is given up.
 
-What is there to find, in the folder of a data set or in a spool:
-
-- the headers of jobs on this disk (`_shards.journal.headers`), with their journals, the unfinished shards. The whole
-  records of a rolling writer's are written into a shard of the name they would have had, with index and keys, and
-  committed. It is the way of every other shard, so that nothing is in the manifest that was not published and verified;
-  a crash meanwhile leaves what the next call begins with.
-- in a spool, whole shards that were not uploaded yet: the same.
-- the marks of jobs that have no disk of their own (`_shards.ownership.marks`): what a rolling writer had published and
-  could not commit any more is committed as it is.
-
-A lock says which jobs are dead; what belongs to one that lives is left alone. One on another machine cannot be asked:
-it is named, with its age, and stays as it is until a person says that it is dead, or that it is to be given up. Where
-its header is in a folder that several machines share, it counts as dead when nothing of it has changed for two minutes.
-
-Shards that belong together (``num_shards``) are finished when their writer promised something, by a flush, or when all
-of them are whole. Every other job that is all or nothing (what replaces, and tools) is given up: a tombstone takes the
-name of its closing segment, so that it can commit nothing more, and then what it made is deleted.
+It finds the jobs of a data set, of all data sets in a folder, or of a spool: by the headers on this disk, and by the
+marks in a store. Each is ended by `end_job` (`asyncrec/_shards/ownership/end_job.py`), which keeps what it had promised:
+the records of journals and the whole shards of a spool, those that a rolling writer had published, a fixed set that is
+acknowledged or whole. A job that lives is left alone. One on another machine cannot be asked: it is named, with its age,
+until a person says that it is dead, or that it is to be given up. Where its header is in a folder that several machines
+share, it counts as dead when nothing of it has changed for two minutes.
 """
 
 from __future__ import annotations

@@ -138,7 +138,9 @@ async def open_job(
                     f"{path}: the shards would have the names of the data set {header.name}-{header.writer}; "
                     "choose another writer_id"
                 )
-            others = [each for each in await in_thread(jobs_in, home, header.name) if each.header != header]
+            others = [
+                each for each in await in_thread(jobs_in, home, header.name) if each.header.writer != header.writer
+            ]
             for each in await dead_among(others, looks=1):
                 _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:

@@ -10,6 +10,7 @@ the log tells.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.home import LocalHome
 from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.remedies import command_for, recover_command, told_dead
-from asyncrec._shards.ownership.census import FoundJob, dead_among, jobs_in
+from asyncrec._shards.ownership.census import LOOKS, FoundJob, dead_among, jobs_in
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
@@ -34,14 +35,16 @@ _path_log = PathLog("asyncrec.shards")
 
 
 async def recover_on_opening(
-    home: LocalStorage, folder: Storage, own: JobHeader, *, path: str, wanted: bool = True
+    folder: Storage, own: JobHeader, *, home: LocalStorage | None, known_keys: bool, path: str, wanted: bool = True
 ) -> None:
-    """Commit what rolling writers left in ``home``, a spool or the data set's own ``folder``, when they died.
+    """Commit what rolling writers left when they died, in ``home``, a spool or the data set's own ``folder``.
 
     In a spool, which is one writer's at a time, a fixed set that had promised nothing is given up as well.
 
     Args:
         own: of the writer that is about to begin.
+        known_keys: commit also what rolling writers on this machine that have no disk had published. Of one that had a
+            spool, the log says what is to be done. Those on other machines cannot be asked, and are left alone.
         path: of the data set, for the log.
         wanted: otherwise nothing is touched, and the log says what is there.
 
@@ -49,67 +52,48 @@ async def recover_on_opening(
         ConflictError, StorageError, ManifestError: something could not be committed; it is there as it was.
         StorageError: the data set's folder is a spool.
     """
-    if not own.spool:
-        await in_thread(refuse_spool, home)
-    jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
-    found = [job for job in jobs if _is_others(job, own)]
-    # Whoever left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
-    here = [job for job in found if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
-    if not (dead := await dead_among(here)):
+    if home is not None:
+        if not own.spool:
+            await in_thread(refuse_spool, home)
+        jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
+        # Whoever left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
+        here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
+        await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
+    if known_keys:
+        marks = [FoundJob(mark) for mark in await find_marks(folder, own.name) if mark.kind == "rolling"]
+        where = join(folder.root, own.name)
+        await _recover(await _dead(marks, own, looks=1), folder, own, where=where, path=path, wanted=wanted)
+
+
+async def _dead(jobs: Iterable[FoundJob], own: JobHeader, *, looks: int) -> list[FoundJob]:
+    return await dead_among([job for job in jobs if job.header.writer != own.writer], looks=looks)
+
+
+async def _recover(
+    dead: list[FoundJob], folder: Storage, own: JobHeader, *, where: str, path: str, wanted: bool
+) -> None:
+    if not dead:
         return
-    run = await _begin_run()
-    for job in dead:
-        header = job.header
-        if not wanted or (header.kind != "rolling" and not own.spool):
-            if own.spool:  # elsewhere `open_job` tells of it
-                _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
-            continue
-        before = run.records
-        if await run.end(job, folder) and header.kind == "rolling":
-            found_records = run.records - before
-            left = f"it left in {home.root} are recovered"
-            what = f"{found_records} records that {left}" if found_records else "it left no whole record"
-            message = "the writer %s died; %s; what it took in its last flush_seconds may be lost: fetch it again"
-            _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found_records)
-    for header in run.left:
-        _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
-    _tell_outcome(run, path)
-
-
-async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path: str, wanted: bool = True) -> None:
-    """Commit what rolling writers on this machine that have no disk had published, and not committed, when they died.
-
-    Of one that had a spool, and of each where it is not ``wanted``, the log says what is to be done. Those on other
-    machines cannot be asked whether they live, and are left alone.
-
-    Args:
-        own, path: as for `recover_on_opening`.
-
-    Raises:
-        StorageError, ManifestError: something could not be committed; it is there as it was.
-    """
-    found = [FoundJob(mark) for mark in await find_marks(folder, own.name) if mark.kind == "rolling"]
-    if not (dead := await dead_among([job for job in found if _is_others(job, own)], looks=1)):
-        return
-    run = await _begin_run()
-    for job in dead:
-        mark = job.header
-        if wanted and not mark.spool:
-            await run.end(job, folder)
-        else:
-            where = "SPOOL" if mark.spool else join(folder.root, own.name)
-            _path_log.warning(path, "%s", _told_unknown_keys(mark, where), writer=mark.writer)
-    _tell_outcome(run, path)
-
-
-def _is_others(job: FoundJob, own: JobHeader) -> bool:
-    return job.header.writer != own.writer
-
-
-async def _begin_run() -> RecoveryRun:
     module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need it
     run: RecoveryRun = module.RecoveryRun(finishes="rolling")
-    return run
+    for job in dead:
+        header = job.header
+        if job.marked and (header.spool or not wanted):
+            told = _told_unknown_keys(header, "SPOOL" if header.spool else where)
+            _path_log.warning(path, "%s", told, writer=header.writer)
+        elif not job.marked and (not wanted or (header.kind != "rolling" and not own.spool)):
+            if own.spool:  # elsewhere `open_job` tells of it
+                _path_log.warning(path, "%s", told_dead(header, where), writer=header.writer)
+        else:
+            before = run.records
+            if await run.end(job, folder) and not job.marked and header.kind == "rolling":
+                found = run.records - before
+                what = f"{found} records that it left in {where} are recovered" if found else "it left no whole record"
+                message = "the writer %s died; %s; what it took in its last flush_seconds may be lost: fetch it again"
+                _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found)
+    for header in run.left:
+        _path_log.warning(path, "%s", told_dead(header, where), writer=header.writer)
+    _tell_outcome(run, path)
 
 
 def _tell_outcome(run: RecoveryRun, path: str) -> None:

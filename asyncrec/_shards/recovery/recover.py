@@ -1,11 +1,11 @@
 """`recover`: after a crash, what its jobs left becomes part of the data set, or is given up.
 
 It finds the jobs of a data set, of all data sets in a folder, or of a spool: by the headers on this disk, and by the
-marks in a store. Each is ended by `end_job` (`asyncrec/_shards/ownership/end_job.py`), which keeps what it had promised:
-the records of journals and the whole shards of a spool, those that a rolling writer had published, a fixed set that is
-acknowledged or whole. A job that lives is left alone. One on another machine cannot be asked: it is named, with its age,
-until a person says that it is dead, or that it is to be given up. Where its header is in a folder that several machines
-share, it counts as dead when nothing of it has changed for two minutes.
+marks in a store. Each is ended by `end_job` (`_shards.ownership.end_job`), which keeps what it had promised: records
+of journals, the whole shards of a spool, those that a rolling writer had published, a fixed set that is acknowledged
+or whole. A job that lives is left alone. One on another machine cannot be asked: it is named, with its age, until a
+person says that it is dead, or that it is to be given up. Where its header is in a folder that several machines share,
+it counts as dead when nothing of it has changed for two minutes.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
-from asyncrec._shards.recovery.on_opening import commit_published_of_the_dead, recover_on_opening, refuse_other_spool
+from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -212,10 +212,8 @@ async def open_sharded_writer(
         if spool is not None:
             home = await stack.enter_async_context(lock_spool(spool, target=local))
             await refuse_other_spool(home, url, name)
-        if home is not None:
-            await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
-        if on_duplicate == "skip" and mode == "append":
-            await commit_published_of_the_dead(folder, header, path=display_path, wanted=recover)
+        skips = on_duplicate == "skip" and mode == "append"
+        await recover_on_opening(folder, header, home=home, known_keys=skips, path=display_path, wanted=recover)
         commits = commits_on_error(on_error, together=header.together)
         # Nor where what is open is dropped when the body fails: what was flushed stays.
         on_disk = spool is not None or local is not None or folder.flush_level == "spooled"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from asyncrec._shards.commit.closing import entomb, load_closing
-from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.remedies import age_of, command_for, recover_command
 from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.ownership.census import FoundJob, find_job, find_jobs
@@ -23,11 +23,12 @@ from asyncrec.storage._url import join
 
 
 async def settle_claims(
-    folder: Storage, header: JobHeader, *, take_over: bool, after: AsyncExitStack
+    folder: Storage, name: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> tuple[int, bool, list[Claim]]:
     """See that whoever claimed the data set's name before this job makes nothing more of it.
 
     Args:
+        by: the id of this job.
         after: takes away the claims of those who make nothing more: once this job's own is there, or its opening has
             failed. Until then they keep whoever comes meanwhile from beginning with the first number again.
 
@@ -39,11 +40,11 @@ async def settle_claims(
         ConflictError: another job has the name; the message says which, and what can be done.
     """
     plain, number = True, 0
-    met = await find_claims(folder, header.name)
+    met = await find_claims(folder, name)
     for claim in met:
         number = claim.number
-        if claim.writer and await _is_settled(folder, header, claim.writer, take_over=take_over, after=after):
-            after.push_async_callback(folder.delete, claim_key(header.name, claim.number))
+        if claim.writer and await _is_settled(folder, name, claim.writer, by=by, take_over=take_over, after=after):
+            after.push_async_callback(folder.delete, claim_key(name, claim.number))
         else:
             # It may publish what it had begun for as long as it lives: names that it used are never used again.
             plain = plain and not claim.plain
@@ -51,24 +52,24 @@ async def settle_claims(
 
 
 async def _is_settled(
-    folder: Storage, header: JobHeader, writer: str, *, take_over: bool, after: AsyncExitStack
+    folder: Storage, name: str, writer: str, *, by: str, take_over: bool, after: AsyncExitStack
 ) -> bool:
     """See that an earlier job makes nothing more. Returns whether its names are free again, so that its claim can go.
 
     Raises:
         ConflictError: it lives, or may live.
     """
-    job = await find_job(folder, header.name, writer)
+    job = await find_job(folder, name, writer)
     if job is not None and not job.marked:
         await _give_way(folder, job, take_over=take_over, after=after)
         return True
-    if await load_closing(folder, header.name, writer) is not None:
+    if await load_closing(folder, name, writer) is not None:
         return False
     if job is not None:
         await _give_way(folder, job, take_over=take_over, after=after)
         return False
     # It ended, and left its claim; or its mark was taken away, and it can commit nothing behind this.
-    await entomb(folder, header.name, writer, by=header.writer)
+    await entomb(folder, name, writer, by=by)
     return home_of(folder).folder is not None
 
 
@@ -113,16 +114,16 @@ async def _give_way(folder: Storage, job: FoundJob, *, take_over: bool, after: A
     )
 
 
-async def refuse_makers(folder: Storage, header: JobHeader) -> None:
+async def refuse_makers(folder: Storage, names: JobNames) -> None:
     """Refuse a copy, which keeps the names it finds, while another job may be making such names.
 
     Raises:
         ConflictError: a job of an id among them has not ended.
     """
-    path = join(folder.root, header.name)
-    for job in await find_jobs(folder, header.name):
+    path = join(folder.root, names.name)
+    for job in await find_jobs(folder, names.name):
         other = job.header.writer
-        if other in header.stems and other != header.writer:
+        if other in names.stems and other != names.writer:
             raise ConflictError(
                 f"{path}: the writer {other}, whose names the copy would have, has not ended; {recover_command(path)} "
                 "sees to it if it is dead"

@@ -131,7 +131,7 @@ async def open_job(
                 asking = False
                 before = await _before(folder, header, mode=mode, path=path)
             if header.stems:
-                await refuse_makers(folder, header)
+                await refuse_makers(folder, JobNames.of(header))
             own_names = header.num_shards is not None and (claim is None or not claim.plain)
             if own_names and await is_another_data_set(folder, f"{header.name}-{header.writer}"):
                 raise ObjectExistsError(
@@ -207,13 +207,15 @@ async def _claimed(
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
-        number, plain, met = await settle_claims(folder, header, take_over=take_over, after=after)
-        taken = await _taken(folder, local, header) if fixed and plain else None
+        number, plain, met = await settle_claims(
+            folder, header.name, by=header.writer, take_over=take_over, after=after
+        )
+        taken = await _taken(folder, local, JobNames.of(header, plain=True)) if fixed and plain else None
         if taken is None and (mode != "replace" or plain):
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             await put_claim(folder, header.name, claim)
-            await _refuse_others(folder, header, [*met, claim])
-            taken = await _taken(folder, local, header) if claim.plain else None
+            await _refuse_others(folder, header.name, [*met, claim])
+            taken = await _taken(folder, local, JobNames.of(header, plain=True)) if claim.plain else None
             if taken is not None:  # by somebody who makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
@@ -222,24 +224,22 @@ async def _claimed(
     return claim
 
 
-async def _refuse_others(folder: Storage, header: JobHeader, known: Sequence[Claim]) -> None:
+async def _refuse_others(folder: Storage, name: str, known: Sequence[Claim]) -> None:
     """Look again, once one's own claim is there: one who came to another number has looked, or will, and sees it.
 
     Raises:
         ConflictError: there are others than these.
     """
-    if any(claim not in known for claim in await find_claims(folder, header.name)):
-        raise ConflictError(
-            f"{join(folder.root, header.name)}: another writer has claimed this name in the same moment"
-        )
+    if any(claim not in known for claim in await find_claims(folder, name)):
+        raise ConflictError(f"{join(folder.root, name)}: another writer has claimed this name in the same moment")
 
 
-async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader) -> str | None:
+async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -> str | None:
     """Find a plain name that is there, or was ever listed."""
-    history = await find_history(folder, header.name)
+    history = await find_history(folder, plain.name)
 
     def look() -> tuple[list[str], str | None]:  # a microsecond for each of a million shards, perhaps
-        names = JobNames.of(header, plain=True).fixed()
+        names = plain.fixed()
         return names, None if history is None else min(filter(history.lists, names), default=None)
 
     names, listed = await in_thread(look)

@@ -72,10 +72,10 @@ def damage(folder: Path) -> None:
 
 
 def test_the_hook_hears_of_what_it_should(tmp_path: Path, blocking_calls: list[str]) -> None:
-    from asyncrec._shards.journal.journal import find_job_headers
+    from asyncrec._shards.journal.home import LocalHome
     from asyncrec.storage._local.storage import LocalStorage
 
-    assert find_job_headers(LocalStorage(tmp_path)) == []
+    assert LocalHome(LocalStorage(tmp_path)).headers() == []
     assert [call.split(" in ")[0] for call in blocking_calls] == ["os.listdir"]
 
 

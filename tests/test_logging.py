@@ -16,7 +16,7 @@ from .parsed import nodes
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 # "file: beginning of the words" -> why it has none.
 BARE = {
-    "asyncrec/_shards/writing/open_job.py: nothing on this machine will prove": "it is of no data set",
+    "asyncrec/_shards/journal/staging.py: nothing on this machine will prove": "it is of no data set",
     "asyncrec/plugins/_manager.py: the entry points of what is installed": "it is of no plugin",
 }
 # An imitation says what its original does.

@@ -90,6 +90,6 @@ class Deadline:
             finally:
                 del self._open[scope]
 
-    def cleaning_up(self) -> AbstractContextManager[anyio.CancelScope]:
+    def cleaning_up(self, seconds: float = CLEAN_UP_SECONDS) -> AbstractContextManager[anyio.CancelScope]:
         """Open a scope for what has to be taken away whatever happens: shielded, and limited in time."""
-        return self.within(CLEAN_UP_SECONDS, late=_LATE_SECONDS)
+        return self.within(seconds, late=_LATE_SECONDS)

@@ -1,6 +1,7 @@
 """Paths to bytes: stores, and what a storage plugin is written with. The names below are public.
 
-    Storage, ByteSink, ByteSource, ObjectInfo, UnfinishedUploads, ExclusiveParts, Buffer    the contract
+    Storage, ByteSink, ByteSource, ObjectInfo, Buffer                                       the contract
+    UnfinishedUploads, ExclusiveParts, LocalFiles     what a storage may offer beyond it
     SinkState                                         what may be done to a sink next, for whoever writes one
     StorageFactory, hookimpl                          how a plugin comes in
     register_writer_factory                           the same for one program, as in tensorboardX
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from asyncrec.storage._base import ByteSink as ByteSink
     from asyncrec.storage._base import ByteSource as ByteSource
     from asyncrec.storage._base import ExclusiveParts as ExclusiveParts
+    from asyncrec.storage._base import LocalFiles as LocalFiles
     from asyncrec.storage._base import ObjectInfo as ObjectInfo
     from asyncrec.storage._base import ReadOnlyStorage as ReadOnlyStorage
     from asyncrec.storage._base import Storage as Storage
@@ -80,7 +82,7 @@ __getattr__, __dir__, __all__ = lazy(
         "asyncrec._concurrency.tasks": "TaskScope in_thread",
         "asyncrec.plugins._hookspecs": "hookimpl",
         "asyncrec.storage._base": (
-            "Buffer ByteSink ByteSource ExclusiveParts ObjectInfo ReadOnlyStorage Storage UnfinishedUploads"
+            "Buffer ByteSink ByteSource ExclusiveParts LocalFiles ObjectInfo ReadOnlyStorage Storage UnfinishedUploads"
         ),
         "asyncrec.storage._bridge": "BridgedStorage",
         "asyncrec.storage._factory": "StorageFactory",

@@ -254,6 +254,23 @@ class UnfinishedUploads(Protocol):
 
 
 @runtime_checkable
+class LocalFiles(Protocol):
+    """A `Storage` offers this, too, where its objects are the files of a folder on a disk of this machine.
+
+    Writers then keep their journals in that folder, as in a local data set: what is flushed survives the process, and
+    the next writer, or `asyncrec.recover`, commits it. asyncrec reads and writes the files itself, and only if
+
+    - the file of the key ``a/b`` is ``a/b`` below the folder, and holds the bytes of the object, no more and no less;
+    - a file that is linked or renamed to that name is the object from then on;
+    - files whose names begin with a dot and end in ``.partial`` are no objects, and are never listed;
+    - the file system has locks (flock) and hard links.
+    """
+
+    def files_folder(self) -> str:
+        """Return the path of the folder."""
+
+
+@runtime_checkable
 class ExclusiveParts(Protocol):
     """A `Storage` offers this, too, where a long object is published by another request than a short one (S3)."""
 

@@ -24,6 +24,8 @@ Six things are declared instead: `exclusive_parts` and `cancellable_requests`; `
 which programs reach the storage: the plugin is then looked for among what is installed, and records are written and
 read by that URL. What is not filled in is not tried: pytest shows the case as skipped, with the reason.
 
+The cases of journals are tried where the storage offers `asyncrec.storage.LocalFiles`.
+
 A case has `case_seconds` (120) on the clock on the wall; then it is cancelled, and fails.
 
 An override without `replaces_case`, or one of a case that does not exist, is a `TypeError` when the class is made.
@@ -33,6 +35,7 @@ from __future__ import annotations
 
 from asyncrec.testing._kit import replaces_case
 from asyncrec.testing._storage.exclusive import ExclusiveCases
+from asyncrec.testing._storage.journals import JournalCases
 from asyncrec.testing._storage.keys import KeyCases
 from asyncrec.testing._storage.objects import ObjectCases
 from asyncrec.testing._storage.reading import ReadingCases
@@ -54,5 +57,6 @@ class StorageConformance(
     CancellingCases,
     StrangerCases,
     UrlCases,
+    JournalCases,
 ):
     """The cases that every store passes. Derive from it, and fill in `open_storage` and the ``raw_`` hooks."""

@@ -18,7 +18,7 @@ from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import stem_of
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.snapshot import load_manifest
-from asyncrec._shards.ownership.abandonment import delete_replaced
+from asyncrec._shards.ownership.clearing import delete_replaced
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec.errors import ArgumentValueError, ConflictError, ObjectExistsError
 from asyncrec.storage._base import Storage
@@ -179,7 +179,7 @@ async def _copy_dataset(
 
         async def shard(pair: tuple[ShardEntry, ShardEntry]) -> None:
             for item in _items(dataset.prefix, *pair):
-                await one(item, job.staging)
+                await one(item, job.staging_folder)
 
         job.fates.asked = True
         await concurrently(shard, [pair for pair in pairs if pair[1].path in lacking], tasks=parallelism)

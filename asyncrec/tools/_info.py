@@ -15,7 +15,7 @@ from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import dataset_at, merged
-from asyncrec._shards.ownership.liveness import census
+from asyncrec._shards.ownership.census import census
 from asyncrec._shards.recovery.report import UnfinishedJob
 from asyncrec.errors import ExampleError, FormatError, ObjectNotFoundError
 from asyncrec.example._schema import Schema
@@ -235,7 +235,7 @@ async def _described(selection: Selection, dataset: SelectedDataset, orphans: li
 
 async def _writers(folder: Storage, name: str, manifest: Manifest) -> tuple[WriterInfo, ...]:
     """Those that committed something, or ended; and those that are at work, or died at it."""
-    unfinished = {header.writer: (UnfinishedJob.of(header), state) for header, state in await census(folder, name)}
+    unfinished = {job.header.writer: (UnfinishedJob.of(job.header), state) for job, state in await census(folder, name)}
     writers = []
     for each in manifest.writers.values():
         job, state = unfinished.pop(each.id, (None, "open"))

@@ -16,10 +16,9 @@ from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._shards.commit.closing import entomb, fence
 from asyncrec._shards.commit.compaction import unnamed_runs
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
-from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import list_manifest, load_history
 from asyncrec._shards.manifest.names import (
@@ -28,13 +27,14 @@ from asyncrec._shards.manifest.names import (
     keys_key,
     maker_of,
     manifest_prefix,
-    sequence_of,
     stem_of,
 )
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.manifest.snapshot import merged
-from asyncrec._shards.ownership.abandonment import is_another_data_set
-from asyncrec._shards.ownership.marks import find_claims, find_jobs
+from asyncrec._shards.ownership.census import find_jobs
+from asyncrec._shards.ownership.clearing import Fences, is_another_data_set
+from asyncrec._shards.ownership.end_job import end_unmarked
+from asyncrec._shards.ownership.marks import find_claims
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checks import ShardReport
@@ -194,17 +194,14 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
     for orphan, report in orphans:
         maker, _ = maker_of(dataset.name, orphan.key) or (None, False)
         assert maker is not None, "only shards of rolling writers can be adopted"
-        header = JobHeader(
-            kind="rolling",
-            name=dataset.name,
-            writer=maker,
-            url=dataset.name,
-            compression=CompressionOptions(type=report.compression),  # type: ignore[arg-type]  # one of three
-            metadata={},
-        )
         manifest = ManifestWriter(dataset.folder, dataset.name, maker, after=dataset.manifest)
-        now = manifest.clock.now()
-        await manifest.commit(await entry_of_unlisted(dataset.folder, orphan.key, header, now))
+        names = JobNames(dataset.name, maker, None)
+        compression = CompressionOptions(type=report.compression)  # type: ignore[arg-type]  # one of three
+        await manifest.commit(
+            await entry_of_unlisted(
+                dataset.folder, names, orphan.key, compression=compression, now=manifest.clock.now()
+            )
+        )
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
@@ -220,24 +217,18 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
     runs = [orphan for orphan in orphans if orphan.is_free and orphan.kind == "run"]
     shards = {orphan.key: orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys") for orphan in free}
     makers = {shard: maker_of(name, shard) or (None, False) for shard in shards.values()}
-    closings = {
-        maker: await entomb(folder, name, maker, by="verify")
-        for maker in sorted({maker for maker, _ in makers.values() if maker is not None})
-    }
+    given_up = await end_unmarked(folder, name, {maker for maker, _ in makers.values() if maker is not None})
     history = await load_history(folder, name)
     adopted, known = await in_thread(_committed, set(makers), history, (await merged(name, history)).shards)
-    fenced: dict[str, bool] = {}
+    fences = Fences(folder, name, history, by="verify")
 
     async def may_go(shard: str) -> bool:
         maker, rolling = makers[shard]
         if shard in adopted:
             return False
-        if shard in known or maker is None or not rolling or not closings[maker].abandoned:
+        if shard in known or maker is None or not rolling or not given_up[maker]:
             return True
-        if shard not in fenced:
-            number = sequence_of(shard)
-            fenced[shard] = await fence(folder, name, maker, number, by="verify", since=history.checkpoint)
-        return fenced[shard]
+        return await fences.put(maker, shard)
 
     removed = []
     if runs:
@@ -273,7 +264,7 @@ def _committed(shards: Iterable[str], history: History, listed: ShardList) -> tu
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:
     """By the stems of names: the jobs that have not ended."""
-    headers = await find_jobs(folder, name)
+    headers = [job.header for job in await find_jobs(folder, name)]
     owners = {stem: header.writer for header in headers for stem in (*header.stems, header.writer)}
     plain = {claim.writer for claim in await find_claims(folder, name) if claim.plain}
     for header in headers:

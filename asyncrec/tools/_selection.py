@@ -16,15 +16,15 @@ from typing import Any, Literal
 from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
-from asyncrec._shards.journal.header import recover_command
-from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import merged, snapshot_of
+from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.listing import longer_names, of_no_manifest, without_unfinished
-from asyncrec._shards.ownership.marks import find_jobs
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -227,7 +227,7 @@ async def _why_not(store: Storage, key: str) -> str:
     if not key and home is None:
         return "nothing is stored here yet"
     if home is not None and await in_thread(os.path.isdir, home.folder):
-        made = {header.name for _, header in await in_thread(find_job_headers, home)}
+        made = {header.name for header in await in_thread(home_of(home).headers)}
         begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""
         return f"the folder has no data set and no file of records{begun}"
     return (
@@ -277,9 +277,8 @@ async def _folder(store: Storage, prefix: str, display_path: str, base: str, giv
     if not anything:
         return None
     for parent in {info.key[: info.key.rfind("/") + 1] for info in found}:
-        home = local_folder(folder_at(store, parent))
-        if home is not None:  # on a disk, a job's mark is its header
-            made.update(parent + header.name for _, header in await in_thread(find_job_headers, home))
+        home = home_of(folder_at(store, parent))  # on a disk, a job's mark is its header
+        made.update(parent + header.name for header in await in_thread(home.headers))
     for key in sorted(made):
         dataset = await _dataset(store, key, base + key, given_up)
         if dataset is not None:

@@ -17,14 +17,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.headers import header_path
+from asyncrec._shards.journal.home import LocalHome, home_of
+from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.names import JOBS
-from asyncrec._shards.ownership.liveness import LifeState, census
+from asyncrec._shards.ownership.census import FoundJob, JobState, census, jobs_in
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
 from asyncrec.storage._local.opening import is_not_own
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import located
 from asyncrec.storage._url import join, redact
@@ -102,7 +103,7 @@ async def uploads(
         if not isinstance(store, UnfinishedUploads):
             report.supported = False
             return report
-        local = local_folder(store)
+        local = home_of(store).folder
         report.sized = local is not None
         folder = key[: key.rfind("/") + 1]
         async for info in store.list_unfinished(folder):
@@ -112,7 +113,7 @@ async def uploads(
                 report.found.append(info)
         if remove:
             last = datetime.now(UTC) - timedelta(seconds=older_than)
-            jobs = _Jobs(local) if local is not None else _Marks(store)
+            jobs = _Owners(store, local)
 
             def keep(info: ObjectInfo, reason: str) -> None:
                 report.kept.append(info)
@@ -146,55 +147,41 @@ def _folder_of(key: str) -> tuple[str, str]:
     return parent, name
 
 
-class _Jobs:
-    """The jobs with a header on a disk, each folder's looked up once: after the files were found.
+class _Owners:
+    """The jobs that unfinished files and uploads may belong to, each folder's looked up once: after these were found.
 
-    A job has its header before its files. So one that began after the look has none among those that were found.
+    A job has its header or its mark before its files. So one that began after the look has none among those found.
     """
 
-    def __init__(self, root: LocalStorage) -> None:
-        self._root = root
-        self._found: dict[str, list[tuple[str, JobHeader]]] = {}
-
-    async def owner(self, key: str) -> str | None:
-        """Say whose an unfinished file is, if it is a job's."""
-        have = await in_thread(self.have, key)
-        return "it belongs to a job; 'asyncrec recover' takes care of dead jobs" if have else None
-
-    def have(self, key: str) -> bool:
-        """Whether an unfinished file is a job's header, or stands in one's folder under its name. Blocks."""
-        parent, name = _folder_of(key)
-        if parent not in self._found:
-            self._found[parent] = find_job_headers(LocalStorage(os.path.join(self._root.folder, parent)))
-        return any(
-            name == os.path.basename(path)
-            or name.endswith(tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status", "~taken")))
-            for path, header in self._found[parent]
-        )
-
-
-class _Marks:
-    """The jobs with a mark in a store, and whether they live, each folder's looked up once: after the uploads."""
-
-    def __init__(self, store: Storage) -> None:
+    def __init__(self, store: Storage, local: LocalStorage | None) -> None:
         self._store = store
-        self._found: dict[str, list[tuple[JobHeader, LifeState]]] = {}
+        self._local = local
+        self._found: dict[str, list[tuple[FoundJob, JobState]]] = {}
 
     async def owner(self, key: str) -> str | None:
-        """Say whose an upload is, or may be, unless it is a dead job's or nobody's."""
+        """Say whose an unfinished file is, if it is a job's; or an upload, unless its job is proven dead."""
         parent, name = _folder_of(key)
         if parent not in self._found:
             self._found[parent] = await self._look(parent)
         shard = name.removesuffix(".index").removesuffix(".keys")
-        for header, state in self._found[parent]:
-            if state != "dead" and header.begins(shard):
+        for job, state in self._found[parent]:
+            header = job.header
+            if job.home.folder is not None:
+                own = header_path(job.home.folder, header.name, header.writer)
+                ends = tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status", "~taken"))
+                if name == os.path.basename(own) or name.endswith(ends):
+                    return "it belongs to a job; 'asyncrec recover' takes care of dead jobs"
+            elif state != "dead" and JobNames.of(header, plain=True).begins(shard):
                 if state == "alive":
                     return f"its writer {header.writer} is alive"
                 where = f", on {header.host or 'another machine'}, may be alive"
                 return f"its writer {header.writer}{where}; if it is dead, 'asyncrec recover --abandon' gives it up"
         return None
 
-    async def _look(self, parent: str) -> list[tuple[JobHeader, LifeState]]:
+    async def _look(self, parent: str) -> list[tuple[FoundJob, JobState]]:
+        if self._local is not None:  # records are in what they have begun, whether they live or not
+            found = await in_thread(jobs_in, LocalHome(LocalStorage(os.path.join(self._local.folder, parent))))
+            return [(job, "unknown") for job in found]
         folder = folder_at(self._store, f"{parent}/" if parent else "")
         names = {info.key.split("/")[1] async for info in folder.list_objects(JOBS) if info.key.endswith(".json")}
         return [job for name in sorted(names) for job in await census(folder, name)]

@@ -12,24 +12,24 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import anyio
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader, recover_command
-from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.home import LocalHome, home_of
+from asyncrec._shards.journal.remedies import command_for, recover_command
 from asyncrec._shards.journal.status import JobStatus, read_status
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.snapshot import ManifestFollower, dataset_at
-from asyncrec._shards.ownership.liveness import LifeState, claim_journal, claim_life, state_of
+from asyncrec._shards.ownership.census import FoundJob, JobState, jobs_in
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec._shards.writing.telling import STATUS_SECONDS
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._url import redact
 from asyncrec.tools._class_counts import ClassCounts
 from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
@@ -46,7 +46,7 @@ class Watch:
         self, path: str, folder: Storage | None, name: str, spool: LocalStorage | None, classes: ClassCounts | None
     ) -> None:
         self.path = path
-        self.remote = spool is None and folder is not None and local_folder(folder) is None
+        self.remote = spool is None and folder is not None and home_of(folder).folder is None
         self._folder = folder
         self._name = name
         self._spool = spool
@@ -110,26 +110,26 @@ class Watch:
 
     def _recover_command(self, header: JobHeader) -> str:
         if self._spool is not None:
-            return header.recover_command(self._spool.root)
+            return command_for(header, self._spool.root)
         return recover_command("SPOOL", to=self.path) if header.spool else recover_command(self.path)
 
-    async def _jobs(self) -> list[tuple[JobHeader, State | LifeState, JobStatus | None]]:
-        local = self._spool if self._spool is not None else local_folder(self._folder) if self._folder else None
-        found: list[tuple[JobHeader, State | LifeState, JobStatus | None]] = []
+    async def _jobs(self) -> list[tuple[JobHeader, State | JobState, JobStatus | None]]:
+        local = self._spool if self._spool is not None else home_of(self._folder).folder if self._folder else None
+        found: list[tuple[JobHeader, State | JobState, JobStatus | None]] = []
         if local is not None:
             name = None if self._spool is not None else self._name
-            for path, header in await in_thread(find_job_headers, local, name):
-                status = await in_thread(read_status, local, header)
-                found.append((header, await self._state(status, partial(claim_journal, local, path)), status))
+            for job in await in_thread(jobs_in, LocalHome(local), name):
+                status = await in_thread(read_status, local, job.header)
+                found.append((job.header, await self._state(job, status), status))
         if self._folder is not None:
             for mark in await find_marks(self._folder, self._name):
-                found.append((mark, await state_of(claim_life(mark)), None))
+                found.append((mark, await in_thread(FoundJob(mark).state), None))
         return found
 
-    async def _state(self, status: JobStatus | None, claim: Any) -> State | LifeState:
+    async def _state(self, job: FoundJob, status: JobStatus | None) -> State | JobState:
         if status is not None and self._told(status, datetime.now(UTC)) <= _LATE_SECONDS:
             return "ending" if status.waiting_for == "end" else "at work"
-        state: LifeState = await state_of(claim())
+        state = await in_thread(job.state)
         return "silent" if status is not None and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:

@@ -20,7 +20,7 @@ from warm_python import Child, WarmPython
 
 from asyncrec import blocking
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal
+from asyncrec._shards.journal.staging import LocalStaging
 from asyncrec._shards.journal.status import JobStatus
 from asyncrec.cli._watch_screen import screen
 from asyncrec.storage._local.storage import LocalStorage
@@ -125,7 +125,7 @@ def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
     header = JobHeader(
         kind="rolling", name="pages", writer="gone", url=str(data), metadata={}, since="2026-01-01T00:00:00+00:00"
     )
-    Journal.begin(LocalStorage("data"), header).end(keep=True)
+    LocalStaging.begin(LocalStorage("data"), header).end(keep=True)
     result = run(*options, "60")
     assert result.code == 1
     assert "the writer gone" in result.err

@@ -14,7 +14,7 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.journal import Journal
+from asyncrec._shards.journal.staging import LocalStaging
 from asyncrec.errors import ConflictError, StorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -70,7 +70,7 @@ async def test_of_a_writer_that_left_nothing_no_recovery_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     header = JobHeader(kind="rolling", name="pages", writer="one", url=str(tmp_path / "pages"), metadata={})
-    Journal.begin(LocalStorage(tmp_path), header).end(keep=True)
+    LocalStaging.begin(LocalStorage(tmp_path), header).end(keep=True)
     async with asyncrec.open_sharded_writer(tmp_path / "pages"):
         assert "the writer one died; it left no whole record; what it took" in caplog.text
     assert "recovered" not in caplog.text

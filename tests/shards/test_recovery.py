@@ -12,7 +12,8 @@ import pytest
 
 import asyncrec
 from asyncrec._framing.frames import encode_frames
-from asyncrec._shards.journal.journal import Journal, find_job_headers
+from asyncrec._shards.journal.home import LocalHome
+from asyncrec._shards.journal.staging import LocalStaging
 from asyncrec.errors import StorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -170,7 +171,7 @@ class TestOwners:
         (tmp_path / ".pages.w.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name"')
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
         (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name": 1}\n')
-        assert find_job_headers(LocalStorage(tmp_path)) == []
+        assert LocalHome(LocalStorage(tmp_path)).headers() == []
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 
 
@@ -220,7 +221,7 @@ def append(path: Path, data: bytes | bytearray | memoryview) -> None:
         file.write(data)
 
 
-async def crashed(storage: LocalStorage, **options: Any) -> Journal:
+async def crashed(storage: LocalStorage, **options: Any) -> LocalStaging:
     """What kill -9 leaves of a writer that has written and not flushed: its files, put back after its exit."""
     folder = Path(storage.folder)
     saved: dict[Path, bytes] = {}
@@ -236,8 +237,8 @@ async def crashed(storage: LocalStorage, **options: Any) -> Journal:
     assert left(folder) == []
     for path, content in saved.items():
         path.write_bytes(content)
-    ((path_of_note, _),) = find_job_headers(storage)
-    journal = Journal.claim(storage, path_of_note)
+    (header,) = LocalHome(storage).headers()
+    journal = LocalStaging.claim(storage, header.name, header.writer)
     assert journal is not None
     journal.end(keep=True)
     return journal

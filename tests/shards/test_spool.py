@@ -13,7 +13,7 @@ import pytest
 
 import asyncrec
 from asyncrec._records.index import parse_index
-from asyncrec._shards.journal.journal import find_job_headers
+from asyncrec._shards.journal.home import LocalHome
 from asyncrec._shards.journal.status import read_status
 from asyncrec.errors import ConflictError, StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage._base import Storage
@@ -198,8 +198,8 @@ class TestStoreDown:
             told = []
             for _ in range(20):
                 await anyio.sleep(2)
-                (header,) = find_job_headers(LocalStorage(tmp_path))
-                status = read_status(LocalStorage(tmp_path), header[1])
+                (header,) = LocalHome(LocalStorage(tmp_path)).headers()
+                status = read_status(LocalStorage(tmp_path), header)
                 told.append(status and status.waiting_for)
             assert tried - 1 <= writer.stats().upload_retries <= tried
             assert set(told[5:]) == {"store"}

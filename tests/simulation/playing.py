@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from asyncrec._shards.ownership import liveness as life
+from asyncrec._shards.journal import tokens as life
 from asyncrec.storage._local import storage as local
 
 from . import seams

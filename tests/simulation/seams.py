@@ -249,7 +249,7 @@ def _loaded() -> list[Any]:
 def patched() -> Iterator[None]:
     """While in here, asyncrec touches nothing but the world in `current`."""
     from asyncrec._concurrency import tasks
-    from asyncrec._shards.ownership import liveness as life
+    from asyncrec._shards.journal import tokens as life
     from asyncrec.storage import _retry as retry
 
     undo: list[tuple[Any, str, Any]] = []

@@ -19,7 +19,7 @@ __all__ = ["Timing"]
 
 Fault = dict[str, Any]
 
-# A header that has no name yet (`asyncrec._shards.journal.journal`).
+# A header that has no name yet (`asyncrec._shards.journal.home`).
 _HEADER = re.compile(r"/\.[0-9a-f]{16}\.partial$")
 
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-State = Literal["nothing", "sending", "sent", "doubtful", "published", "shared", "committed", "dropped"]
-Event = Literal["begin", "finish", "ask", "answer", "keep", "share", "commit", "drop", "bury"]
+State = Literal["nothing", "sending", "sent", "doubtful", "published", "committed", "dropped"]
+Event = Literal["begin", "finish", "ask", "answer", "keep", "commit", "drop", "bury"]
 
 TRANSITIONS: dict[State, dict[Event, State]] = {
     # A commit also names shards that others made: shares of a joint job, a copy, the dead writer of a recovery.
-    "nothing": {"begin": "sending", "share": "shared", "commit": "committed"},
+    "nothing": {"begin": "sending", "commit": "committed"},
     # Bytes are on their way. A sink that is abandoned leaves nothing, whatever the error was.
     "sending": {"finish": "sent", "drop": "dropped"},
     # All bytes are sent. Index and keys are published, or being published: without an answer they may still come.
@@ -34,8 +34,6 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     "doubtful": {"ask": "doubtful", "answer": "published", "keep": "published", "drop": "dropped", "bury": "dropped"},
     # The shard, or something of it, is in the store. What could not be deleted stays here, and keeps the job's mark.
     "published": {"keep": "published", "commit": "committed", "drop": "dropped"},
-    # Other processes may have published it: the job keeps its mark until somebody has looked.
-    "shared": {"drop": "dropped"},
     # A manifest names it: nobody deletes it.
     "committed": {},
     # Nothing of it is in the store, and no commit will name it.

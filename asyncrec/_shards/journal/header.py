@@ -1,22 +1,22 @@
 """`JobHeader`: what a job says of itself before its first shard, for whoever may have to finish it or give it up.
 
-In a local folder, or a spool, the header stands in a file that the job keeps locked (`_shards.journal.journal`); in any
+In a local folder, or a spool, the header stands in a file that the job keeps locked (`_shards.journal.headers`); in any
 other store it is the job's mark, a small object. A header is one line of JSON and never holds credentials. It is input
-like any other: what is malformed is not a header.
+like any other: what is malformed is not a header. It is a value: what a job's shards are called is `JobNames`' affair,
+whether it lives `FoundJob`'s, and what becomes of it `end_job`'s.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
+import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from asyncrec._framing.compression import CompressionOptions
-from asyncrec._shards.manifest.names import fixed_shard_name, maker_of, rolling_shard_name, stem_of
 
 Kind = Literal["rolling", "fixed", "whole"]
 
@@ -28,6 +28,11 @@ MOST_SHARDS = 1 << 20
 _VERSION = "asyncrec journal 2"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,63}")
 _STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,127}|of-[0-9]{5,}")
+
+
+def this_host() -> str:
+    """Return the name of this machine, for people: a container has a new one each time that it starts."""
+    return socket.gethostname()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +50,7 @@ class JobHeader:
         spool: the folder is a spool: whole shards in it wait to be uploaded.
         host, pid, since: of its process, and when it began.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
-        life: the token of the lock that proves it alive (`ownership.liveness`), where the header is a mark; else empty.
+        life: the token of the lock that proves it alive (`Staging`), where the header is a mark; else empty.
     """
 
     kind: Kind
@@ -69,42 +74,6 @@ class JobHeader:
     def together(self) -> bool:
         """Whether everything is committed at once, at the end of the job."""
         return self.kind != "rolling"
-
-    def recover_command(self, where: str, *, abandon: bool = False) -> str:
-        """What recovers it, or gives it up, as it is typed; ``where`` is its data set's path, or its spool's."""
-        return recover_command(where, to=self.url if self.spool else None, abandon=self.writer if abandon else None)
-
-    def shard_name(self, number: int, *, plain: bool = False) -> str:
-        """Name the shard of this number; ``plain`` where the job may use the names without a maker."""
-        if self.num_shards is None:
-            return rolling_shard_name(self.name, self.writer, number)
-        return fixed_shard_name(self.name, number, self.num_shards, "" if plain else self.writer)
-
-    def makes(self, shard: str, *, plain: bool) -> bool:
-        """Whether the job makes a shard of this name; ``plain`` where it may use the names without a maker.
-
-        No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
-        under names that it found is not its own: it is there for the next copy.
-        """
-        found = maker_of(self.name, shard)
-        if found is None:
-            return False
-        maker, rolling = found
-        if rolling:
-            return self.num_shards is None and (maker or "").partition(".")[0] == self.writer
-        own = maker == self.writer or (maker is None and plain)
-        return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
-
-    def begins(self, shard: str) -> bool:
-        """Whether the job may have an unfinished file for a shard of this name."""
-        return self.makes(shard, plain=True) or stem_of(self.name, shard) in self.stems
-
-    @property
-    def age(self) -> float:
-        """How many seconds ago the job began, by this machine's clock; 0 where the header does not say."""
-        if not self.since:
-            return 0.0
-        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(self.since)).total_seconds())
 
     def encode(self) -> bytes:
         """Return the line of JSON."""
@@ -144,11 +113,3 @@ class JobHeader:
             and isinstance(self.metadata, Mapping)
             and (not self.since or datetime.fromisoformat(self.since).tzinfo is not None)
         )
-
-
-def recover_command(path: str, *, to: str | None = None, abandon: str | None = None) -> str:
-    """`asyncrec.recover` as it is typed in a shell, in quotation marks: for messages, which both readers understand."""
-    words = ["asyncrec", "recover", path, *(["--to", to] if to else []), *(["--abandon", abandon] if abandon else [])]
-    command = shlex.join(words)
-    quote = '"' if "'" in command else "'"
-    return f"{quote}{command}{quote}"

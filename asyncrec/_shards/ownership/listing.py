@@ -11,7 +11,8 @@ from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
 from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_manifest
-from asyncrec._shards.ownership.marks import find_claims, find_jobs
+from asyncrec._shards.ownership.census import find_jobs
+from asyncrec._shards.ownership.marks import find_claims
 from asyncrec.storage._base import Storage
 from asyncrec.storage._listing import is_pattern, matching
 
@@ -72,8 +73,8 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
     such names, TensorFlow say, is theirs as ever.
     """
     unfinished = set((await load_history(folder, name)).writers)
-    headers = await find_jobs(folder, name)
-    unfinished.update(stem for header in headers for stem in (header.writer, *header.stems))
+    jobs = await find_jobs(folder, name)
+    unfinished.update(stem for job in jobs for stem in (job.header.writer, *job.header.stems))
     plain = any(claim.plain for claim in await find_claims(folder, name))
 
     def is_unfinished(key: str) -> bool:

@@ -1,8 +1,8 @@
 """Marks and claims tell which jobs are at work on a data set, or died at it, and which of them may use its name.
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
-an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.journal`). Elsewhere it is
-an object, and a locked file on the job's machine says whether the job lives (`_shards.ownership.liveness`).
+an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
+an object, and a locked file on the job's machine says whether the job lives (`_shards.ownership.census`).
 
 A claim is for those who want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
 created exclusively, and the highest counts.
@@ -18,12 +18,13 @@ from functools import partial
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import MOST_BYTES, JobHeader, recover_command
-from asyncrec._shards.journal.journal import find_job_headers, sync_deletions
+from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
+from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join
 
 _CLAIM = "_claim-"
@@ -77,9 +78,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
     """Remove the mark of a job that has ended, when nothing that it deleted can come back."""
-    local = local_folder(folder)  # of a job with a spool: its header is in that
-    if local is not None:
-        await in_thread(sync_deletions, local, name)
+    await in_thread(home_of(folder).sync_deletions, name)  # of a job with a spool: its header is in that
     await folder.delete(mark_key(name, writer))
 
 
@@ -116,15 +115,6 @@ async def find_marks(folder: Storage, name: str) -> list[JobHeader]:
     return [header for header in await for_each(load, writers) if header is not None]
 
 
-async def find_jobs(folder: Storage, name: str) -> list[JobHeader]:
-    """The headers of all jobs on a data set that have not ended, in marks and in its local folder."""
-    headers = await find_marks(folder, name)
-    local = local_folder(folder)
-    if local is not None:
-        headers += [header for _, header in await in_thread(find_job_headers, local, name)]
-    return headers
-
-
 async def find_claims(folder: Storage, name: str) -> list[Claim]:
     """All claims on a name, in the order of their numbers."""
     prefix = jobs_prefix(name) + _CLAIM
@@ -143,13 +133,22 @@ async def find_claims(folder: Storage, name: str) -> list[Claim]:
     return [claim for claim in await for_each(load, sorted(numbers, key=numbers.__getitem__)) if claim is not None]
 
 
-async def uses_plain_names(folder: Storage, header: JobHeader) -> bool:
-    """Whether a job's fixed shards have names without their maker: its last claim says so.
+async def names_of(folder: Storage, header: JobHeader) -> JobNames:
+    """The names of a job's shards: fixed ones have no maker where the job's last claim says so.
 
     A job without a claim made nothing.
     """
+    if header.num_shards is None:
+        return JobNames.of(header)
     claims = [claim for claim in await find_claims(folder, header.name) if claim.writer == header.writer]
-    return bool(claims) and claims[-1].plain
+    return JobNames.of(header, plain=bool(claims) and claims[-1].plain)
+
+
+async def delete_claims(folder: Storage, name: str, writer: str) -> None:
+    """Take away the claims of a job."""
+    for claim in await find_claims(folder, name):
+        if claim.writer == writer:
+            await folder.delete(claim_key(name, claim.number))
 
 
 async def put_claim(folder: Storage, name: str, claim: Claim) -> None:

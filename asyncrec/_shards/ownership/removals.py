@@ -17,7 +17,7 @@ import anyio
 from asyncrec._concurrency.deadline import Deadline
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.header import recover_command
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.names import manifest_prefix, removal_key
 from asyncrec._shards.ownership.claims import settle_dead
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError

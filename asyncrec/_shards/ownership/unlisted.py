@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._records.index import parse_index
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time, noting
 from asyncrec.errors import ObjectNotFoundError
@@ -17,7 +18,9 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._checksums import end_crc32c, stored_crc32c
 
 
-async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now: str) -> ShardEntry:
+async def entry_of_unlisted(
+    target: Storage, names: JobNames, shard: str, *, compression: CompressionOptions, now: str
+) -> ShardEntry:
     """Describe a shard that is there already for the manifest, after reading all of it. ``now`` is its commit's time.
 
     Raises:
@@ -30,7 +33,7 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
     records = largest = 0
     # It was written: what is believed is its checksums.
     async with open_reader(
-        shard, storage=target, compression=header.compression.type, max_record_bytes=ANY_RECORD_BYTES
+        shard, storage=target, compression=compression.type, max_record_bytes=ANY_RECORD_BYTES
     ) as reader:
         async for batch in reader.batches():
             records += len(batch)
@@ -38,14 +41,14 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
     checksum = info.crc32c
     if checksum is None:
         checksum = await stored_crc32c(target, shard, info=info)
-    sidecar_name = with_maker(header.name, shard, header.writer)
+    sidecar_name = with_maker(names.name, shard, names.writer)
     return ShardEntry(
         path=shard,
         records=records,
         bytes=info.size,
         crc32c=checksum,
         end_crc32c=await end_crc32c(target, info),
-        compression=header.compression.type,
+        compression=compression.type,
         index=await _index(target, index_key(sidecar_name), records),
         keys=await _keys(target, keys_key(sidecar_name), records),
         last=format_time(info.modified.timestamp()),
@@ -54,9 +57,9 @@ async def entry_of_unlisted(target: Storage, shard: str, header: JobHeader, now:
     )
 
 
-async def published_by(target: Storage, header: JobHeader) -> list[str]:
+async def published_by(target: Storage, names: JobNames) -> list[str]:
     """List the rolling shards of a job that are in the data set's folder, in a commit or not."""
-    prefix = rolling_shard_name(header.name, header.writer, 0).removesuffix("000000.tfrecord")
+    prefix = rolling_shard_name(names.name, names.writer, 0).removesuffix("000000.tfrecord")
     keys = [info.key async for info in target.list_objects(prefix)]
     return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
 

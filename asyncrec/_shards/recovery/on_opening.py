@@ -10,18 +10,17 @@ the log tells.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import anyio
-
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
-from asyncrec._shards.journal.header import JobHeader, recover_command
-from asyncrec._shards.journal.job_files import has_leftovers
-from asyncrec._shards.journal.journal import dead_jobs, find_job_headers
-from asyncrec._shards.ownership.liveness import BETWEEN_LOOKS, LOOKS, claim_life, state_of
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.home import LocalHome
+from asyncrec._shards.journal.job_files import JobFiles
+from asyncrec._shards.journal.remedies import command_for, recover_command, told_dead
+from asyncrec._shards.ownership.census import LOOKS, FoundJob, dead_among, jobs_in
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
@@ -36,14 +35,16 @@ _path_log = PathLog("asyncrec.shards")
 
 
 async def recover_on_opening(
-    home: LocalStorage, folder: Storage, own: JobHeader, *, path: str, wanted: bool = True
+    folder: Storage, own: JobHeader, *, home: LocalStorage | None, known_keys: bool, path: str, wanted: bool = True
 ) -> None:
-    """Commit what rolling writers left in ``home``, a spool or the data set's own ``folder``, when they died.
+    """Commit what rolling writers left when they died, in ``home``, a spool or the data set's own ``folder``.
 
     In a spool, which is one writer's at a time, a fixed set that had promised nothing is given up as well.
 
     Args:
         own: of the writer that is about to begin.
+        known_keys: commit also what rolling writers on this machine that have no disk had published. Of one that had a
+            spool, the log says what is to be done. Those on other machines cannot be asked, and are left alone.
         path: of the data set, for the log.
         wanted: otherwise nothing is touched, and the log says what is there.
 
@@ -51,57 +52,47 @@ async def recover_on_opening(
         ConflictError, StorageError, ManifestError: something could not be committed; it is there as it was.
         StorageError: the data set's folder is a spool.
     """
-    if not own.spool:
-        await in_thread(refuse_spool, home)
-    dead = await _dead(home, own)
+    if home is not None:
+        if not own.spool:
+            await in_thread(refuse_spool, home)
+        jobs = await in_thread(jobs_in, LocalHome(home), None if own.spool else own.name)
+        # Whoever left a header of another data set in this spool left nothing else there (`refuse_other_spool`).
+        here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
+        await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
+    if known_keys:
+        marks = [FoundJob(mark) for mark in await find_marks(folder, own.name) if mark.kind == "rolling"]
+        where = join(folder.root, own.name)
+        await _recover(await _dead(marks, own, looks=1), folder, own, where=where, path=path, wanted=wanted)
+
+
+async def _dead(jobs: Iterable[FoundJob], own: JobHeader, *, looks: int) -> list[FoundJob]:
+    return await dead_among([job for job in jobs if job.header.writer != own.writer], looks=looks)
+
+
+async def _recover(
+    dead: list[FoundJob], folder: Storage, own: JobHeader, *, where: str, path: str, wanted: bool
+) -> None:
     if not dead:
         return
     module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need it
-    run = module.RecoveryRun((), completes=False)
-    for header_path, header in dead:
-        if not wanted or (header.kind != "rolling" and not own.spool):
+    run: RecoveryRun = module.RecoveryRun(finishes="rolling")
+    for job in dead:
+        header = job.header
+        if job.marked and (header.spool or not wanted):
+            told = _told_unknown_keys(header, "SPOOL" if header.spool else where)
+            _path_log.warning(path, "%s", told, writer=header.writer)
+        elif not job.marked and (not wanted or (header.kind != "rolling" and not own.spool)):
             if own.spool:  # elsewhere `open_job` tells of it
-                _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
-            continue
-        before = run.records
-        done = await run.guarded(header, partial(run.recover_local, home, header_path, header, folder))
-        if done and header.kind == "rolling":
-            found = run.records - before
-            what = f"{found} records that it left in {home.root} are recovered" if found else "it left no whole record"
-            message = "the writer %s died; %s; what it took in its last flush_seconds may be lost: fetch it again"
-            _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found)
-    for header in run.left:
-        _path_log.warning(path, "%s", told_dead(header, home.root), writer=header.writer)
-    _tell_outcome(run, path)
-
-
-async def commit_published_of_the_dead(folder: Storage, own: JobHeader, *, path: str, wanted: bool = True) -> None:
-    """Commit what rolling writers on this machine that have no disk had published, and not committed, when they died.
-
-    Of one that had a spool, and of each where it is not ``wanted``, the log says what is to be done. Those on other
-    machines cannot be asked whether they live, and are left alone.
-
-    Args:
-        own, path: as for `recover_on_opening`.
-
-    Raises:
-        StorageError, ManifestError: something could not be committed; it is there as it was.
-    """
-    marks = [
-        mark
-        for mark in await find_marks(folder, own.name)
-        if mark.kind == "rolling" and mark.writer != own.writer and await state_of(claim_life(mark)) == "dead"
-    ]
-    if not marks:
-        return
-    module = await in_thread(import_module, "asyncrec._shards.recovery.run")
-    run = module.RecoveryRun(())
-    for mark in marks:
-        if wanted and not mark.spool:
-            await run.guarded(mark, partial(run.recover_marked, mark, folder))
+                _path_log.warning(path, "%s", told_dead(header, where), writer=header.writer)
         else:
-            where = "SPOOL" if mark.spool else join(folder.root, own.name)
-            _path_log.warning(path, "%s", _told_unknown_keys(mark, where), writer=mark.writer)
+            before = run.records
+            if await run.end(job, folder) and not job.marked and header.kind == "rolling":
+                found = run.records - before
+                what = f"{found} records that it left in {where} are recovered" if found else "it left no whole record"
+                message = "the writer %s died; %s; what it took in its last flush_seconds may be lost: fetch it again"
+                _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found)
+    for header in run.left:
+        _path_log.warning(path, "%s", told_dead(header, where), writer=header.writer)
     _tell_outcome(run, path)
 
 
@@ -123,7 +114,7 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
     held = "in a spool on this machine" if mark.spool else "in no commit"
     return (
         f"the writer {mark.writer} died, and what it left is {held}: keys there are not known here, and "
-        f"their records are stored once more; run {mark.recover_command(where)} before a writer with "
+        f"their records are stored once more; run {command_for(mark, where)} before a writer with "
         "on_duplicate='skip' opens, or write a data set with each key once afterwards (asyncrec dedupe --by-key)"
     )
 
@@ -137,47 +128,11 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
     Raises:
         StorageError: it does.
     """
-    for _, header in await in_thread(find_job_headers, spool):
-        if (header.url, header.name) != (url, name) and await in_thread(has_leftovers, spool, header):
+    for job in await in_thread(jobs_in, LocalHome(spool)):
+        header = job.header
+        if (header.url, header.name) != (url, name) and await in_thread(JobFiles(spool, header).any_left):
             raise StorageError(
                 f"{spool.root}: holds records for {header.url}, written by {header.writer}, and none of them goes to "
                 f"{url}; recover them first, if that is where they belong "
                 f"({recover_command(spool.root, to=header.url)}), or give {url} another spool"
             )
-
-
-def told_dead(header: JobHeader, where: str) -> str:
-    """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
-    recover = header.recover_command(where)
-    discard = f"{header.recover_command(where, abandon=True)} discards them"
-    if header.kind == "rolling":
-        return (
-            f"the writer {header.writer} died, and left records that are in no commit; "
-            f"{recover} adds them to the data set, {discard}"
-        )
-    if header.kind == "fixed":
-        return (
-            f"the writer {header.writer} of fixed shards died before it had committed them; "
-            f"{recover} keeps them, all of them, if it had been told that they are safe or they "
-            f"are whole; {discard}"
-        )
-    return (
-        f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
-        f"them is in the data set, and {recover} removes what is left of them"
-    )
-
-
-async def _dead(home: LocalStorage, own: JobHeader) -> list[tuple[str, JobHeader]]:
-    """Find the jobs that died here; one whose header somebody else looks at for a moment is looked at again."""
-    name = None if own.spool else own.name
-    dead: dict[str, JobHeader] = {}
-    for look in range(LOOKS):
-        if look:
-            await anyio.sleep(BETWEEN_LOOKS)
-        found, living = await in_thread(dead_jobs, home, own.writer, name)
-        dead.update(found)
-        if not living:
-            break
-    # Whoever left a note of another data set in this spool left nothing else there (`refuse_other_spool`).
-    here = [each for each in dead.items() if not own.spool or (each[1].url, each[1].name) == (own.url, own.name)]
-    return sorted(here, key=lambda each: each[0])

@@ -1,22 +1,11 @@
 """`recover`: after a crash, what its jobs left becomes part of the data set, or is given up.
 
-What is there to find, in the folder of a data set or in a spool:
-
-- the headers of jobs on this disk (`_shards.journal.journal`), with their journals, the unfinished shards. The whole
-  records of a rolling writer's are written into a shard of the name they would have had, with index and keys, and
-  committed. It is the way of every other shard, so that nothing is in the manifest that was not published and verified;
-  a crash meanwhile leaves what the next call begins with.
-- in a spool, whole shards that were not uploaded yet: the same.
-- the marks of jobs that have no disk of their own (`_shards.ownership.marks`): what a rolling writer had published and
-  could not commit any more is committed as it is.
-
-A lock says which jobs are dead; what belongs to one that lives is left alone. One on another machine cannot be asked:
-it is named, with its age, and stays as it is until a person says that it is dead, or that it is to be given up. Where
-its header is in a folder that several machines share, it counts as dead when nothing of it has changed for two minutes.
-
-Shards that belong together (``num_shards``) are finished when their writer promised something, by a flush, or when all
-of them are whole. Every other job that is all or nothing (what replaces, and tools) is given up: a tombstone takes the
-name of its closing segment, so that it can commit nothing more, and then what it made is deleted.
+It finds the jobs of a data set, of all data sets in a folder, or of a spool: by the headers on this disk, and by the
+marks in a store. Each is ended by `end_job` (`_shards.ownership.end_job`), which keeps what it had promised: records
+of journals, the whole shards of a spool, those that a rolling writer had published, a fixed set that is acknowledged
+or whole. A job that lives is left alone. One on another machine cannot be asked: it is named, with its age, until a
+person says that it is dead, or that it is to be given up. Where its header is in a folder that several machines share,
+it counts as dead when nothing of it has changed for two minutes.
 """
 
 from __future__ import annotations
@@ -24,27 +13,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
-from functools import partial
 from os import PathLike
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.journal.header import JobHeader, recover_command
-from asyncrec._shards.journal.journal import (
-    dead_jobs,
-    find_job_headers,
-    remove_small_leftovers,
-    remove_unnamed_headers,
-)
+from asyncrec._shards.journal.home import LocalHome, home_of
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.snapshot import address_of, check_name, dataset_at
-from asyncrec._shards.ownership.marks import find_jobs, find_marks
+from asyncrec._shards.ownership.census import FoundJob, find_jobs, jobs_in
+from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
 from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, local_folder
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._prefixed import folder_at
 from asyncrec.storage._registry import is_local, located
 from asyncrec.storage._url import join, redact
@@ -98,18 +82,19 @@ async def recover(
     run = RecoveryRun(abandon, dead)
     if await in_thread(is_spool, path):
         async with lock_spool(path) as spool:
-            headers = await in_thread(find_job_headers, spool)
-            if to is None and headers:
-                raise _without_address(spool, [header for _, header in headers])
-            run.refuse_unknown(str(path), [header for _, header in headers])
+            home = LocalHome(spool)
+            jobs = await in_thread(jobs_in, home)
+            if to is None and jobs:
+                raise _without_address(spool, jobs)
+            run.refuse_unknown(str(path), jobs)
             if to is not None:
                 async with dataset_at(to, storage=storage, storage_options=storage_options) as (folder, name):
                     address = address_of(to, folder, name, storage=storage)
                     await refuse_other_spool(spool, address, name)
-                    for header_path, header in headers:
-                        if (header.url, header.name) == (address, name):
-                            await run.guarded(header, partial(run.recover_local, spool, header_path, header, folder))
-            await in_thread(remove_unnamed_headers, spool)
+                    for job in jobs:
+                        if (job.header.url, job.header.name) == (address, name):
+                            await run.end(job, folder)
+            await in_thread(home.remove_unnamed)
         return run.outcome()
     if to is not None:
         if not is_local(path):
@@ -119,7 +104,7 @@ async def recover(
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         datasets = await _datasets_at(store, key, redact(os.fspath(path)))
         if abandon or dead:
-            jobs = [header for folder, name in datasets for header in await find_jobs(folder, name)]
+            jobs = [job for folder, name in datasets for job in await find_jobs(folder, name)]
             run.refuse_unknown(join(store.root, key), jobs)
         for folder, name in datasets:
             await _recover_dataset(run, folder, name)
@@ -138,13 +123,12 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
         check_name(name, path)
         beside = f"{parent}/" if parent else ""
         found.add((beside, name))
-        if (local := local_folder(folder_at(store, beside))) is not None:
-            await in_thread(refuse_spool, local)
+        await in_thread(refuse_spool, home_of(folder_at(store, beside)).folder)
     prefix = f"{key.rstrip('/')}/" if key else ""
     async for info in store.list_objects(prefix):
         if match := _MARK.fullmatch(info.key):
             found.add((match[1], match[2]))
-    home = local_folder(folder_at(store, prefix))
+    home = home_of(folder_at(store, prefix)).folder
     if home is not None and await in_thread(os.path.isdir, home.folder):
         # A job's mark on a disk is its header, one of the unfinished files.
         for below in sorted({unfinished.key.rpartition("/")[0] async for unfinished in home.list_unfinished()}):
@@ -159,28 +143,26 @@ def _begun_in(folder: LocalStorage) -> set[str]:
     Raises:
         ArgumentValueError: it is a spool, and its records wait for `recover`.
     """
-    headers = [header for _, header in find_job_headers(folder)]
-    if not is_spool(folder.folder):
-        return {header.name for header in headers}
-    dead, living = dead_jobs(folder, "", None)
-    if dead or (headers and not living):
-        raise _without_address(folder, headers)
-    return set()
+    jobs = jobs_in(LocalHome(folder))
+    if is_spool(folder.folder) and jobs:
+        states = [job.state() for job in jobs]
+        if "dead" in states or "alive" not in states:
+            raise _without_address(folder, jobs)
+        return set()
+    return {job.header.name for job in jobs}
 
 
 async def _recover_dataset(run: RecoveryRun, folder: Storage, name: str) -> None:
-    local = local_folder(folder)
-    if local is not None:
-        for header_path, header in await in_thread(find_job_headers, local, name):
-            await run.guarded(header, partial(run.recover_local, local, header_path, header, folder))
-        await in_thread(remove_unnamed_headers, local)
-        await in_thread(remove_small_leftovers, local, name)
+    home = home_of(folder)
+    for job in await in_thread(jobs_in, home, name):
+        await run.end(job, folder)
+    await in_thread(home.remove_strays, name)
     for mark in await find_marks(folder, name):
-        await run.guarded(mark, partial(run.recover_marked, mark, folder))
+        await run.end(FoundJob(mark), folder)
 
 
-def _without_address(spool: LocalStorage, headers: list[JobHeader]) -> ArgumentValueError:
-    addresses = sorted({header.url for header in headers})
+def _without_address(spool: LocalStorage, jobs: list[FoundJob]) -> ArgumentValueError:
+    addresses = sorted({job.header.url for job in jobs})
     listed = ", ".join(addresses[:_MOST_LISTED]) + (" and others" if len(addresses) > _MOST_LISTED else "")
     return ArgumentValueError(
         f"{spool.root} is a spool, and what is in it was written for {listed}; nothing was sent: "

@@ -1,11 +1,12 @@
-"""The results of a recovery: `Recovery` for the caller of `asyncrec.recover`, `RecoveredWriter` for each job."""
+"""What `asyncrec.recover` returns: a `Recovery`, and in it an `UnfinishedJob` for each that it left."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.remedies import age_of
 from asyncrec._shards.manifest.segment import ShardEntry
 
 
@@ -38,7 +39,7 @@ class UnfinishedJob:
             host=header.host,
             pid=header.pid,
             since=datetime.fromisoformat(header.since) if header.since else None,
-            age=header.age,
+            age=age_of(header),
             spool=header.spool,
         )
 
@@ -82,15 +83,3 @@ class Recovery:
     def bytes(self) -> int:
         """How many bytes the recovered shards have, as stored."""
         return sum(shard.bytes for shard in self.shards)
-
-
-@dataclass(kw_only=True)
-class RecoveredWriter:
-    """The result for one dead job; the members are those of `Recovery`, and ``target`` is the data set's URL."""
-
-    target: str = ""
-    shards: list[ShardEntry] = field(default_factory=list)
-    cut_bytes: int = 0
-    damaged: list[str] = field(default_factory=list)
-    discarded: list[str] = field(default_factory=list)
-    abandoned: list[str] = field(default_factory=list)

@@ -20,7 +20,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from functools import partial
 
 from asyncrec._concurrency.tasks import acquire_in_thread
-from asyncrec._shards.journal.header import recover_command
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import SpoolBacklog
 from asyncrec.errors import StorageError
@@ -70,7 +70,7 @@ def is_spool(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-def refuse_spool(folder: LocalStorage) -> None:
+def refuse_spool(folder: LocalStorage | None) -> None:
     """See that a folder in which a data set is written, or recovered, is not a spool. Blocks.
 
     In a spool, whole shards have the names that they will have in their data set. Whoever looked for that data set in
@@ -79,7 +79,7 @@ def refuse_spool(folder: LocalStorage) -> None:
     Raises:
         StorageError: it is one.
     """
-    if is_spool(folder.folder):
+    if folder is not None and is_spool(folder.folder):
         raise StorageError(
             f"{folder.root} is a spool, where shards wait to be uploaded, and no data set is written there; "
             f"{recover_command(folder.root, to='...')} uploads what a dead writer left in it"

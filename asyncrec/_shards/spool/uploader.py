@@ -17,7 +17,7 @@ from asyncrec._framing.crc import crc32c
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.fates import Fates
-from asyncrec._shards.journal.header import recover_command
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.backlog import Upload
 from asyncrec._shards.spool.folder import SpoolFolder

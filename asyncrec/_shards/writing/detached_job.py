@@ -28,11 +28,14 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at, load_manifest
-from asyncrec._shards.ownership.abandonment import abandon
+from asyncrec._shards.ownership.census import FoundJob
 from asyncrec._shards.ownership.claims import settle_dead
+from asyncrec._shards.ownership.end_job import end_job
+from asyncrec._shards.ownership.verdict import Verdict
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.joint_job import JobShare, JointJob, failures_logged, open_joint_job
 from asyncrec.errors import ConflictError
@@ -78,7 +81,7 @@ class DetachedJob:
                 folder,
                 mode="append" if self.replaced is None else "replace",
                 before=before,
-                journal=None,
+                staging=Staging(header, None),
                 claim=None,
                 budget=ByteBudget(1),  # it makes no shards
                 on_commit=None,
@@ -108,7 +111,7 @@ class DetachedJob:
         async with dataset_at(self.share.path, storage_options=storage_options) as (folder, name):
             if not await settle_dead(folder, name, header.writer, take_over=True):
                 # Another run has ended it; tasks may have gone on.
-                await abandon(folder, header, plain=False)
+                await end_job(folder, FoundJob(header), Verdict(abandon=True))
 
     def _what_it_replaces(self, now: Manifest | None) -> Manifest | None:
         """The data set as it was when the job began. Blocks.
@@ -141,7 +144,7 @@ async def begin_detached_job(path: str | os.PathLike[str], **options: Any) -> De
             replaced=await in_thread(_paths, job.before) if job.replaces else None,
             removals=0 if job.before is None else job.before.removals,
         )
-        joint.detached = True
+        job.detached = True
         return detached
 
 

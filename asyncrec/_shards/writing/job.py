@@ -22,24 +22,21 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Literal
 
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
 from asyncrec._shards.commit.shard_publisher import ShardPublisher, is_lost
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.journal.job_files import has_leftovers
-from asyncrec._shards.journal.journal import Journal
+from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import load_manifest
-from asyncrec._shards.ownership.abandonment import delete_replaced
-from asyncrec._shards.ownership.clear_up import remove_leftovers
-from asyncrec._shards.ownership.liveness import Life
-from asyncrec._shards.ownership.marks import Claim, remove_mark
+from asyncrec._shards.ownership.end_job import Exit, end_own_job
+from asyncrec._shards.ownership.marks import Claim
 from asyncrec._shards.ownership.removals import take_place
 from asyncrec._shards.spool.folder import SpoolFolder
 from asyncrec.errors import ConflictError
@@ -57,35 +54,37 @@ class Job:
     Attributes:
         header: what it makes, and how.
         store: the data set's folder, where it commits.
-        staging: where its shards are written and published first: a spool, or else the store itself.
+        staging_folder: where its shards are written and published first: a spool, or else the store itself.
         spool: the staging folder, where it is a spool.
         before: the data set as it was when the job began; `None` where there was none.
         replaces: it makes its shards the whole data set.
-        journal: the locked file with its header, where the staging folder is local.
+        staging: what it keeps outside the store, by which another process ends it if this one dies.
         manifest: writes its segments.
         publisher: publishes its shards.
         fates: what has become of them.
+        shared: other processes make shards under its names: at its end they are looked for.
+        detached: it goes on when this process lets go of it; another process ends it.
     """
 
     def __init__(
         self,
         header: JobHeader,
         store: Storage,
-        staging: Storage,
+        staging_folder: Storage,
         *,
         mode: Mode,
         before: Manifest | None,
-        journal: Journal | None,
+        staging: Staging,
         claim: Claim | None,
         budget: ByteBudget,
         on_commit: OnCommit | None,
     ) -> None:
         self.header = header
         self.store = store
-        self.staging = staging
-        self.spool = staging if isinstance(staging, SpoolFolder) else None
+        self.staging_folder = staging_folder
+        self.spool = staging_folder if isinstance(staging_folder, SpoolFolder) else None
         self.before = before
-        self.journal = journal
+        self.staging = staging
         self.fates = Fates()
         self.manifest = ManifestWriter(
             store,
@@ -106,8 +105,11 @@ class Job:
             clock=self.manifest.clock,
             deadline=self.deadline,
             fates=self.fates,
-            staging=staging,
+            staging=staging_folder,
         )
+        self.shared = False
+        self.detached = False
+        self._names = JobNames.of(header, plain=claim is not None and claim.plain)
         self._claim = claim
         self.replaces = mode == "replace"
         self._placed = False
@@ -119,7 +121,7 @@ class Job:
 
     def shard_name(self, number: int) -> str:
         """Name the shard of this number."""
-        return self.header.shard_name(number, plain=self._claim is not None and self._claim.plain)
+        return self._names.shard(number)
 
     async def commit(self, entries: Sequence[ShardEntry] = (), *, metadata: Mapping[str, Any] | None = None) -> None:
         """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
@@ -157,19 +159,21 @@ class Job:
         """Whether `asyncrec.recover` would finish the job, or what is left of it."""
         if self.header.kind == "rolling":
             return True
-        return self.header.kind == "fixed" and self.journal is not None and self.journal.acknowledged
+        return self.header.kind == "fixed" and self.staging.acknowledged
 
-    async def end(self, life: Life | None, *, marked: bool) -> None:
-        """Take away what marks the job, unless something is left that needs it. Shielded and limited in time."""
+    async def end(self, mark: Staging | None) -> None:
+        """Take away what marks the job, unless something is left that needs it. Shielded and limited in time.
+
+        ``mark`` is the lock behind its mark in the store, where its header is in a spool.
+        """
         ended = False
         async with AsyncExitStack() as stack:
-            if life is not None:
-                stack.push_async_callback(lambda: surely_in_thread(partial(life.end, keep=not ended)))
-            if (journal := self.journal) is not None:
-                stack.push_async_callback(lambda: surely_in_thread(partial(journal.end, keep=not ended)))
-            with self.deadline.cleaning_up() as scope:
+            if mark is not None:
+                stack.push_async_callback(lambda: surely_in_thread(partial(mark.end, keep=not ended)))
+            stack.push_async_callback(lambda: surely_in_thread(partial(self.staging.end, keep=not ended)))
+            with self.deadline.cleaning_up(2 * CLEAN_UP_SECONDS if self.shared else CLEAN_UP_SECONDS) as scope:
                 try:
-                    ended = await self._clean_up(marked=marked)
+                    ended = await self._end()
                 except Exception as error:
                     self._warn("cleaning up failed: %s", error)
             if scope.cancelled_caught:
@@ -178,43 +182,30 @@ class Job:
     def _warn(self, words: str, *args: object) -> None:
         _path_log.warning(join(self.store.root, self.header.name), words, *args, writer=self.header.writer)
 
-    async def _clean_up(self, *, marked: bool) -> bool:
+    async def _end(self) -> bool:
         """Take away what is left of the job; returns whether nothing is left that needs a mark."""
-        name, fates = self.header.name, self.fates
-        if await is_lost(self.staging):
-            return False  # to the process that has taken it
-        if self.committed and self.replaces and self.before is not None:
-            # The new manifest holds already: what stays is merely not listed.
-            await delete_replaced(self.store, name, await in_thread(set, self.before.shards.paths()))
-        if self.manifest.unsettled:
-            return False  # what a manifest may name by now is nobody's to delete
-        if not self.committed and not self._is_promised():
+        if self.detached or await is_lost(self.staging_folder):
+            return False  # to the process that ends it, or has taken it
+        committed, fates, marked = self.committed, self.fates, bool(self.header.life)
+        if not (committed or self.manifest.unsettled or self._is_promised()):
             await self.publisher.take_back("drop", "published")
-        left = await in_thread(fates.those, "published", "shared")
-        unsure = await in_thread(fates.those, "sent", "doubtful")
-        # With a spool, what is in doubt is whole there, and `recover` uploads it.
-        if left or (unsure and self.spool is not None):
-            return False
-        doubtful = lingers = False
-        if not self.committed:
-            if self.journal is not None:
-                begun = await in_thread(has_leftovers, self.journal.folder, self.header)
-                if begun and self.header.kind == "fixed" and not self.journal.acknowledged:
-                    await in_thread(remove_leftovers, self.journal)  # of a flush that failed: its caller got an error
-                    begun = False
-                if begun or self.journal.acknowledged:
-                    return False  # for `recover`
-            # What comes late is not committed, and who recovers finds it by the mark.
-            doubtful = marked and bool(unsure)
-            # Elsewhere than on a disk, a request that was given up may still create what it asked for.
-            lingers = marked and self._claim is not None and fates.asked
-            if self._placed or lingers or doubtful:
-                closing = await entomb(self.store, name, self.header.writer, by="itself")
-                if doubtful and closing.abandoned:
-                    await self.publisher.take_back("bury", "sent", "doubtful")
-        if self._claim is not None and not lingers:
-            # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
-            await self.store.delete(claim_key(name, self._claim.number))
-        if marked and not doubtful:
-            await remove_mark(self.store, name, self.header.writer)
-        return not doubtful
+        unsure = not committed and bool(await in_thread(fates.those, "sent", "doubtful"))
+        replaced = self.before.shards.paths() if committed and self.replaces and self.before is not None else ()
+        return await end_own_job(
+            self.store,
+            self.staging,
+            Exit(
+                committed=committed,
+                unsettled=self.manifest.unsettled,
+                # With a spool, what is in doubt is whole there, and `recover` uploads it.
+                left=bool(await in_thread(fates.those, "published")) or (unsure and self.spool is not None),
+                doubtful=marked and unsure,
+                # Elsewhere than on a disk, a request that was given up may still create what it asked for.
+                lingers=marked and self._claim is not None and fates.asked and not committed,
+                placed=self._placed,
+                shared=self.shared,
+                replaced=await in_thread(set, replaced),
+                claim=None if self._claim is None else self._claim.number,
+            ),
+            bury=partial(self.publisher.take_back, "bury", "sent", "doubtful"),
+        )

@@ -25,7 +25,7 @@ from typing import Any
 import anyio
 
 from asyncrec._arguments import Size, byte_count
-from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import Handover, TaskScope, in_thread
 from asyncrec._framing.compression import Compression, CompressionOptions, parse_compression
 from asyncrec._path_log import PathLog
@@ -35,28 +35,24 @@ from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import new_writer_id, rolling_shard_name, validate_writer_id
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.snapshot import dataset_at
-from asyncrec._shards.ownership.abandonment import abandon, delete_unlisted
+from asyncrec._shards.ownership.census import find_job
 from asyncrec._shards.ownership.claims import settle_dead
-from asyncrec._shards.ownership.clear_up import remove_leftovers
-from asyncrec._shards.ownership.marks import find_jobs
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.open_job import open_job, whole_job_header
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, Supply, write_shard
 from asyncrec.errors import ArgumentValueError, ConflictError, DatasetError, ObjectExistsError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import join, redact
 
 _path_log = PathLog("asyncrec.shards")
 
 _MOST_ID = 50  # of the 64 characters of a writer's id, so that the number of a run fits
 _MEMORY_LIMIT = 256 << 20
-_SHARES = "the shards that other processes make"
-_CLEAN_UP_SECONDS = 2 * CLEAN_UP_SECONDS  # what many processes left is taken away
 # The number of a shard is that of its part, that of the attempt, and that of the shard in it: so names sort by parts.
 _PARTS, _ATTEMPTS, _SHARDS = 10**7, 10**12, 10**5
 
@@ -84,14 +80,12 @@ class JointJob:
         share: for `open_share`, in whatever process.
         committed: what the job has added to the data set, from an earlier run of the same id on; `None` until then.
         job: what it is; `None` if an earlier run has committed.
-        detached: left without a commit it is not given up: other processes end it (`writing.detached_job`).
     """
 
     def __init__(self, share: JobShare, job: Job | None, committed: tuple[ShardEntry, ...] | None) -> None:
         self.share = share
         self.committed = committed
         self.job = job
-        self.detached = False
 
     async def commit(self, entries: Collection[ShardEntry], *, records: int | None = None) -> None:
         """Make these shards part of the data set, in one step, and end the job. Once.
@@ -160,7 +154,7 @@ async def open_joint_job(
             writer, closing = await _run_of(folder, name, job_id, take_over=take_over)
         more = {"schema": schema, "metadata": dict(metadata or {}), "detached": detached}
         header = whole_job_header(folder, name, writer=writer, compression=options, index=index, **more)
-        local = local_folder(folder) is not None
+        local = home_of(folder).folder is not None
         share = JobShare(path=header.url if local else str(path), writer=writer, compression=options, index=index)
         if closing is not None:
             with failures_logged(folder, header):
@@ -171,19 +165,14 @@ async def open_joint_job(
             try:
                 job = await stack.enter_async_context(open_job(folder, header, path=redact(str(path)), mode=mode))
             except ObjectExistsError as error:
-                if job_id is None or all(each.writer != writer for each in await find_jobs(folder, name)):
+                if job_id is None or await find_job(folder, name, writer) is None:
                     raise
                 raise ConflictError(
                     f"{redact(str(path))}: another run of the job {job_id} began at the same moment, and makes it"
                 ) from error
             joint = JointJob(share, job, None)
-            job.fates.move(_SHARES, "share")  # until `_end` has seen to them
-            try:
-                yield joint
-            finally:
-                if not joint.detached:
-                    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _CLEAN_UP_SECONDS):
-                        await _end(job)
+            job.shared = True
+            yield joint
 
 
 class ShareWriter:
@@ -284,7 +273,7 @@ async def _make_shards(
         header = whole_job_header(
             folder, name, writer=share.writer, compression=share.compression, index=share.index, metadata={}
         )
-        local = local_folder(folder)
+        local = home_of(folder).folder
         publisher = ShardPublisher(
             folder,
             header,
@@ -318,22 +307,6 @@ async def _run_of(folder: Storage, name: str, job_id: str, *, take_over: bool) -
         if closing is None or not closing.abandoned:
             return writer, closing
         run += 1
-
-
-async def _end(job: Job) -> None:
-    """Take away what is not committed, unless nobody knows what is.
-
-    What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
-    """
-    header, folder = job.header, job.store
-    with failures_logged(folder, header):
-        if job.committed:
-            await delete_unlisted(folder, header, plain=False)
-        elif job.manifest.unsettled or not await abandon(folder, header, plain=False):
-            return
-        if job.journal is not None:
-            await in_thread(remove_leftovers, job.journal)
-        job.fates.move(_SHARES, "drop")
 
 
 @contextmanager

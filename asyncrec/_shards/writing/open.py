@@ -19,10 +19,11 @@ from asyncrec._records.writing.record_encoder import GivenSchema, Validate, enco
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.manifest_writer import OnCommit
 from asyncrec._shards.journal.header import MOST_SHARDS, JobHeader
+from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.manifest.names import new_writer_id, validate_writer_id
 from asyncrec._shards.manifest.schemas import refuse_incompatible
 from asyncrec._shards.manifest.snapshot import address_of, dataset_at
-from asyncrec._shards.recovery.on_opening import commit_published_of_the_dead, recover_on_opening, refuse_other_spool
+from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.job import Mode
@@ -36,7 +37,6 @@ from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter, commits_on_error
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._url import redact
 
 # 8 MiB are as fast on a local disk; what the parts of remote stores need comes on top, up to so much in all.
@@ -193,7 +193,7 @@ async def open_sharded_writer(
         folder, name = await stack.enter_async_context(
             dataset_at(path, storage=storage, storage_options=storage_options)
         )
-        local = local_folder(folder)
+        local = home_of(folder).folder
         url = address_of(path, folder, name, storage=storage)
         header = JobHeader(
             kind="whole" if mode == "replace" else "rolling" if num_shards is None else "fixed",
@@ -211,13 +211,12 @@ async def open_sharded_writer(
         if spool is not None:
             home = await stack.enter_async_context(lock_spool(spool, target=local))
             await refuse_other_spool(home, url, name)
-        if home is not None:
-            await recover_on_opening(home, folder, header, path=display_path, wanted=recover)
-        if on_duplicate == "skip" and mode == "append":
-            await commit_published_of_the_dead(folder, header, path=display_path, wanted=recover)
+        skips = on_duplicate == "skip" and mode == "append"
+        await recover_on_opening(folder, header, home=home, known_keys=skips, path=display_path, wanted=recover)
         commits = commits_on_error(on_error, together=header.together)
         # Nor where what is open is dropped when the body fails: what was flushed stays.
-        lasts = commits and header.kind == "rolling" and (spool is not None or folder.flush_level == "spooled")
+        on_disk = spool is not None or local is not None or folder.flush_level == "spooled"
+        lasts = commits and header.kind == "rolling" and on_disk
         hashed = RepeatedKeys(display_path) if on_duplicate is None else join_digests
         queues = [
             WriteQueue(

@@ -19,18 +19,20 @@ from asyncrec._concurrency.tasks import acquire_in_thread, in_thread, surely_in_
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.manifest_writer import OnCommit
-from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
-from asyncrec._shards.journal.journal import Journal, dead_jobs
+from asyncrec._shards.journal.header import MOST_BYTES, JobHeader, this_host
+from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.remedies import told_dead
+from asyncrec._shards.journal.staging import LocalStaging, Staging
 from asyncrec._shards.manifest.loading import find_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import claim_key, new_writer_id
 from asyncrec._shards.manifest.segment import Segment
 from asyncrec._shards.manifest.snapshot import snapshot_of
-from asyncrec._shards.ownership.abandonment import is_another_data_set
+from asyncrec._shards.ownership.census import dead_among, jobs_in
 from asyncrec._shards.ownership.claims import refuse_makers, settle_claims
-from asyncrec._shards.ownership.liveness import Life, this_host
+from asyncrec._shards.ownership.clearing import is_another_data_set
 from asyncrec._shards.ownership.marks import Claim, find_claims, put_claim, put_mark, remove_own_mark
-from asyncrec._shards.recovery.on_opening import told_dead
 from asyncrec._shards.spool.folder import SpoolFolder, refuse_spool
 from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.opening import Opening
@@ -44,7 +46,7 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import LocalStorage, first_there, local_folder
+from asyncrec.storage._local.storage import LocalStorage, first_there
 from asyncrec.storage._retry import BRIEF, DEFAULT, patience
 from asyncrec.storage._url import join
 
@@ -86,35 +88,34 @@ async def open_job(
         ConflictError: another job is making the data set.
         StorageError: the folder is a spool.
     """
-    local = local_folder(folder)
-    if local is not None:
-        await in_thread(refuse_spool, local)
+    home = home_of(folder)
+    local = home.folder
+    await in_thread(refuse_spool, local)
     owned: LocalStorage | None = spool
     if owned is None and local is not None:
         owned = local.owned_by(header.writer, keep=header.kind != "whole")
     marked = local is None or spool is not None  # its header is not in the data set's folder
     async with AsyncExitStack() as stack:
+        header = replace(header, host=this_host(), pid=os.getpid(), since=datetime.now(UTC).isoformat())
         opening = Opening(remote=marked)
-        life = await acquire_in_thread(partial(_begin_life, path, header), _end) if marked else None
-        if life is not None:
+        mark: Staging | None = None
+        if marked:
+            mark = held = await acquire_in_thread(partial(Staging.begin_marked, header), Staging.end)
+            header = mark.header
             stack.push_async_callback(
                 lambda: surely_in_thread(
-                    partial(life.end, keep=opening.now != "nothing", briefly=opening.now == "late")
+                    partial(held.end, keep=opening.now != "nothing", briefly=opening.now == "late")
                 )
             )
-        header = replace(
-            header,
-            host=this_host(),
-            pid=os.getpid(),
-            since=datetime.now(UTC).isoformat(),
-            life="" if not marked else "none" if life is None else life.token,
-        )
         await in_thread(_refuse_unwritable, header, owned is not None)
-        journal = None
-        if owned is not None:
-            journal = begun = await acquire_in_thread(partial(Journal.begin, owned, header), Journal.end)
+        if owned is None:
+            assert mark is not None, "without a disk, its header is a mark"
+            staging = mark
+        else:
+            begun = await acquire_in_thread(partial(LocalStaging.begin, owned, header), LocalStaging.end)
             stack.push_async_callback(lambda: surely_in_thread(partial(begun.end, keep=opening.left)))
             owned.check = begun.check
+            staging = begun
         claim: Claim | None = None
         failure: StorageError | None = None
         try:
@@ -126,17 +127,18 @@ async def open_job(
                 claim = await _claimed(folder, local, header, opening, mode=mode, take_over=take_over, path=path)
                 before = await _before(folder, header, mode=mode, path=path)
             if header.stems:
-                await refuse_makers(folder, header)
+                await refuse_makers(folder, JobNames.of(header))
             own_names = header.num_shards is not None and (claim is None or not claim.plain)
             if own_names and await is_another_data_set(folder, f"{header.name}-{header.writer}"):
                 raise ObjectExistsError(
                     f"{path}: the shards would have the names of the data set {header.name}-{header.writer}; "
                     "choose another writer_id"
                 )
-            if local is not None:
-                dead, _ = await in_thread(dead_jobs, local, header.writer, header.name)
-                for each in dead.values():
-                    _path_log.warning(path, "%s", told_dead(each, path), writer=each.writer)
+            others = [
+                each for each in await in_thread(jobs_in, home, header.name) if each.header.writer != header.writer
+            ]
+            for each in await dead_among(others, looks=1):
+                _path_log.warning(path, "%s", told_dead(each.header, path), writer=each.header.writer)
         except BaseException as error:
             # Where nothing can be, because folder or bucket is not there, or nobody may write, nothing can be left.
             quiet = opening.now in ("nothing", "asking", "refused") and _refusal_of(error)
@@ -153,7 +155,7 @@ async def open_job(
             owned if owned is not None else folder,
             mode=mode,
             before=before,
-            journal=journal,
+            staging=staging,
             claim=claim,
             budget=budget if budget is not None else ByteBudget(_ANY_NUMBER_OF_CHUNKS),
             on_commit=on_commit,
@@ -163,12 +165,12 @@ async def open_job(
         try:
             yield job
         finally:
-            await job.end(life, marked=marked)
+            await job.end(mark if mark is not staging else None)
 
 
 def whole_job_header(folder: Storage, name: str, **fields: Any) -> JobHeader:
     """Make the header of an all-or-nothing job on the data set ``name`` in ``folder``; ``fields`` as in `JobHeader`."""
-    local = local_folder(folder)
+    local = home_of(folder).folder
     url = join(folder.root, name) if local is None else os.path.join(local.folder, name)
     return JobHeader(**{"kind": "whole", "name": name, "writer": new_writer_id(), "url": url, **fields})
 
@@ -184,7 +186,7 @@ def _refuse_unwritable(header: JobHeader, local: bool) -> None:
         raise ArgumentValueError(
             f"schema and metadata take more than {MOST_BYTES:,} bytes of JSON: keep that in records"
         )
-    longest = f".{header.shard_name(0)}000.index.{header.writer}~begun.partial"
+    longest = f".{JobNames.of(header).shard(0)}000.index.{header.writer}~begun.partial"
     if local and len(os.fsencode(longest)) > _LONGEST_NAME:
         raise ArgumentValueError(
             f"{header.name!r}: with it and the writer_id, the name of an unfinished file has "
@@ -206,8 +208,10 @@ async def _claimed(
     fixed = header.num_shards is not None
     claim = None
     async with AsyncExitStack() as after:
-        number, plain, met = await settle_claims(folder, local, header, take_over=take_over, after=after)
-        taken = await _taken(folder, local, header) if fixed and plain else None
+        number, plain, met = await settle_claims(
+            folder, header.name, by=header.writer, take_over=take_over, after=after
+        )
+        taken = await _taken(folder, local, JobNames.of(header, plain=True)) if fixed and plain else None
         if taken is None and (mode != "replace" or plain):
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             with opening.asking():
@@ -215,7 +219,7 @@ async def _claimed(
             # Whoever came to another number meanwhile has looked, or will, and sees this claim.
             if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
                 raise ConflictError(f"{path}: another writer has claimed this name in the same moment")
-            taken = await _taken(folder, local, header) if claim.plain else None
+            taken = await _taken(folder, local, JobNames.of(header, plain=True)) if claim.plain else None
             if taken is not None:  # by somebody who makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
@@ -224,12 +228,12 @@ async def _claimed(
     return claim
 
 
-async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader) -> str | None:
+async def _taken(folder: Storage, local: LocalStorage | None, plain: JobNames) -> str | None:
     """Find a plain name that is there, or was ever listed."""
-    history = await find_history(folder, header.name)
+    history = await find_history(folder, plain.name)
 
     def look() -> tuple[list[str], str | None]:  # a microsecond for each of a million shards, perhaps
-        names = [header.shard_name(shard, plain=True) for shard in range(header.num_shards or 0)]
+        names = plain.fixed()
         return names, None if history is None else min(filter(history.lists, names), default=None)
 
     names, listed = await in_thread(look)
@@ -248,25 +252,6 @@ async def _taken(folder: Storage, local: LocalStorage | None, header: JobHeader)
             return None
 
     return next((key for key in await for_each(find, names) if key is not None), None)
-
-
-def _begin_life(path: str, header: JobHeader) -> Life | None:
-    try:
-        return None if header.detached else Life.begin()
-    except StorageError as error:
-        _path_log.warning(
-            path,
-            "should the writer die, nothing on this machine will prove it; "
-            "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
-            error,
-            writer=header.writer,
-        )
-        return None
-
-
-def _end(life: Life | None) -> None:
-    if life is not None:
-        life.end()
 
 
 async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) -> Manifest | None:

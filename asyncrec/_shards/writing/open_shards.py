@@ -64,7 +64,7 @@ class OpenShards:
     @property
     def spools(self) -> bool:
         """Whether a flush reaches a disk, where records survive the process."""
-        return self.job.staging.flush_level == "spooled"
+        return self.job.staging_folder.flush_level == "spooled"
 
     @property
     def spool_is_full(self) -> bool:
@@ -95,9 +95,9 @@ class OpenShards:
 
         Only fixed shards need it: what a rolling writer has on the disk is recovered in any case.
         """
-        journal = self.job.journal
-        if journal is not None and self._coordinator.fixed and self.spools and not journal.acknowledged:
-            await in_thread(journal.acknowledge)
+        staging = self.job.staging
+        if self._coordinator.fixed and self.spools and not staging.acknowledged:
+            await in_thread(staging.acknowledge)
 
     async def end_objects(self) -> None:
         """Have every open shard end, with what was taken until now, one in each turn of the event loop."""

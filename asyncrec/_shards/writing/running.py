@@ -9,6 +9,7 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope
 from asyncrec._path_log import PathLog
+from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.writing.open_shards import OpenShards
 
 _path_log = PathLog("asyncrec.shards")
@@ -88,14 +89,14 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     if left <= 0:
         return
     job = shards.job
-    keeps = shards.spools and (job.header.kind == "rolling" or (job.journal is not None and job.journal.acknowledged))
+    keeps = shards.spools and (job.header.kind == "rolling" or job.staging.acknowledged)
     # Of several open shards the least is known: what each has on the disk is not counted.
     safe = min(left, max(0, shards.acknowledgements.last_spooled - stats.committed_records)) if keeps else 0
     message = f"{stats.committed_records} records are committed"
     if safe:
         where = job.header.url if job.spool is None else job.spool.root
         several = "at least " if len(shards.queues) > 1 else ""
-        message += f", {several}{safe} more are on the disk, and {job.header.recover_command(where)} commits them"
+        message += f", {several}{safe} more are on the disk, and {command_for(job.header, where)} commits them"
     if left > safe:
         several = "up to " if safe and len(shards.queues) > 1 else ""
         message += f", {several}{left - safe} that were taken are not{' safe' * bool(safe)}: write them again"

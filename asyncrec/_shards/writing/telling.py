@@ -35,11 +35,11 @@ _WAITS = 0.1
 async def telling(shards: OpenShards) -> AsyncIterator[Teller]:
     """Report the progress of a writer with a disk until the context ends."""
     teller = Teller(shards)
-    journal = shards.job.journal
-    if journal is None:
+    files = shards.job.staging.files
+    if files is None:
         yield teller
         return
-    file = StatusFile(journal.folder, shards.job.header)
+    file = StatusFile(files.folder, shards.job.header)
     try:
         async with TaskScope() as scope:
             scope.start_soon(teller.tell, file)

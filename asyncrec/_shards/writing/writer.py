@@ -285,7 +285,7 @@ class ShardedWriter:
             return "flush does not commit; commit() does, and leaving the context"
         if self._shards.job.header.kind == "whole":
             return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
-        return f"{level!r} needs a local disk, and {self._shards.job.staging.root} is not one"
+        return f"{level!r} needs a local disk, and {self._shards.job.staging_folder.root} is not one"
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:

@@ -21,7 +21,7 @@ from typing import Any
 
 from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 from asyncrec.plugins import hookimpl
-from asyncrec.storage._base import ByteSink, ByteSource, ObjectInfo, Storage
+from asyncrec.storage._base import ByteSink, ByteSource, LocalFiles, ObjectInfo, Storage
 from asyncrec.storage._factory import StorageFactory
 from asyncrec.storage._local.disk import Disk, Place, is_partial, local_error, mapped_errors, object_info, partial_name
 from asyncrec.storage._local.lock import FileLock
@@ -235,7 +235,7 @@ def _unlink(disk: Disk, path: Path) -> None:
 
 
 def local_folder(storage: Storage) -> LocalStorage | None:
-    """Find the folder that a storage is, or is a part of; `None` when it is none of this backend."""
+    """Find the folder whose files are a storage's objects, or that of which it is a part; `None` if there is none."""
     if isinstance(storage, PrefixedStorage):
         whole = local_folder(storage.storage)
         if whole is None:
@@ -243,6 +243,10 @@ def local_folder(storage: Storage) -> LocalStorage | None:
         part = LocalStorage(storage.root, chunk_size=whole.chunk_size)
         part.disk, part.folder = whole.disk, os.path.join(whole.folder, storage.prefix.rstrip("/"))
         return part
+    if isinstance(storage, LocalFiles):
+        folder = LocalStorage(storage.files_folder())
+        folder.root = storage.root
+        return folder
     return storage if type(storage) is LocalStorage else None  # one that overrides something knows better
 
 

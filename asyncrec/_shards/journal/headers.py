@@ -1,0 +1,47 @@
+"""The header of a job in a folder on a disk: where it is, and what its file holds.
+
+A folder that is written to (a local data set's own, or a spool) holds, besides shards,
+
+    .pages.<maker>.partial                                  the header of a job that has not ended well
+    .pages.<maker>~status.partial                           how it gets on (`_shards.journal.status`), perhaps
+    .pages-<maker>-000003.tfrecord.<maker>.partial          a shard it has open: the journal of its records
+    _keys/.pages-<maker>-000003.tfrecord.keys.<maker>.partial
+
+The header's file has one line with the job's process, one with the `JobHeader`, one with the machine on which it is
+locked, a line ``acknowledged`` once a `flush` of a fixed writer is about to return, and behind its place a line
+``taken`` once another process has the job (`_shards.journal.staging`).
+
+Everything here blocks, and is for worker threads.
+"""
+
+from __future__ import annotations
+
+import os
+
+from asyncrec._shards.journal.header import MOST_BYTES
+from asyncrec.storage._local.disk import read_at
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+
+def header_path(folder: LocalStorage, name: str, writer: str) -> str:
+    """Return where the header of a job is."""
+    return os.path.join(folder.folder, f".{name}.{writer}.partial")
+
+
+def names_in(folder: LocalStorage, part: str = "") -> list[str]:
+    """List a folder, or the folder ``part`` in it; what is not there, or is not a folder, is empty."""
+    path = os.path.join(folder.folder, part)
+    with mapped_errors("listing", path):
+        try:
+            return os.listdir(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def parts_of(fd: int) -> tuple[bytes, bytes, bytes, bytes]:
+    """Split a header's file into the process, the JSON, the machine, and what follows."""
+    content = read_at(fd, MOST_BYTES, 0)
+    process, _, rest = content.partition(b"\n")
+    line, _, rest = rest.partition(b"\n")
+    machine, _, rest = rest.partition(b"\n")
+    return process, line, machine, rest

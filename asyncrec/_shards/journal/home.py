@@ -1,0 +1,148 @@
+"""`Home`: where the jobs on a data set keep what is not in its store yet, a local folder or nowhere.
+
+In a folder on a disk (`LocalHome`: a local data set's own, or a spool) a job has a locked file with its header, and its
+unfinished shards beside it (`LocalStaging`). Elsewhere a job has nothing but its mark, and a lock on its own machine; a
+request to a store, of which no answer came, may take effect late, also when its sender is dead. `home_of` says which it
+is, and nothing else asks what kind of storage a data set is in.
+
+Everything here blocks, and is for worker threads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.headers import header_path, names_in, parts_of
+from asyncrec._shards.journal.staging import LocalStaging, Staging, sync_deletions
+from asyncrec._shards.journal.tokens import take_token
+from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
+from asyncrec.errors import StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.disk import is_partial, read_at
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import is_not_own, open_own
+from asyncrec.storage._local.storage import LocalStorage, local_folder, mapped_errors
+
+# A small object is locked as soon as it is begun, and takes milliseconds.
+_SMALL_SECONDS = 60
+# What a header begins with, and a journal does not.
+_BEGIN = re.compile(rb"[0-9]{1,20}\n\{")
+# A header before it has its name.
+_UNNAMED = re.compile(r"\.[0-9a-f]{16}\.partial")
+
+
+class Home:
+    """No place at all: the jobs on a data set in a store.
+
+    Attributes:
+        folder: on a disk, if there is one.
+    """
+
+    folder: LocalStorage | None = None
+
+    def headers(self, name: str | None = None) -> list[JobHeader]:
+        """Read the headers in it, of the jobs on the data set ``name`` or on any; they may live or not.
+
+        Raises:
+            StorageError: one cannot be read: what it speaks for is not nobody's.
+        """
+        return []
+
+    def is_taken(self, name: str, writer: str) -> bool:
+        """Whether a file has the name of a job's header, whosever it is."""
+        return False
+
+    def claim(self, header: JobHeader) -> Staging | None:
+        """Lock what proves a job alive; `None` if its header was removed meanwhile, or is not a header.
+
+        Whether the job is dead thereby, `Staging.dead` says: only then, or when a person says that it is, may it be
+        taken.
+
+        Raises:
+            StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
+        """
+        lock, dead = take_token(header.life)
+        return Staging(header, lock, dead=dead)
+
+    def sync_deletions(self, name: str) -> None:
+        """Make durable what a job on a data set has deleted, before its mark goes."""
+
+    def remove_strays(self, name: str) -> None:
+        """Remove the headers without a name, marks and segments that processes left when they were killed."""
+
+
+class LocalHome(Home):
+    """A folder on a disk."""
+
+    folder: LocalStorage
+
+    def __init__(self, folder: LocalStorage) -> None:
+        self.folder = folder
+
+    def headers(self, name: str | None = None) -> list[JobHeader]:
+        found = []
+        for file in sorted(filter(is_partial, names_in(self.folder))):
+            path = os.path.join(self.folder.folder, file)
+            try:
+                fd = open_own(path, os.O_RDONLY, linked=True)
+            except StorageError as error:
+                if is_not_own(error):  # then it is no header that we may obey
+                    continue
+                raise
+            try:
+                with mapped_errors("reading", path):
+                    header = JobHeader.decode(parts_of(fd)[1]) if _BEGIN.match(read_at(fd, 32, 0)) else None
+            finally:
+                os.close(fd)
+            if header is None or name not in (None, header.name):
+                continue
+            if header_path(self.folder, header.name, header.writer) == path:
+                found.append(header)
+        return found
+
+    def is_taken(self, name: str, writer: str) -> bool:
+        return os.path.lexists(header_path(self.folder, name, writer))
+
+    def claim(self, header: JobHeader) -> Staging | None:
+        return LocalStaging.claim(self.folder, header.name, header.writer)
+
+    def sync_deletions(self, name: str) -> None:
+        sync_deletions(self.folder, name)
+
+    def remove_strays(self, name: str) -> None:
+        self.remove_unnamed()
+        for below in (manifest_prefix(name), jobs_prefix(name)):
+            path = os.path.join(self.folder.folder, below)
+            with suppress(OSError):
+                for each in os.listdir(path):
+                    unfinished = os.path.join(path, each)
+                    with suppress(OSError):  # somebody is writing it, or took it away
+                        if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
+                            self._remove_unheld(unfinished)
+
+    def remove_unnamed(self) -> None:
+        """Remove what jobs left that were killed while they wrote their headers."""
+        for name in filter(_UNNAMED.fullmatch, names_in(self.folder)):
+            with suppress(StorageError):  # it went, is not ours, or its job is just writing it
+                self._remove_unheld(os.path.join(self.folder.folder, name))
+
+    def _remove_unheld(self, path: str) -> None:
+        lock = FileLock(open_own(path, os.O_RDWR, linked=True), path)
+        try:
+            with suppress(OSError):
+                self.folder.disk.system.unlink(path)
+        finally:
+            lock.release()
+
+
+NOWHERE = Home()
+
+
+def home_of(folder: Storage) -> Home:
+    """Where the jobs on a data set in this folder keep what is not in it yet, unless they have a spool."""
+    local = local_folder(folder)
+    return NOWHERE if local is None else LocalHome(local)

@@ -1,0 +1,65 @@
+"""`JobNames`: the names of one job's shards, decided once, when it is known whether the plain ones are its own.
+
+A name holds its maker's, so that no two jobs make the same one. But fixed shards have plain names, without a maker,
+where the job's claim says that they are its alone (`_shards.ownership.claims`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.names import fixed_shard_name, maker_of, rolling_shard_name, stem_of
+
+
+@dataclass(frozen=True, slots=True)
+class JobNames:
+    """The names of a job's shards.
+
+    Attributes:
+        name: of the data set.
+        writer: the id in the names.
+        num_shards: of fixed names; `None` when they roll.
+        stems: of a copy, which keeps the names it finds.
+        plain: the names without a maker are the job's own.
+    """
+
+    name: str
+    writer: str
+    num_shards: int | None
+    stems: tuple[str, ...] = ()
+    plain: bool = False
+
+    @classmethod
+    def of(cls, header: JobHeader, *, plain: bool = False) -> JobNames:
+        """The names of a header's job."""
+        return cls(header.name, header.writer, header.num_shards, header.stems, plain)
+
+    def shard(self, number: int) -> str:
+        """Name the shard of this number."""
+        if self.num_shards is None:
+            return rolling_shard_name(self.name, self.writer, number)
+        return fixed_shard_name(self.name, number, self.num_shards, "" if self.plain else self.writer)
+
+    def fixed(self) -> list[str]:
+        """Name all fixed shards, in order."""
+        return [self.shard(number) for number in range(self.num_shards or 0)]
+
+    def makes(self, shard: str) -> bool:
+        """Whether the job makes a shard of this name.
+
+        No other name is: one may be of another data set whose own goes on where this one's ends. What a copy makes
+        under names that it found is not its own: it is there for the next copy.
+        """
+        found = maker_of(self.name, shard)
+        if found is None:
+            return False
+        maker, rolling = found
+        if rolling:
+            return self.num_shards is None and (maker or "").partition(".")[0] == self.writer
+        own = maker == self.writer or (maker is None and self.plain)
+        return own and self.num_shards is not None and shard.endswith(f"-of-{self.num_shards:05d}.tfrecord")
+
+    def begins(self, shard: str) -> bool:
+        """Whether the job may have an unfinished file for a shard of this name."""
+        return self.makes(shard) or stem_of(self.name, shard) in self.stems

@@ -1,0 +1,49 @@
+"""What a person can do about a job: commands as they are typed, in quotation marks, for messages."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import UTC, datetime
+
+from asyncrec._shards.journal.header import JobHeader
+
+
+def recover_command(path: str, *, to: str | None = None, abandon: str | None = None) -> str:
+    """`asyncrec.recover` as it is typed in a shell, in quotation marks: for messages, which both readers understand."""
+    words = ["asyncrec", "recover", path, *(["--to", to] if to else []), *(["--abandon", abandon] if abandon else [])]
+    command = shlex.join(words)
+    quote = '"' if "'" in command else "'"
+    return f"{quote}{command}{quote}"
+
+
+def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
+    """The command that recovers a job, or gives it up; ``where`` is its data set's path, or its spool's."""
+    return recover_command(where, to=header.url if header.spool else None, abandon=header.writer if abandon else None)
+
+
+def told_dead(header: JobHeader, where: str) -> str:
+    """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
+    recover = command_for(header, where)
+    discard = f"{command_for(header, where, abandon=True)} discards them"
+    if header.kind == "rolling":
+        return (
+            f"the writer {header.writer} died, and left records that are in no commit; "
+            f"{recover} adds them to the data set, {discard}"
+        )
+    if header.kind == "fixed":
+        return (
+            f"the writer {header.writer} of fixed shards died before it had committed them; "
+            f"{recover} keeps them, all of them, if it had been told that they are safe or they "
+            f"are whole; {discard}"
+        )
+    return (
+        f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
+        f"them is in the data set, and {recover} removes what is left of them"
+    )
+
+
+def age_of(header: JobHeader) -> float:
+    """How many seconds ago the job began, by this machine's clock; 0 where the header does not say."""
+    if not header.since:
+        return 0.0
+    return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(header.since)).total_seconds())

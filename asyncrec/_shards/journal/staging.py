@@ -1,0 +1,290 @@
+"""`Staging`: what a job keeps outside the store before it commits: its lock, its journals, and what it leaves.
+
+There are two. A job on a disk (a local data set, or a spool) has a `LocalStaging`: a locked file with its header, and
+its unfinished shards beside it, which hold the final bytes of their records and are there when the process has died. A
+job that writes to a store alone has only a locked file on its machine that proves it alive or dead (`tokens`). A job
+with a spool has both: its mark in the store is for those who do not know the spool.
+
+Where the lock proves nothing (`storage._local.mounts`), a job may be taken from a writer that lives. So the process
+that takes it says so in the header first, and renames each journal to ``.<shard>.<maker>~taken.partial`` before reading
+it; and a flush looks at both, after it has written and before it promises anything (`Staging.check`).
+
+Everything here blocks, and is for worker threads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from asyncrec._path_log import PathLog
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.headers import header_path, parts_of
+from asyncrec._shards.journal.job_files import JobFiles
+from asyncrec._shards.journal.remedies import command_for
+from asyncrec._shards.journal.status import status_path
+from asyncrec._shards.journal.tokens import begin_token, end_token
+from asyncrec._shards.manifest.names import jobs_prefix
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.storage._local.disk import write_at
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.mounts import lock_proves, this_machine
+from asyncrec.storage._local.opening import create_file, open_own, own_file
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+_path_log = PathLog("asyncrec.shards")
+
+_ACKNOWLEDGED = b"acknowledged\n"
+_TAKEN = b"taken\n"
+
+
+class Staging:
+    """The staging of a job, this process's own or another's that was claimed: by itself, of a job without a disk.
+
+    Attributes:
+        header: the job's.
+        files: what it has on a disk; `None` where it has none.
+        acknowledged: records have been promised to survive, or are about to be.
+        dead: of another job, whether it is proven dead, or has long been silent where nothing can prove it.
+    """
+
+    files: JobFiles | None = None
+    acknowledged = False
+
+    def __init__(self, header: JobHeader, lock: FileLock | None, *, dead: bool = False) -> None:
+        """Without a ``lock``, nothing proves whether the job lives."""
+        self.header = header
+        self.dead = dead
+        self._lock = lock
+
+    @classmethod
+    def begin_marked(cls, header: JobHeader) -> Staging:
+        """Begin the staging of a job that has a mark; its header says by which lock the job is proven alive or dead."""
+        if header.detached:  # no process holds it
+            return cls(replace(header, life="none"), None)
+        try:
+            token, lock = begin_token()
+        except StorageError as error:
+            _path_log.warning(
+                header.url,
+                "should the writer die, nothing on this machine will prove it; "
+                "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
+                error,
+                writer=header.writer,
+            )
+            return cls(replace(header, life="none"), None)
+        return cls(replace(header, life=token), lock)
+
+    def take(self) -> None:
+        """Have the job of another process, durably: what that acknowledges from now on it acknowledges no more.
+
+        Raises:
+            StorageError: the disk; nothing is taken.
+        """
+
+    def check(self) -> None:
+        """See that this process still has its job: what is flushed can then be recovered.
+
+        Raises:
+            ConflictError: another process has taken it.
+            StorageError: the header was removed.
+        """
+
+    def acknowledge(self) -> None:
+        """Write down durably that records are safe, before the caller of `flush` learns it. Once is enough.
+
+        Raises:
+            StorageError: the disk; it is not written down. Or as `check`.
+        """
+
+    def holds_promises(self) -> bool:
+        """Whether records in it may have been promised to survive: `asyncrec.recover` keeps them, and nobody else."""
+        return False
+
+    def end(self, *, keep: bool = False, briefly: bool = False) -> None:
+        """Let go of the lock, after removing its file, unless it is to be kept or something of the job is left.
+
+        Idempotent. ``briefly``: a file that only proves a job dead is kept for a day, and not for a month.
+        """
+        if self._lock is not None:
+            end_token(self._lock, keep=keep, briefly=briefly)
+
+
+class LocalStaging(Staging):
+    """The staging of a job on a disk: begun (`begin`), or another's (`claim`)."""
+
+    files: JobFiles
+
+    def __init__(
+        self, folder: LocalStorage, header: JobHeader, lock: FileLock, *, acknowledged: bool, dead: bool, end: int
+    ) -> None:
+        """``end`` is where the header ends in its file."""
+        super().__init__(header, lock, dead=dead)
+        self.files = JobFiles(folder, header)
+        self.acknowledged = acknowledged
+        self._folder = folder
+        self._path = header_path(folder, header.name, header.writer)
+        self._held = lock
+        self._end = end
+        self._acknowledging = threading.Lock()
+
+    @classmethod
+    def begin(cls, folder: LocalStorage, header: JobHeader) -> LocalStaging:
+        """Write the header, durably.
+
+        Raises:
+            ObjectExistsError: a job of this id left one.
+            StorageError: the disk.
+        """
+        path = header_path(folder, header.name, header.writer)
+        linked = False
+        with mapped_errors("writing", path):
+            system = folder.disk.system
+            folder.disk.make_folder(folder.folder)
+            # Locked before it has its name: nobody may take it for that of a job that has died.
+            unnamed = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
+            fd = create_file(unnamed, system=system)
+            lock = None
+            try:
+                content = b"%d\n%s%s\n" % (os.getpid(), header.encode(), this_machine(fd).encode())
+                lock = _locked(fd, path)
+                _write(system, fd, content)
+                system.fsync(fd)
+                try:
+                    folder.disk.link(unnamed, path)
+                except FileExistsError as error:
+                    raise ObjectExistsError(
+                        f"{path}: a writer with the id {header.writer} lives, or has left unfinished shards; recover "
+                        f"them first ({command_for(header, folder.root if header.spool else header.url)}), or use "
+                        "another writer_id"
+                    ) from error
+                linked = True
+                folder.disk.sync_folder(folder.folder)
+            except BaseException:
+                for each in (unnamed, path) if linked else (unnamed,):
+                    with suppress(OSError):
+                        system.unlink(each)
+                if lock is not None:
+                    lock.release()
+                raise
+            with suppress(OSError):  # a second name, which `remove_unnamed_headers` takes away when this one has ended
+                system.unlink(unnamed)
+        return cls(folder, header, lock, acknowledged=False, dead=False, end=len(content))
+
+    @classmethod
+    def claim(cls, folder: LocalStorage, name: str, writer: str) -> LocalStaging | None:
+        """Lock the header of a job; return `None` if it was removed meanwhile, or is not a header.
+
+        Whether the job is dead thereby, `dead` says: only then, or when a person says that it is, may it be taken.
+
+        Raises:
+            StorageError: the job lives (``errno`` is EWOULDBLOCK), or the file is not this user's.
+        """
+        path = header_path(folder, name, writer)
+        try:
+            fd = open_own(path, os.O_RDWR, linked=True)
+        except ObjectNotFoundError:
+            return None
+        lock = FileLock(fd, path)
+        with mapped_errors("reading", path):
+            try:
+                process, line, machine, rest = parts_of(fd)
+                header = JobHeader.decode(line) if os.fstat(fd).st_nlink else None
+                if header is None:
+                    lock.release()
+                    return None
+                dead = not header.detached and (
+                    lock_proves(fd, machine.decode("ascii", "replace")) or JobFiles(folder, header).are_silent()
+                )
+            except BaseException:
+                lock.release()
+                raise
+        end = len(process) + len(line) + len(machine) + 3
+        return cls(folder, header, lock, acknowledged=rest.startswith(_ACKNOWLEDGED), dead=dead, end=end)
+
+    def take(self) -> None:
+        with mapped_errors("writing", self._path):
+            write_at(self._held.fd, _TAKEN, self._end + len(_ACKNOWLEDGED), self._folder.disk.system)
+            self._folder.disk.system.fsync(self._held.fd)
+            # What it acknowledged until then counts.
+            self.acknowledged = parts_of(self._held.fd)[3].startswith(_ACKNOWLEDGED)
+
+    def check(self) -> None:
+        with mapped_errors("looking at", self._path):
+            status = self._folder.disk.system.fstat(self._held.fd)
+        if status.st_size > self._end + len(_ACKNOWLEDGED):
+            raise ConflictError(
+                f"{self._path}: another process has taken this writer for dead, and recovered what it had flushed; "
+                "records since then are not safe, and are to be written by a new writer"
+            )
+        if not status.st_nlink:
+            raise StorageError(
+                f"{self._path}: the header of this writer was removed, so that nobody could recover what it writes; "
+                "records since the last flush are not safe"
+            )
+
+    def acknowledge(self) -> None:
+        system, fd = self._folder.disk.system, self._held.fd
+        with self._acknowledging, mapped_errors("writing", self._path):
+            if self.acknowledged:
+                return
+            try:
+                write_at(fd, _ACKNOWLEDGED, self._end, system)
+                system.fsync(fd)
+                self.check()
+            except BaseException:
+                # No caller will learn of it: it is not a promise. Overwritten, for what others wrote behind it stays.
+                with suppress(OSError):
+                    write_at(fd, bytes(1), self._end, system)
+                raise
+            self.acknowledged = True
+
+    def holds_promises(self) -> bool:
+        # What a rolling writer has begun is nowhere else, and none of its flushes leaves a line.
+        return self.acknowledged or (self.header.kind == "rolling" and bool(self.files.shards()))
+
+    def end(self, *, keep: bool = False, briefly: bool = False) -> None:
+        try:
+            if self._held.fd >= 0 and not keep and not self.files.any_left():
+                self._remove()
+        finally:
+            self._held.release()
+
+    def _remove(self) -> None:
+        """Remove the status and the header; what was removed before stays removed, even after a power cut."""
+        status = status_path(self._folder, self.header)
+        with mapped_errors("deleting", status), suppress(FileNotFoundError):
+            if own_file(status):
+                self._folder.disk.system.unlink(status)
+        with mapped_errors("deleting", self._path), suppress(FileNotFoundError):
+            sync_deletions(self._folder, self.header.name)
+            self._folder.disk.system.unlink(self._path)
+
+
+def sync_deletions(folder: LocalStorage, name: str) -> None:
+    """Make durable what a job has deleted, before its header or mark goes: a power cut would bring it back as nobody's.
+
+    Deleting itself syncs nothing, for a job may delete thousands of objects. Blocks.
+    """
+    for part in ("", "_index", "_keys", jobs_prefix(name)):
+        with suppress(FileNotFoundError):
+            folder.disk.sync_folder(os.path.join(folder.folder, part))
+
+
+def _locked(fd: int, path: str) -> FileLock:
+    try:
+        return FileLock(fd, path)
+    except StorageError as error:
+        if error.errno == errno.ENOLCK:
+            error.add_note("a writer reaches this folder through spool=, a folder on a disk that has locks")
+        raise
+
+
+def _write(system: Any, fd: int, data: bytes) -> None:
+    while data:
+        data = data[system.write(fd, data) :]

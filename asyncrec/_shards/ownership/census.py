@@ -1,0 +1,153 @@
+"""`census`: which jobs on a data set have not ended, and which of them live. This is the one place that judges life.
+
+A lock says so, where it would have been seen (`storage._local.mounts`): on the job's header where that is on a disk,
+else on a file of its machine whose token stands in the job's mark (`_shards.journal.staging`).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import anyio
+
+from asyncrec._concurrency.tasks import acquire_in_thread, in_thread
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.journal.home import NOWHERE, Home, home_of
+from asyncrec._shards.journal.staging import Staging
+from asyncrec._shards.ownership.marks import find_marks, load_mark
+from asyncrec.errors import ConflictError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+JobState: TypeAlias = Literal["alive", "dead", "unknown", "ended"]
+"""Of a job: ``"unknown"`` where nothing here can tell; ``"ended"`` where its header has just gone."""
+
+# A writer that opens looks at the headers of others for a moment; only who holds one longer than that lives.
+LOOKS = 3
+BETWEEN_LOOKS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """A job that has not ended.
+
+    Attributes:
+        header: what it says of itself.
+        home: the folder that its header is in; nowhere, if its header is a mark in the store.
+    """
+
+    header: JobHeader
+    home: Home = NOWHERE
+
+    @property
+    def marked(self) -> bool:
+        """Whether its header is a mark."""
+        return self.home.folder is None
+
+    def claim(self) -> tuple[JobState, Staging | None]:
+        """Say what is known of it, and lock what it has, unless it is alive or has just ended. Blocks.
+
+        Raises:
+            StorageError: the disk, or the file is not this user's.
+        """
+        try:
+            staging = self.home.claim(self.header)
+        except StorageError as error:
+            if error.errno != errno.EWOULDBLOCK:
+                raise
+            return "alive", None
+        if staging is None:
+            return "ended", None
+        return ("dead" if staging.dead else "unknown"), staging
+
+    def state(self) -> JobState:
+        """Say what is known of it; what cannot be asked is ``"unknown"``. Blocks."""
+        try:
+            state, staging = self.claim()
+        except StorageError:
+            return "unknown"
+        if staging is not None:
+            staging.end(keep=True)
+        return state
+
+
+async def claimed(job: FoundJob, *, looks: int = 1) -> tuple[JobState, Staging | None]:
+    """Call `FoundJob.claim` in a thread; one that is alive is looked at so many times, for who only looked at it."""
+    for look in range(looks):
+        if look:
+            await anyio.sleep(BETWEEN_LOOKS)
+        state, staging = await acquire_in_thread(job.claim, _let_go)
+        if state != "alive":
+            break
+    return state, staging
+
+
+def _let_go(claimed: tuple[JobState, Staging | None]) -> None:
+    if claimed[1] is not None:
+        claimed[1].end(keep=True)
+
+
+def jobs_in(home: Home, name: str | None = None) -> list[FoundJob]:
+    """Find the jobs with a header there, on the data set ``name`` or on any. Blocks.
+
+    Raises:
+        StorageError: a header cannot be read.
+    """
+    return [FoundJob(header, home) for header in home.headers(name)]
+
+
+async def find_jobs(folder: Storage, name: str) -> list[FoundJob]:
+    """Find all jobs on a data set that have not ended, by their marks and the headers in its folder."""
+    marked = [FoundJob(header) for header in await find_marks(folder, name)]
+    return [*await in_thread(jobs_in, home_of(folder), name), *marked]
+
+
+async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
+    """Find a job by its id; `None` where none has it, or it has ended.
+
+    Raises:
+        ConflictError: its header is another user's.
+    """
+    home = home_of(folder)
+    for job in await in_thread(jobs_in, home, name):
+        if job.header.writer == writer:
+            return job
+    if await in_thread(home.is_taken, name, writer):
+        path = join(folder.root, name)
+        raise ConflictError(f"{path}: the writer {writer} is another user's, and may be making it")
+    mark = await load_mark(folder, name, writer)
+    return None if mark is None else FoundJob(mark)
+
+
+async def states_of(jobs: Iterable[FoundJob]) -> list[tuple[FoundJob, JobState]]:
+    """Say of each job what is known of it; those that have just ended are left out."""
+    return [(job, state) for job, state in await in_thread(_judged, list(jobs)) if state != "ended"]
+
+
+async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
+    """The jobs on a data set that have not ended, and whether they live.
+
+    Jobs of other machines and of other users are ``"unknown"``: a lock proves nothing there.
+    """
+    return await states_of(await find_jobs(folder, name))
+
+
+async def dead_among(jobs: Iterable[FoundJob], *, looks: int = LOOKS) -> list[FoundJob]:
+    """Those of some jobs that have died; one whose header somebody else looks at for a moment is looked at again."""
+    left, dead = list(jobs), []
+    for look in range(looks):
+        if look:
+            await anyio.sleep(BETWEEN_LOOKS)
+        judged = await in_thread(_judged, left)
+        dead += [job for job, state in judged if state == "dead"]
+        left = [job for job, state in judged if state == "alive"]
+        if not left:
+            break
+    return dead
+
+
+def _judged(jobs: list[FoundJob]) -> list[tuple[FoundJob, JobState]]:
+    return [(job, job.state()) for job in jobs]

@@ -1,0 +1,94 @@
+"""What a job made is deleted, once it has ended: nothing of it can be committed any more, so that it is nobody's.
+
+Of a rolling writer that was given up, each shard that is in no commit is fenced first, by a tombstone under the name of
+the segment that would have committed it; what it had committed stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.commit.closing import fence
+from asyncrec._shards.journal.header import this_host
+from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.loading import load_history
+from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix, sequence_of
+from asyncrec._shards.manifest.snapshot import merged
+from asyncrec.storage._base import Storage
+
+
+class Fences:
+    """Which rolling shards of writers that were given up can be committed no more, since a fence is in the way."""
+
+    def __init__(self, folder: Storage, name: str, history: History, *, by: str = "") -> None:
+        self._folder = folder
+        self._name = name
+        self._history = history
+        self._by = by or this_host()
+        self._fenced: dict[tuple[str, int], bool] = {}
+
+    async def put(self, writer: str, shard: str) -> bool:
+        """Put one up for a shard that the history does not list; False where it was committed meanwhile."""
+        place = writer, sequence_of(shard)
+        if place not in self._fenced:
+            since = self._history.checkpoint
+            self._fenced[place] = await fence(self._folder, self._name, *place, by=self._by, since=since)
+        return self._fenced[place]
+
+
+async def delete_unlisted(folder: Storage, names: JobNames, *, fenced: bool) -> None:
+    """Delete the objects of a job that has ended and that no commit names.
+
+    With ``fenced``, it is a rolling writer that was given up, and may live after all.
+    """
+    name = names.name
+    history = await load_history(folder, name)
+    fences = Fences(folder, name, history)
+    others: dict[str, bool] = {}
+
+    async def may_go(key: str, shard: str) -> bool:
+        if not names.makes(shard):
+            return False
+        if await in_thread(history.rows_naming, key):
+            return False
+        maker, rolling = maker_of(name, shard) or (None, False)
+        if maker is not None and not rolling:
+            if maker not in others:
+                others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
+            if others[maker]:
+                return False
+        # One that lives after all publishes on: also an index whose shard is not there yet is fenced first.
+        own = fenced and shard.startswith(f"{name}-{names.writer}-")
+        return not own or await fences.put(names.writer, shard)
+
+    # Only plain names are anywhere among those of the data set: a large one is not listed for the sake of a few.
+    begin = f"{name}-" if names.plain and names.num_shards is not None else f"{name}-{names.writer}"
+    for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys")):
+        async for info in folder.list_objects(f"{prefix}{begin}"):
+            shard = info.key[len(prefix) : len(info.key) - len(suffix)]
+            if info.key.endswith(suffix) and await may_go(info.key, shard):
+                await folder.delete(info.key)
+
+
+async def delete_replaced(folder: Storage, name: str, removed: Collection[str]) -> None:
+    """Delete shards that a commit removed, with their indexes and keys, unless the data set has them again."""
+    if not removed:
+        return
+    history = await load_history(folder, name)
+    now = (await merged(name, history)).shards
+    for key in await in_thread(lambda: sorted({key for key in history.objects_of(removed) if not now.names(key)})):
+        await folder.delete(key)
+
+
+async def is_another_data_set(folder: Storage, name: str) -> bool:
+    """Whether somebody has made, or is making, a data set of this name.
+
+    ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain one of ``train-v2``.
+    """
+    for prefix in (manifest_prefix(name), jobs_prefix(name)):
+        if [info.key async for info in folder.list_objects(prefix)]:
+            return True
+    return bool(await in_thread(home_of(folder).headers, name))

@@ -1,0 +1,305 @@
+"""`end_job`: what becomes of a job that has died is decided here, and nowhere else.
+
+A writer A has died, or its machine has. It left unfinished files, shards in no commit, a mark, perhaps a claim.
+Somebody ends A before its names, its keys or its place are used again: B, which opens the same data set; ``asyncrec
+recover``; the next run of a joint job; a writer that waits for A's place in the log of removals.
+
+The naive way is to see that A's mark is old, delete what A left, and go on. It fails:
+
+- A only slept. It wakes, and commits the shard that B has just deleted: the manifest names what is not there.
+- A's caller was told by a flush that records are safe. B deletes them.
+- C ends A at the same time. B commits A's records and C deletes them, or both commit them.
+- B dies when half is deleted and the mark is gone: the rest is nobody's.
+
+So B does this, in this order, and whoever comes after B's death begins anew:
+
+1. *Does A live?* Its lock says so (`FoundJob.claim`), and where nothing here can tell, a person does (`Verdict`). B has
+   the lock to the end, so that on this machine C finds A "alive" meanwhile.
+2. *Has A ended?* Its closing segment or a tombstone says so. Then only what is left is cleared up.
+3. *Has A promised something?* Where the caller may, it is finished: B makes A's segments for it (`finishing`). Else it
+   is left as it is.
+4. *Otherwise a tombstone takes the name of A's closing segment.* Of A's commit, B's and C's tombstone exactly one is
+   created. Only behind it anything is deleted.
+5. Objects that no commit names go first, then claims, then A's mark or header: by it the rest is found.
+
+A job's own exit is the same from step 2 on, with what it knows of itself (`end_own_job`). What has no mark at all is
+ended by `end_unmarked`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+
+from asyncrec._concurrency.tasks import in_thread, surely_in_thread
+from asyncrec._path_log import PathLog
+from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
+from asyncrec._shards.journal.header import this_host
+from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.remedies import command_for
+from asyncrec._shards.journal.staging import Staging
+from asyncrec._shards.manifest.loading import load_history
+from asyncrec._shards.manifest.names import claim_key
+from asyncrec._shards.manifest.segment import Segment
+from asyncrec._shards.ownership.census import LOOKS, FoundJob, claimed
+from asyncrec._shards.ownership.clearing import delete_replaced, delete_unlisted
+from asyncrec._shards.ownership.marks import delete_claims, load_mark, names_of, remove_mark
+from asyncrec._shards.ownership.unlisted import published_by
+from asyncrec._shards.ownership.verdict import Answer, Ending, Verdict
+from asyncrec.errors import ConflictError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+_path_log = PathLog("asyncrec.shards")
+
+
+async def end_job(
+    folder: Storage,
+    job: FoundJob,
+    verdict: Verdict,
+    *,
+    ending: Ending | None = None,
+    after: AsyncExitStack | None = None,
+) -> Answer:
+    """End a job of another process, if it is dead and the verdict allows; otherwise it stays as it is.
+
+    What fails is raised; what was done until then stays done, and the rest is still there for the next call.
+
+    Args:
+        folder: of the data set.
+        ending: is told what was done.
+        after: takes away the job's claims, and its header or mark, when it is left. Until then they keep others from
+            its names, and the lock is held. At once by default.
+
+    Raises:
+        ConflictError: it was given up elsewhere, or others have its names, and it had promised something.
+        StorageError, ManifestError.
+    """
+    state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
+    if staging is None:
+        return "alive" if state == "alive" else "ended"
+    taken = _Taken(folder, job, staging, ending if ending is not None else Ending())
+    answer: Answer = "unknown"
+    try:
+        answer = await taken.end(verdict, dead=state == "dead" or verdict.dead or verdict.abandon)
+    finally:
+        if answer in ("unknown", "promised"):
+            await surely_in_thread(partial(staging.end, keep=True))
+    if answer not in ("unknown", "promised"):
+        if after is not None:
+            after.push_async_callback(taken.take_away_mark)
+        else:
+            await taken.take_away_mark()
+    return answer
+
+
+class _Taken:
+    """A job of another process that this one has the lock of."""
+
+    def __init__(self, folder: Storage, job: FoundJob, staging: Staging, ending: Ending) -> None:
+        self._folder = folder
+        self._header = staging.header
+        self._staging = staging
+        self._ending = ending
+        self._marked = job.marked or bool(job.header.life)
+        self._abandoned = False
+        self._not_ours = False
+
+    async def end(self, verdict: Verdict, *, dead: bool) -> Answer:
+        """Do all that `take_away_mark` does not."""
+        folder, header, files = self._folder, self._header, self._staging.files
+        if files is not None and not dead and not header.detached:  # no lock says of that that it has ended
+            return "unknown"
+        if await self._id_is_anothers():
+            self._not_ours = True
+            return "ended"
+        closing = await load_closing(folder, header.name, header.writer)
+        if closing is None and not dead:
+            return "unknown"
+        names = await names_of(folder, header)
+        await in_thread(self._staging.take)
+        answer: Answer | None = "ended"
+        if closing is None or verdict.abandon:
+            answer = None if verdict.abandon else await self._keep_promises(verdict, names)
+            if answer == "promised":
+                return answer
+        elif closing.abandoned and await in_thread(self._staging.holds_promises):
+            raise self._lost_promises(closing)
+        found = [] if files is None else await in_thread(files.shards)
+        if answer is None:
+            closing = await entomb(folder, header.name, header.writer, by=this_host())
+            answer = "given up" if closing.abandoned else "ended"
+        self._abandoned = closing is not None and closing.abandoned
+        if answer == "given up":
+            self._ending.abandoned.append(header.writer)
+            self._ending.discarded += found
+            path = join(folder.root, header.name)
+            _path_log.info(path, "the writer %s was given up", header.writer, writer=header.writer)
+        if files is not None:
+            await in_thread(files.remove)
+        await delete_replaced(folder, header.name, closing.remove if closing is not None else ())
+        await delete_unlisted(folder, names, fenced=self._abandoned and header.kind == "rolling")
+        return answer
+
+    def _lost_promises(self, closing: Segment) -> ConflictError:
+        header, files = self._header, self._staging.files
+        assert files is not None, "promises are in files"
+        error = abandoned_error(self._folder, header.name, closing)
+        command = command_for(header, files.folder.root if header.spool else header.url, abandon=True)
+        error.add_note(f"what it left in {files.folder.root} stays there; {command} removes it")
+        return error
+
+    async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
+        """Finish what the job had promised, or say that it is left; `None` where there is nothing to keep."""
+        header, files = self._header, self._staging.files
+        if files is None and header.spool and not verdict.dead:
+            return "promised"  # its records are in that spool
+        if header.kind == "whole" or (header.kind == "fixed" and files is None):
+            return None
+        if verdict.finishes == "nothing":
+            return "promised" if await self._holds_promises() else None
+        module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # most writers never need it
+        finishing = module.Finishing(self._folder, self._staging, names, self._ending)
+        await finishing.begin()
+        if header.kind == "rolling":
+            # Of one that a person says is dead, the disk may come back, or the writer: it is fenced, and not closed.
+            fenced = files is None and verdict.dead
+            await finishing.rolling(close=not fenced)
+            return None if fenced else "finished"
+        if not await finishing.is_promised(files):
+            return None
+        if verdict.finishes == "rolling":
+            return "promised"
+        await finishing.fixed(files)
+        return "finished"
+
+    async def _holds_promises(self) -> bool:
+        """Whether it may have been told that records are safe which are in no commit."""
+        if await in_thread(self._staging.holds_promises):
+            return True
+        if self._header.kind != "rolling" or self._staging.files is None:
+            return False
+        # What a rolling writer flushed is no longer in its journal once the shard has its name.
+        history = await load_history(self._folder, self._header.name)
+        published = await published_by(self._folder, JobNames.of(self._header))
+        return await in_thread(lambda: not all(map(history.lists, published)))
+
+    async def _id_is_anothers(self) -> bool:
+        """Whether the id in the header of a spool is another job's: its writer found the id taken, and made nothing.
+
+        The mark of a job is there before anything else of it, so that nothing of the other one is its.
+
+        Raises:
+            ConflictError: it has made something all the same, which stays as it is.
+        """
+        header, files = self._header, self._staging.files
+        if files is None or not header.spool:
+            return False
+        mark = await load_mark(self._folder, header.name, header.writer)
+        if mark is None or mark == header:
+            return False
+        if await in_thread(files.any_left):
+            raise ConflictError(
+                f"{header.url}: another job, begun {mark.since} on {mark.host}, has the id {header.writer}; what is "
+                f"in {files.folder.root} stays there until that one has ended"
+            )
+        return True
+
+    async def take_away_mark(self) -> None:
+        """Take away claims, mark and header, by which the rest was found, and let go of the lock."""
+        header = self._header
+        ended = False
+        try:
+            if not self._not_ours:
+                # Elsewhere than on a disk, a request of one that was given up may come late: its names are not free.
+                if not (header.life and self._abandoned):
+                    await delete_claims(self._folder, header.name, header.writer)
+                if self._marked:
+                    await remove_mark(self._folder, header.name, header.writer)
+            ended = True
+        finally:
+            await surely_in_thread(partial(self._staging.end, keep=not ended))
+        if self._staging.files is not None and header.life and not self._not_ours:  # of a spool
+            with suppress(StorageError):  # a process that gave the job up holds it, and ends it
+                _, marked = await claimed(FoundJob(header))
+                if marked is not None:
+                    await surely_in_thread(marked.end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """What a job knows of itself when it ends.
+
+    Attributes:
+        committed: its closing segment is there.
+        unsettled: nobody knows whether a commit took effect.
+        left: something that it published is in no commit, and could not be taken back.
+        doubtful: something that it asked for may come yet.
+        lingers: it may come under names that its claim keeps for it.
+        placed: it has a place in the log of removals.
+        shared: other processes have made shards under its names, and it does not know which.
+        replaced: the shards in whose place its own are.
+        claim: the number of its claim.
+    """
+
+    committed: bool
+    unsettled: bool
+    left: bool
+    doubtful: bool
+    lingers: bool
+    placed: bool
+    shared: bool
+    replaced: Collection[str]
+    claim: int | None
+
+
+async def end_own_job(folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[], Awaitable[None]]) -> bool:
+    """Take away what is left of a job that ends by itself; False where something needs its mark or its header.
+
+    ``bury`` deletes what is in doubt; it is called behind the job's tombstone.
+
+    Raises:
+        StorageError, ManifestError: so does what is left then.
+    """
+    header, files = staging.header, staging.files
+    name, writer = header.name, header.writer
+    if exit.committed:
+        # The new manifest holds already: what stays is merely not listed.
+        await delete_replaced(folder, name, exit.replaced)
+    if exit.unsettled or exit.left:
+        return False
+    if exit.shared:
+        # What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
+        if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
+            return False
+        await delete_unlisted(folder, JobNames.of(header), fenced=False)
+    if files is not None and (exit.shared or not exit.committed):
+        left = await in_thread(files.any_left)
+        if left and (exit.shared or (header.kind == "fixed" and not staging.acknowledged)):
+            await in_thread(files.remove)  # of a flush that failed: its caller got an error
+            left = False
+        if left or staging.acknowledged:
+            return False  # for `recover`
+    if not exit.committed and (exit.placed or exit.lingers or exit.doubtful):
+        closing = await entomb(folder, name, writer, by="itself")
+        if exit.doubtful and closing.abandoned:
+            await bury()
+    if exit.claim is not None and not exit.lingers:
+        # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
+        await folder.delete(claim_key(name, exit.claim))
+    if exit.doubtful and not exit.committed:
+        return False  # what comes late is not committed, and who recovers finds it by the mark
+    if header.life:
+        await remove_mark(folder, name, writer)
+    return True
+
+
+async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> dict[str, bool]:
+    """End writers that have no mark and no header, by their ids; says of each whether it was given up, now or before.
+
+    Behind this, nothing that is in no commit is anybody's; but a rolling writer's shard is, until it is fenced.
+    """
+    return {writer: (await entomb(folder, name, writer, by="verify")).abandoned for writer in sorted(writers)}

@@ -1,0 +1,274 @@
+"""`Finishing`: what a dead job had promised becomes part of its data set.
+
+The whole records of a journal are written into a shard of the name it would have had, with index and keys, and
+committed. It is the way of every other shard, so that nothing is in the manifest that was not published and verified;
+a crash meanwhile leaves what the next call begins with. What the job had published itself is committed as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import replace
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import ANY_RECORD_BYTES
+from asyncrec._path_log import PathLog
+from asyncrec._records.reading.reader import open_reader
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.journal.header import this_host
+from asyncrec._shards.journal.job_files import JobFiles, kept_path
+from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.reader import JournalReader
+from asyncrec._shards.journal.staging import Staging
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.loading import load_history
+from asyncrec._shards.manifest.segment import ShardEntry, format_time
+from asyncrec._shards.manifest.snapshot import merged
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there, published_by
+from asyncrec._shards.ownership.verdict import Ending
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._local.storage import mapped_errors
+
+_path_log = PathLog("asyncrec.shards")
+
+# One shard is written at a time; some stores take chunks of 64 MiB.
+_MEMORY_LIMIT = 256 << 20
+
+
+class Finishing:
+    """The finishing of one dead job that this process has taken. `begin` comes first."""
+
+    def __init__(self, target: Storage, staging: Staging, names: JobNames, ending: Ending) -> None:
+        """``target`` is the folder of the data set; ``ending`` is told what was done."""
+        self._target = target
+        self._staging = staging
+        self._header = staging.header
+        self._names = names
+        self._ending = ending
+        self._history: History
+        self._manifest: ManifestWriter
+        self._publisher: ShardPublisher
+        self._own: set[str]
+
+    async def begin(self) -> None:
+        """Look at the manifest."""
+        header = self._header
+        self._history = await load_history(self._target, header.name)
+        committed = await in_thread(self._history.added_by, header.writer)
+        self._own = {entry.path for entry in committed}
+        self._manifest = ManifestWriter(
+            self._target,
+            header.name,
+            header.writer,
+            schema=header.schema,
+            metadata=header.metadata,
+            after=await merged(header.url, self._history),
+            committed=committed,
+            recovered_by=this_host(),
+        )
+        self._publisher = ShardPublisher(
+            self._target,
+            header,
+            budget=ByteBudget(_MEMORY_LIMIT),
+            clock=self._manifest.clock,
+            deadline=self._manifest.deadline,
+            keep_sidecars=True,
+        )
+
+    async def rolling(self, *, close: bool) -> None:
+        """Commit what a rolling writer had on its disk, and what it had published; then ``close`` it, if it is dead.
+
+        Raises:
+            ConflictError: it was given up, or others have what it promised.
+            StorageError: among others, a file has an unknown second name; all others are committed.
+        """
+        files = self._staging.files
+        refused: StorageError | None = None
+        if files is not None:
+            for shard in await self._taken(files):
+                try:
+                    await self._commit_journal(files, shard)
+                except StorageError as error:
+                    if error.errno != errno.EMLINK:
+                        raise
+                    refused = refused or error
+        for shard in await published_by(self._target, self._names):
+            if not self._is_listed(shard):
+                await self._commit(await self._unlisted(shard))
+        if refused is not None:
+            raise refused
+        if close:
+            try:
+                await self._manifest.close()
+            except ConflictError:
+                closing = await load_closing(self._target, self._header.name, self._header.writer)
+                if closing is None or closing.abandoned:
+                    raise
+
+    async def is_promised(self, files: JobFiles) -> bool:
+        """Whether a fixed set is to be finished: a flush had returned, or all of it is whole.
+
+        Of one that had promised nothing, what is whole may be a part: of what it published, or had not taken back yet.
+
+        Raises:
+            ConflictError: it is, and others have its names.
+        """
+        names = self._names.fixed()
+        if taken := await in_thread(lambda: list(filter(self._is_listed, names))):
+            if self._staging.acknowledged:
+                raise _taken(self._target, min(taken))
+            return False
+        if self._staging.acknowledged:
+            return True
+        for name in names:
+            if not await in_thread(files.is_whole, name) and not await is_there(self._target, name):
+                return False
+        return True
+
+    async def fixed(self, files: JobFiles) -> None:
+        """Commit a fixed set, all of it."""
+        found = await self._taken(files)
+        entries = []
+        for name in self._names.fixed():
+            entry = await self._finished(files, name, empty=True) if name in found else None
+            entries.append(entry or await self._unlisted_or_empty(name))
+        await self._manifest.close(entries)
+        for entry in entries:
+            self._ending.commits(entry, self._header.url)
+
+    async def _taken(self, files: JobFiles) -> list[str]:
+        """Take the job's files; returns its shards. What others laid under their names is logged."""
+        found = await in_thread(files.shards)
+        for path in await in_thread(files.strangers):
+            message = "it is no regular file of this user's, and no leftover of the writer %s: it is left as it is"
+            _path_log.warning(path, message, self._header.writer, writer=self._header.writer)
+        await in_thread(files.take)
+        return found
+
+    def _is_listed(self, shard: str) -> bool:
+        """Whether a shard of this name is, or ever was, in a commit."""
+        return shard in self._own or self._history.lists(shard)
+
+    async def _commit_journal(self, files: JobFiles, shard: str) -> None:
+        if self._is_listed(shard) and shard not in self._own:
+            raise _taken(self._target, shard)
+        if not self._is_listed(shard):
+            entry = await self._finished(files, shard, empty=False)
+            if entry is not None:
+                await self._commit(entry)
+        await in_thread(files.remove_shard, shard)
+
+    async def _commit(self, entry: ShardEntry) -> None:
+        try:
+            await self._manifest.commit(entry)
+        except ConflictError:
+            # Another recovery was faster, or a late request of the dead writer's; or neither, and then it is an error.
+            history = await load_history(self._target, self._header.name)
+            if not history.lists(entry.path):
+                raise
+            own = await in_thread(history.added_by, self._header.writer)
+            self._manifest.found([each for each in own if each.path == entry.path])
+        else:
+            self._ending.commits(entry, self._header.url)
+        self._own.add(entry.path)
+
+    async def _unlisted(self, shard: str) -> ShardEntry:
+        now, compression = self._manifest.clock.now(), self._header.compression
+        return await entry_of_unlisted(self._target, self._names, shard, compression=compression, now=now)
+
+    async def _unlisted_or_empty(self, name: str) -> ShardEntry:
+        """A shard of a set that has no journal: the writer had published it, or not begun it."""
+        with suppress(ObjectNotFoundError):
+            return await self._unlisted(name)
+        async with self._publisher.open_shard(name) as shard:
+            await shard.output.finish()
+        return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
+
+    async def _finished(self, files: JobFiles, shard: str, *, empty: bool) -> ShardEntry | None:
+        """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
+        reader = await in_thread(self._reader, files, shard)
+        try:
+            await in_thread(reader.open)
+            batch = await in_thread(reader.next)
+            if batch is None and not empty:
+                await in_thread(self._report, reader)
+                return None
+            try:
+                async with self._publisher.open_shard(shard) as out:
+                    while batch is not None:
+                        await out.write(*batch)
+                        batch = await in_thread(reader.next)
+                    await out.output.finish()
+            except ObjectExistsError:
+                # Published before, and not committed: by the writer itself, or by an earlier recovery.
+                if self._names.num_shards is not None and not await self._begins_like(files, shard):
+                    raise _taken(self._target, shard) from None
+                return await self._unlisted(shard)
+            await in_thread(self._report, reader)
+            return replace(self._publisher.entry_of(out, 0, 0), first=None, last=format_time(reader.modified))
+        finally:
+            reader.close()
+
+    async def _begins_like(self, files: JobFiles, shard: str) -> bool:
+        """Whether a shard of that name begins with the records of our journal."""
+        ours = await in_thread(self._reader, files, shard)
+        try:
+            await in_thread(ours.open)
+            async with open_reader(shard, storage=self._target, max_record_bytes=ANY_RECORD_BYTES) as reader:
+                batches = reader.batches()
+                theirs: list[bytes] = []
+                while (batch := await in_thread(ours.next)) is not None:
+                    records = batch[0]
+                    while len(theirs) < len(records):
+                        more = await anext(batches, None)
+                        if more is None:
+                            return False
+                        theirs += more
+                    if theirs[: len(records)] != records:
+                        return False
+                    del theirs[: len(records)]
+            return True
+        finally:
+            ours.close()
+
+    # -- in a thread --------------------------------------------------------------------------------------------------
+
+    def _reader(self, files: JobFiles, shard: str) -> JournalReader:
+        path, keys, other_names = files.to_read(shard)
+        return JournalReader(path, keys, compressed=bool(self._header.compression.type), other_names=other_names)
+
+    def _report(self, reader: JournalReader) -> None:
+        """Record what was not whole, and keep it if it is damage. Blocks."""
+        self._ending.cut_bytes += reader.cut
+        if reader.damage is not None:
+            kept = _keep(reader.path)
+            self._ending.damaged.append(kept)
+            fields = {"writer": self._header.writer, "record": reader.records}
+            _path_log.warning(reader.path, "damaged behind record %d; kept as %s", reader.records, kept, **fields)
+
+
+def _keep(path: str) -> str:
+    """Give a damaged journal a second name, which no recovery removes; returns it."""
+    kept = kept_path(path)
+    with mapped_errors("keeping", kept):
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # else an earlier recovery has kept it
+                kept = f"{kept}-{secrets.token_hex(4)}"
+                os.link(path, kept)
+    return kept
+
+
+def _taken(target: Storage, shard: str) -> ConflictError:
+    return ConflictError(
+        f"{target.root}/{shard}: another writer has published shards of this name; what was acknowledged to this one "
+        "stays in its unfinished files: 'asyncrec recover' with --abandon discards them"
+    )

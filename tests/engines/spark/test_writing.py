@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,32 +101,35 @@ def test_a_commit_whose_answer_is_lost_is_found_by_the_next_run(spark: Any, tmp_
     check_clean(tmp_path / "d")
 
 
+FIRST = """
+import sys, time
+from pathlib import Path
+from started import start
+
+folder = Path(sys.argv[1])
+
+def waits(batches):
+    while not list(folder.rglob("*job_run2*")):  # its header, or what it has committed
+        time.sleep(0.05)
+    yield from batches
+
+rows = start().range(0, 4000, 1, 8).mapInArrow(waits, "id bigint")
+rows.write.format("asyncrec").mode("append").option("job_id", "job").save(str(folder / "d"))
+"""
+
+
 def test_of_two_runs_of_one_id_at_once_one_commits_and_the_other_is_told(spark: Any, tmp_path: Path) -> None:
-    path, go = tmp_path / "d", tmp_path / "go"
-
-    def waits(batches: Any) -> Any:
-        while not go.exists():
-            time.sleep(0.05)
-        yield from batches
-
-    def begun(number: int) -> bool:
-        return (tmp_path / f".d.job_run{number}.partial").exists()
-
-    def go_when_both_have_begun() -> None:
-        while not begun(2):
-            time.sleep(0.05)
-        go.touch()
-
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(save, rows(spark).mapInArrow(waits, "id bigint"), path, job_id="job")
-        while not begun(1):
-            time.sleep(0.05)
-        pool.submit(go_when_both_have_begun)
-        save(rows(spark), path, job_id="job")
-        with pytest.raises(Exception, match="by another run of the same job_id"):
-            first.result()
-    assert ids(path) == list(range(ROWS))
-    check_clean(path)
+    first = subprocess.Popen([sys.executable, "-c", FIRST, str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / ".d.job_run1.partial").exists():
+        assert first.poll() is None
+        time.sleep(0.05)
+    save(rows(spark), tmp_path / "d", job_id="job")
+    _, said = first.communicate()
+    assert first.returncode == 1
+    assert "by another run of the same job_id" in said
+    assert ids(tmp_path / "d") == list(range(ROWS))
+    anyio.run(lambda: verify(tmp_path / "d", delete=True, min_age=0))
+    check_clean(tmp_path / "d")
 
 
 def test_what_a_killed_driver_left_is_given_up_by_recover_when_it_is_told_to(tmp_path: Path) -> None:

@@ -482,7 +482,7 @@ class TestReplacing:
         self, storage: Storage, options: dict[str, Any]
     ) -> None:
         await write(storage, "old", num_shards=2)
-        with pytest.raises(ConflictError, match="replaced during"):
+        with pytest.raises(ConflictError, match="replaced meanwhile"):
             async with asyncrec.open_sharded_writer("pages", mode="replace", storage=storage, **options) as slow:
                 await slow.write_many(records("slow"))
                 await write(storage, "new", mode="replace", **options)

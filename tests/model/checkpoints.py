@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from . import questions
 from .look import look_at
-from .objects import Name, Pointer
+from .objects import Checkpoint, Data, Name, Pointer
 from .readers import gather
 from .rules import on
-from .store import Ask, Become, Delete, Put
-from .winning import Part, create
+from .store import Ask, Become, Delete
+from .winning import LOST, WON, Part, create, delete, upload
 
 
 def maker(me: str, how: str = "", pointer: bool = False) -> Part:
@@ -29,11 +29,9 @@ def maker(me: str, how: str = "", pointer: bool = False) -> Part:
         if found is None:
             return "not whole"
         number, content = found
-    if pointer and not on("pointer-behind-checkpoint"):
-        yield Put(Name("latest"), Pointer(number), exclusive=False)
+    if pointer:
+        yield Become(_with_pointer, (me, number, content))
     yield from create(Name("checkpoint", number=number), content)
-    if pointer and on("pointer-behind-checkpoint"):
-        yield Put(Name("latest"), Pointer(number), exclusive=False)
     yield Become(deleter, (me,))
     return ""
 
@@ -42,3 +40,19 @@ def deleter(me: str) -> Part:
     for name in (yield Ask(questions.covered, decides=True)):
         yield Delete(name, covered=True)
     return "deleted"
+
+
+def _with_pointer(me: str, number: int, content: Checkpoint) -> Part:
+    """The columns first, then the checkpoint that names them, then the pointer to it."""
+    columns = Name("columns", number=number, token=me)
+    if not on("pointer-behind-checkpoint"):
+        yield from upload(Name("latest"), Pointer(number))
+    if not (yield from upload(columns, Data(()))):
+        return "unsettled"
+    won = yield from create(Name("checkpoint", number=number), content._replace(columns=columns))
+    if won == LOST:
+        yield from delete((columns,))
+    if won == WON and on("pointer-behind-checkpoint"):
+        yield from upload(Name("latest"), Pointer(number))
+    yield Become(deleter, (me,))
+    return ""

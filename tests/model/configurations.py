@@ -22,9 +22,8 @@ from .casts import (
 )
 from .engine import Actor, Configuration
 from .judge import exclude, positions_without_gaps
-from .objects import Name, Pointer
+from .objects import Content, Data, Name, Pointer
 from .store import Put
-from .turns import remover
 from .look import look_at
 from .writer import CLOSE, Writing, commit, flush, take, writing
 
@@ -262,14 +261,20 @@ def torn_lists() -> Iterator[Configuration]:
         (merges("M", pointer=True), merges("N", pointer=True), reads_by_pointer("V")),
         late=1,
         late_kinds=(Put,),
-        store=(*committed("O", "a", closed=True), (Name("checkpoint", number=1), _checkpoint_of("a")), (Name("latest"), Pointer(1))),
+        store=(*committed("O", "a", closed=True), *_first_checkpoint("a")),
         told=told_a,
         twins=("M", "N"),
     )
 
 
-def _checkpoint_of(*records: str):  # type: ignore[no-untyped-def]
-    return look_at(dict(committed("O", *records, closed=True))).make_checkpoint()
+def _first_checkpoint(*records: str) -> tuple[tuple[Name, Content], ...]:
+    columns = Name("columns", number=1, token="O")
+    checkpoint = look_at(dict(committed("O", *records, closed=True))).make_checkpoint()._replace(columns=columns)
+    return (
+        (Name("checkpoint", number=1), checkpoint),
+        (columns, Data(())),
+        (Name("latest"), Pointer(1)),
+    )
 
 
 def followers_and_sources() -> Iterator[Configuration]:
@@ -353,6 +358,3 @@ def larger_casts() -> Iterator[Configuration]:
 def configurations() -> tuple[Configuration, ...]:
     groups = (writers_and_enders, checkpoints, turns, torn_lists, followers_and_sources, old_lists, larger_casts)
     return tuple(each for group in groups for each in group())
-
-
-__all__ = ["configurations", "remover"]

@@ -199,8 +199,11 @@ class Look:
                 superfluous = not self._keeps(name, line)
             elif name.kind == "turn":
                 superfluous = name.number <= self.checkpoint.turn
+            elif name.kind == "columns":
+                superfluous = name.number <= self.number and name != self.checkpoint.columns
             else:
-                superfluous = name.kind == "checkpoint" and name.number < self.number
+                stays = Name("latest") in self.store and on("checkpoints-stay")
+                superfluous = name.kind == "checkpoint" and name.number < self.number and not stays
             if superfluous:
                 found.append(name)
         return tuple(sorted(found))

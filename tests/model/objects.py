@@ -14,7 +14,7 @@ Positions: TypeAlias = tuple[tuple[str, int], ...]
 
 
 class Name(NamedTuple):
-    """``kind`` is one of entry, flush, list, turn, source, checkpoint, latest, shard, sidecar."""
+    """``kind`` is one of entry, flush, list, turn, source, checkpoint, columns, latest, shard, sidecar."""
 
     kind: str
     log: str = ""
@@ -112,11 +112,14 @@ class Listed(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
+    """``columns`` names the object that holds all of this, if a configuration is about that."""
+
     turn: int
     logs: tuple[Line, ...]
     shards: tuple[Listed, ...]
     forgotten: tuple[tuple[Name, str], ...]
     progress: Positions
+    columns: Name | None = None
 
 
 class Pointer(NamedTuple):

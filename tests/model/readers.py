@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from . import questions
 from .look import NO_CHECKPOINT, look_at
-from .objects import Checkpoint, Data, Entry, Name, Pointer, Store
+from .objects import Checkpoint, Data, Entry, Name, Store
 from .rules import on
 from .store import Ask, Become, Get, Recall, Tell
 from .winning import Part
 
 _ATTEMPTS = 3
-# How many numbers of checkpoints in a row may be gone before a reader that cannot list gives up.
-_GAP = 2
 
 
 def gather(how: str) -> Part:
@@ -83,27 +81,33 @@ def _judge(me: str, records: list[str], promised: frozenset[str], gone: frozense
 # -- a reader that cannot list
 
 
-def over_https(me: str, promised: frozenset[str] = frozenset()) -> Part:
+def over_https(me: str) -> Part:
     """Starts from ``~latest.json`` and goes on to the newest checkpoint, number by number.
 
-    What the pointer names must be there or have been followed; what it shows is a checkpoint, never a part of one.
+    It must find one, and none that is older than the newest at the moment when it began.
     """
+    least: int = yield Ask(questions.newest)
     pointer = yield Get(Name("latest"))
-    if not isinstance(pointer, Pointer):
-        return "no pointer"
-    newest: Checkpoint | None = None
-    number, missing = pointer.checkpoint, 0
-    while missing < (_GAP if newest is None else 1):
-        found = yield Get(Name("checkpoint", number=number))
-        if found is not None:
-            newest = found
-        missing = 0 if found is not None else missing + 1
-        number += 1
-        if not on("walk-from-pointer"):
+    yield Become(walking, (me, pointer.checkpoint, least))
+    return ""
+
+
+def walking(me: str, number: int, least: int) -> Part:
+    found = yield Get(Name("checkpoint", number=number))
+    while found is not None and on("walk-from-pointer"):
+        following = yield Get(Name("checkpoint", number=number + 1))
+        if following is None:
             break
-    if newest is None:
-        yield Tell("wrong", (f"{me} was led to checkpoint {pointer.checkpoint}, and finds no data set",))
+        found, number = following, number + 1
+    if found is None:
+        yield Tell("wrong", (f"{me} was led to checkpoint {number}, which is not there",))
         return "nothing"
+    if (yield Get(found.columns)) is None:
+        if not on("walk-from-pointer"):
+            yield Tell("wrong", (f"{me} was led to checkpoint {number}, whose columns are gone",))
+        yield Become(walking, (me, number, least))
+    if number < least:
+        yield Tell("wrong", (f"{me} reads checkpoint {number}, and {least} was there before",))
     return "read"
 
 

@@ -86,6 +86,9 @@ RULES: Final[dict[str, Rule]] = {
     "whole-look": Rule("a look in whose logs a number is missing is made again", "torn within"),
     "unknown-removal": Rule("a look that shows the removal of a shard that it does not know is made again", "list is torn"),
     "grace": Rule("covered entries are deleted only when no reader can still be reading an older list", "between list and get"),
+    "checkpoints-stay": Rule(
+        "if a pointer is there, a checkpoint's small object stays, and only its columns are deleted", "cannot list"
+    ),
     "pointer-behind-checkpoint": Rule("the pointer is written after the checkpoint that it names", "cannot list"),
     "walk-from-pointer": Rule("a reader that cannot list goes on from the pointer, number by number", "cannot list"),
     "forgotten-in-checkpoint": Rule("a checkpoint carries the records that were forgotten in its shards", "forgets by naming"),

@@ -15,8 +15,7 @@ from .ender import end_job
 from .objects import Entry, Name, Owner
 from .rules import on
 from .store import Ask, Become
-from .turns import give_up
-from .winning import WON, Part, create
+from .winning import LOST, WON, Part, create
 from .writer import CLOSE, Do, Writing, flush, writing
 
 
@@ -38,13 +37,13 @@ def consuming(now: Writing, leg: tuple[int, bool], *legs: tuple[int, bool]) -> P
         if not free and on("end-the-owner"):
             yield from end_job(me, owner)
             turn, owner, free, position = yield Ask(questions.source, (source,))
-            if not free:
-                return (yield from give_up(me, now.number))
-        if (yield from create(Name("source", source, turn + 1), Owner(me))) != WON:
-            return (yield from give_up(me, now.number))
-        _, owner, _, position = yield Ask(questions.source, (source,), decides=True)
-        if owner != me:
-            return (yield from give_up(me, now.number))
+        won = LOST
+        if free or not on("end-the-owner"):
+            won = yield from create(Name("source", source, turn + 1), Owner(me))
+        if won == WON:
+            _, owner, _, position = yield Ask(questions.source, (source,), decides=True)
+        if won != WON or owner != me:
+            yield Become(writing, (now._replace(script=(CLOSE,)),))
     last, release = leg
     script: tuple[Do, ...] = tuple(flush(f"{source}{each}") for each in range(position + 1, last + 1))
     script += (Do("commit", -1, releases=((source, turn + 1),)),) if release else ()

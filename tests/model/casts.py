@@ -41,8 +41,8 @@ def reads_by_pointer(me: str) -> Actor:
     return Actor(me, readers.over_https, (me,))
 
 
-def follows(me: str, rounds: int) -> Actor:
-    return Actor(me, readers.follower, (me, rounds))
+def follows(me: str, rounds: int, in_folder: bool = False) -> Actor:
+    return Actor(me, readers.follower, (me, rounds, in_folder))
 
 
 def consumes(me: str, *legs: tuple[int, bool], source: str = "q") -> Actor:
@@ -71,8 +71,16 @@ def told(*records: str) -> Told:
     return Told(committed=frozenset(records))
 
 
-def grace(request: Request, store: Store, processes: list[Process]) -> bool:
+def grace(me: str, request: Request, store: Store, processes: dict[str, Process]) -> bool:
     """No covered object is deleted while a reader is between its list and its last object of it."""
     if not (isinstance(request, Delete) and request.covered and on("grace")):
         return True
-    return not any(process.function is readers.reading and process.answers for process in processes)
+    return not any(process.function is readers.reading and process.answers for process in processes.values())
+
+
+def lock(me: str, request: Request, store: Store, processes: dict[str, Process]) -> bool:
+    """In a folder A holds W's lock as soon as A has begun, and has it only if W has died; so has whoever cuts the power."""
+    begun = any(each.answers or each.request is None for name, each in processes.items() if name in ("A", "power"))
+    if me == "A" and "power" in processes:
+        return processes["power"].request is None
+    return me != "W" or not begun

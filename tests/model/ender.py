@@ -33,7 +33,7 @@ def ender(me: str, log: str, how: str = "", attempts: int = 1) -> Part:
         outcome = yield from end_job(token, log, how)
         if outcome not in (LOST, "void"):
             break
-    if how != "leaves" and (outcome in (WON, "ended") or not on("look-after-end")):
+    if "leaves" not in how and (outcome in (WON, "ended") or not on("look-after-end")):
         yield from clear(log)
     return outcome
 
@@ -60,7 +60,7 @@ def end_job(me: str, log: str, how: str = "", *, give_up: bool = False) -> Part:
     if adds is None:
         return UNSETTLED
     elsewhere, entry = None, Entry("end", me, adds, progress=() if give_up else found.progress)
-    if how == "long":
+    if "long" in how:
         elsewhere = Name("list", log, found.last + 1, me if on("list-has-token") else "")
         checksum = tuple(f"{add.shard}: {record}" for add in adds for record in add.records)
         if not (yield from upload(elsewhere, Data(checksum, adds))):
@@ -81,12 +81,13 @@ def end_job(me: str, log: str, how: str = "", *, give_up: bool = False) -> Part:
 
 def _stand(log: str, how: str) -> Part:
     """How the log stands, from one moment or from a torn list. Flush entries are listed last, behind the fence."""
-    if how != "torn":
+    if "torn" not in how:
         return (yield Ask(questions.standing, (log,)))
     first = yield Ask(questions.page, (0, "number"))
     second = yield Ask(questions.page, (1, "number"))
-    flushes = yield Ask(questions.flushes_of, (log,))
-    return questions.standing_in(look_at(dict(first), dict(second), dict(flushes)), log)
+    some = yield Ask(questions.flush_page, (log, 0))
+    others = yield Ask(questions.flush_page, (log, 1))
+    return questions.standing_in(look_at(dict(first), dict(second), dict(some), dict(others)), log)
 
 
 def _adopt(me: str, log: str, how: str, found: Standing) -> Part:
@@ -95,8 +96,8 @@ def _adopt(me: str, log: str, how: str, found: Standing) -> Part:
     for shard, records in found.live:
         by_shard[shard] = by_shard.get(shard, ()) + records
     adds: list[Add] = []
-    if how == "published":
-        for add in (yield Ask(questions.published_of, (log,))):
+    if "published" in how:
+        for add in (yield Ask(questions.published_of, (log, "sidecars" in how))):
             by_shard.pop(add.shard.number, None)
             adds.append(add)
     for shard, records in sorted(by_shard.items()):

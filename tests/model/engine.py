@@ -75,9 +75,10 @@ class Configuration:
     ``late`` answers may be lost, of requests of the actors ``late_for`` (all) and of the kinds ``late_kinds``.
     ``old_lists``: a list may show the names of before the last change. ``allowed`` says of a request whether it can be
     made now, which stands for time that passes. ``twins`` are the names of two actors that differ by nothing else.
-    ``at_end`` judges a store and everything else a process may find there, as a power cut.
+    ``after`` gives everything that may be found where a store was, as after a power cut: all of it is judged.
     """
 
+    name: str
     title: str
     actors: tuple[Actor, ...]
     late: int = 0
@@ -87,7 +88,7 @@ class Configuration:
     store: tuple[tuple[Name, Content], ...] = ()
     told: Told = Told()
     also: Also = nothing_more
-    allowed: Callable[[Request, Store, list[Process]], bool] | None = None
+    allowed: Callable[[str, Request, Store, dict[str, Process]], bool] | None = None
     twins: tuple[str, str] | None = None
     after: Callable[[Store], Iterator[Store]] | None = None
     long: bool = False
@@ -97,7 +98,7 @@ class Configuration:
 class Result:
     """``wrong`` says what broke, and ``trace`` how; ``whole`` if every state was reached."""
 
-    title: str
+    name: str
     states: int = 0
     steps: int = 0
     seconds: float = 0.0
@@ -214,15 +215,19 @@ class Exploration:
             request = process.request
             if request is None:
                 continue
-            if configuration.allowed and not configuration.allowed(
-                request, self._store(store), [self._processes.things[each] for each in processes]
-            ):
+            if configuration.allowed and not self._is_allowed(me, request, state):
                 continue
             for answer, after, flying, left in self._answers(request, me, state):
                 becomes, tells = self._step(number, answer)
                 rest_of = (*processes[:at], becomes, *processes[at + 1 :])
                 old = self._before(store, after, before)
                 yield me, request, answer, (after, old, flying, self._tell(told, tells), left, *rest_of)
+
+    def _is_allowed(self, me: str, request: Request, state: State) -> bool:
+        assert self._configuration.allowed is not None
+        processes = (self._processes.things[each] for each in state[5:])
+        names = (actor.name for actor in self._configuration.actors)
+        return self._configuration.allowed(me, request, self._store(state[0]), dict(zip(names, processes, strict=True)))
 
     def _answers(self, request: Request, me: str, state: State) -> Iterator[tuple[Any, int, int, int]]:
         """Each answer that the request may get, with the store, what is in flight, and how many more may be late."""
@@ -295,7 +300,7 @@ class Exploration:
         first = (*first, *(number for number, _ in started))
         came_from: dict[State, State] = {first: first}
         queue = deque([first])
-        result = Result(configuration.title)
+        result = Result(configuration.name)
         while queue and not (most and len(came_from) >= most):
             state = queue.popleft()
             if wrong := self._judge(state):

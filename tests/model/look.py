@@ -33,14 +33,13 @@ class Log:
     def _read(self, entries: dict[int, Entry]) -> None:
         if not entries:
             return
-        ends = [number for number in sorted(entries) if entries[number].kind == "end"]
-        self.last = ends[0] if ends and not on("highest-end") else max(entries)
+        self.last = max(entries)
         if entries[self.last].kind == "end":
             self.end, self.ended = entries[self.last], entries[self.last].by
-        self.whole = all(number in entries for number in range(self.covered + 1, self.last))
-        for number in sorted(entries):
-            entry = entries[number]
-            if number > self.last or (entry.kind == "end" and number != self.last):
+        for number in range(self.covered + 1, self.last + 1):
+            entry = entries.get(number)
+            if entry is None or (entry.kind == "end" and number < self.last):
+                self.whole = False
                 continue
             self.news[number] = entry
             self.releases += entry.releases

@@ -53,8 +53,8 @@ def stands_as_ended(store: Store, log: str, number: int, by: str) -> bool:
 
 def has_begun(store: Store, log: str) -> bool:
     """Whether the begin of a log is its only entry, and no checkpoint knows the log."""
-    found = look_at(store).logs[log]
-    return found.last == 0 and not found.ended
+    found = look_at(store).logs.get(log)
+    return found is None or (found.last == 0 and not found.ended)
 
 
 def end_and_fence(store: Store, log: str) -> tuple[str, int]:
@@ -64,16 +64,14 @@ def end_and_fence(store: Store, log: str) -> tuple[str, int]:
     return found.ended, max(tops, default=0)
 
 
-def end_of(store: Store, log: str) -> tuple[int, str, tuple[Name, ...] | None]:
-    """The last number, who ended it, and the shards that the end names: None if they cannot be read."""
+def end_of(store: Store, log: str) -> tuple[int, str, tuple[Name, ...]]:
+    """The last number, who ended the log, and the shards that the end names."""
     found = look_at(store).logs[log]
-    named: tuple[Name, ...] | None = ()
-    if found.end is not None:
-        named = tuple(add.shard for add in found.end.adds)
-        if found.end.elsewhere is not None:
-            content = store.get(found.end.elsewhere)
-            named = tuple(add.shard for add in content.adds) if isinstance(content, Data) else None
-    return found.last, found.ended, named
+    adds = found.end.adds if found.end else ()
+    if found.end and found.end.elsewhere:
+        content = store.get(found.end.elsewhere, Data(()))
+        adds = content.adds if isinstance(content, Data) else ()
+    return found.last, found.ended, tuple(add.shard for add in adds)
 
 
 def named_of(store: Store, log: str) -> tuple[Name, ...]:
@@ -92,11 +90,11 @@ def unnamed_of(store: Store, log: str) -> tuple[Name, ...]:
     return tuple(sorted(name for name in store if name.kind in kinds and name.log == log and name not in named))
 
 
-def published_of(store: Store, log: str) -> tuple[Add, ...]:
+def published_of(store: Store, log: str, sidecars: bool) -> tuple[Add, ...]:
     """The shards that the log's own writer has published whole, and no entry names."""
     named = look_at(store).named()
     return tuple(
-        Add(name, content.records, sidecar=name._replace(kind="sidecar"))
+        Add(name, content.records, sidecar=name._replace(kind="sidecar") if sidecars else None)
         for name, content in sorted(store.items())
         if name.kind == "shard" and name.log == log and not name.token and name not in named
         if isinstance(content, Data)
@@ -206,6 +204,7 @@ def page(store: Store, number: int, by: str) -> tuple[tuple[Name, Content], ...]
     return tuple(sorted((each for each in found if sorts_in_first_page(each[0], by) == (number == 0)), key=repr))
 
 
-def flushes_of(store: Store, log: str) -> tuple[tuple[Name, Content], ...]:
+def flush_page(store: Store, log: str, number: int) -> tuple[tuple[Name, Content], ...]:
+    """One of two pages of the list of a log's flush entries: the first one alone, and those behind it."""
     found = (each for each in store.items() if each[0].kind == "flush" and each[0].log == log)
-    return tuple(sorted(found, key=repr))
+    return tuple(sorted((each for each in found if (each[0].number < 2) == (number == 0)), key=repr))

@@ -12,7 +12,7 @@ from . import questions
 from .look import NO_CHECKPOINT, look_at
 from .objects import Checkpoint, Data, Entry, Name, Store
 from .rules import on
-from .store import Ask, Become, Get, Recall, Tell
+from .store import Ask, Become, Get, Recall, Sync, Tell
 from .winning import Part
 
 _ATTEMPTS = 3
@@ -114,14 +114,21 @@ def walking(me: str, number: int, least: int) -> Part:
 # -- a follower
 
 
-def follower(me: str, rounds: int) -> Part:
-    yield Become(following, (me, rounds, (), ()))
+def follower(me: str, rounds: int, in_folder: bool = False) -> Part:
+    yield Become(following, (me, rounds, in_folder, (), ()))
     return ""
 
 
-def following(me: str, rounds: int, cursor: tuple[tuple[str, int], ...], had: tuple[str, ...]) -> Part:
-    """Takes the records of entries above its cursor; of a rewritten shard those that were first committed above it."""
+def following(
+    me: str, rounds: int, in_folder: bool, cursor: tuple[tuple[str, int], ...], had: tuple[str, ...]
+) -> Part:
+    """Takes the records of entries above its cursor; of a rewritten shard those that were first committed above it.
+
+    In a folder it syncs what it has listed: a number that a power cut takes back is used again, for another entry.
+    """
     lasts, shards, entries = yield Ask(questions.shards_and_logs)
+    if in_folder and on("follower-syncs"):
+        yield Sync("entries")
     seen = dict(cursor)
     given = list(had)
     for (_, records, origin), (log, number) in zip(shards, entries, strict=True):
@@ -130,8 +137,10 @@ def following(me: str, rounds: int, cursor: tuple[tuple[str, int], ...], had: tu
             given += [record for record, (at, when) in zip(records, first, strict=True) if when > seen.get(at, -1)]
     if len(given) > len(set(given)):
         yield Tell("wrong", (f"{me} was given twice: {sorted(given)}",))
+    if missing := {record for _, records, _ in shards for record in records} - set(given):
+        yield Tell("wrong", (f"{me} is never given {sorted(missing)}",))
     for log, last in lasts:
         seen[log] = max(seen.get(log, -1), last)
     if rounds > 1:
-        yield Become(following, (me, rounds - 1, tuple(sorted(seen.items())), tuple(given)))
+        yield Become(following, (me, rounds - 1, in_folder, tuple(sorted(seen.items())), tuple(given)))
     return f"given {' '.join(given)}"

@@ -46,6 +46,8 @@ def consuming(now: Writing, leg: tuple[int, bool], *legs: tuple[int, bool]) -> P
             yield Become(writing, (now._replace(script=(CLOSE,)),))
     last, release = leg
     script: tuple[Do, ...] = tuple(flush(f"{source}{each}") for each in range(position + 1, last + 1))
+    if release and script and not on("position-of-kept"):
+        script = (*script[:-1], script[-1]._replace(what="take"))
     script += (Do("commit", -1, releases=((source, turn + 1),)),) if release else ()
     script += (Do("become", then=consuming, arguments=legs),) if legs else (CLOSE,)
     yield Become(writing, (now._replace(script=script),))

@@ -54,6 +54,12 @@ class Sync(NamedTuple):
     folder: str
 
 
+class Cut(NamedTuple):
+    """A power cut that leaves one of the things that the disk may hold."""
+
+    which: int
+
+
 class Ask(NamedTuple):
     """A list, and the objects that it names: ``question`` is a pure function of what is found at one moment.
 
@@ -89,8 +95,8 @@ class Become(NamedTuple):
     arguments: tuple[Any, ...]
 
 
-Request: TypeAlias = Get | Put | Link | Delete | Unlink | Sync | Ask | Choice | Recall | Tell | Become
-Change: TypeAlias = Put | Link | Delete | Unlink | Sync
+Request: TypeAlias = Get | Put | Link | Delete | Unlink | Sync | Cut | Ask | Choice | Recall | Tell | Become
+Change: TypeAlias = Put | Link | Delete | Unlink | Sync | Cut
 
 
 def folder_of(name: Name) -> str:
@@ -115,7 +121,10 @@ def change(store: Store, request: Change) -> tuple[Store, str]:
             return store, "ok"
         noted = _note(store, request.name, ())
         return {name: noted[name] for name in noted if name != request.name}, "ok"
-    return _sync(store, request.folder), "ok"
+    if isinstance(request, Sync):
+        return _sync(store, request.folder), "ok"
+    left = list(after_a_power_cut(store))
+    return left[request.which % len(left)], "ok"
 
 
 def _unsynced(store: Store) -> Unsynced:

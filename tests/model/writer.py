@@ -162,7 +162,7 @@ def fenced(now: Writing, number: int, step: Do) -> Part:
     if ended_by:
         yield Become(told, (now, now.number, ()))
     if not on("fenced-writer-ends"):
-        return "fenced"
+        yield Become(writing, (now._replace(script=(step, *now.script), flushed=number),))
     yield Become(committing, (now._replace(script=()), CLOSE))
     return ""
 
@@ -238,9 +238,9 @@ def told(now: Writing, number: int, adds: tuple[Add, ...]) -> Part:
     if not ended_by:
         return "stopped"
     for add in adds:
-        if add not in kept and not (on("read-end-before-delete") and (named is None or add.shard in named)):
+        if add not in kept and not (on("read-end-before-delete") and add.shard in named):
             yield from delete(add.objects())
-    if not now.goes_on or named is None:
+    if not now.goes_on:
         return "ended"
     safe = {add.shard for add in kept} | set(named)
     rest: tuple[Any, ...] = tuple(

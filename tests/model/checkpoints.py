@@ -1,8 +1,9 @@
 """Whoever makes a checkpoint, and deletes what it covers.
 
-The problem: M deletes the entries that its checkpoint covers, and a reader, a writer or another maker holds an older list.
-The naive way is to delete what one has covered oneself, at once. But M may have lost the number to N, whose checkpoint
-covers less; so deleting is separate, and goes by the newest checkpoint in a list, whosever it is, once it is old enough.
+The problem: M deletes the entries that its checkpoint covers, and a reader, a writer or another maker holds an older
+list. The naive way is to delete what one has covered oneself, at once. But M may have lost the number to N, whose
+checkpoint covers less; so deleting is separate, and goes by the newest checkpoint in a list, whosever it is, once it
+is old enough.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Whoever ends the log of another writer W: a process that opens, recovers, waits for a turn, or continues a source.
 
-The problem: A takes W for dead, and W may be asleep. The naive way: A marks W as ended, and commits in its own log what W
-had flushed. If A dies between the two, the records are lost, or B commits them too, and A wakes. So the end and what it
-adopts are one object, under W's next number; whoever creates it has ended W for good.
+The problem: A takes W for dead, and W may be asleep. The naive way: A marks W as ended, and commits in its own log
+what W had flushed. If A dies between the two, the records are lost, or B commits them too, and A wakes. So the end
+and what it adopts are one object, under W's next number; whoever creates it has ended W for good.
 
-W's flush entries are a sequence of their own, which no reader lists. So two numbers must be won: first a *fence* under the
-next flush number, behind which W acknowledges no flush; then, from a look that is made behind the fence, the end. A fence
-without an end stops no writer for good: W ends its log by itself, and another process uses the fence that is there.
+W's flush entries are a sequence of their own, which no reader lists. So two numbers must be won: first a *fence*
+under the next flush number, behind which W acknowledges no flush; then, from a look that is made behind the fence,
+the end. A fence without an end stops no writer for good: W ends its log by itself, and another process uses the fence
+that is there.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ Adopted = tuple[Add, ...]
 
 
 def ender(me: str, log: str, how: str = "", attempts: int = 1) -> Part:
-    """Ends a log and clears it. ``how``: ``torn`` reads lists in pages, ``published`` takes whole shards as they are,
-    ``long`` has a list of its own, ``leaves`` does not clear."""
+    """Ends a log and clears it. ``how`` is made of words: ``torn`` reads lists in pages; ``published`` takes whole shards
+    as they are, with ``sidecars``; ``long`` writes a list of its own; ``leaves`` does not clear; ``unflushed`` knows from
+    the begin that W never flushes.
+    """
     if not on("adopt-in-end"):
         yield Become(apart, (me, log))
     outcome = "nothing"
@@ -45,7 +48,7 @@ def end_job(me: str, log: str, how: str = "", *, give_up: bool = False) -> Part:
         return "nothing"
     if found.ended:
         return "ended"
-    if not give_up and on("fence"):
+    if not give_up and "unflushed" not in how and on("fence"):
         if not found.fence:
             won = yield from create(Name("flush", log, found.next_flush), Flush("fence", me))
             if won != WON:
@@ -67,7 +70,10 @@ def end_job(me: str, log: str, how: str = "", *, give_up: bool = False) -> Part:
             return UNSETTLED
         entry = entry._replace(adds=(), elsewhere=elsewhere, checksum=checksum)
     won = yield from create(Name("entry", log, found.last + 1), entry)
-    own = (*(name for add in adds if add.shard.token == me for name in add.objects()), *((elsewhere,) if elsewhere else ()))
+    own = (
+        *(name for add in adds if add.shard.token == me for name in add.objects()),
+        *((elsewhere,) if elsewhere else ()),
+    )
     if won == UNSETTLED:
         yield from delete(() if on("unsettled-deletes-nothing") else own)
         return won

@@ -1,111 +1,37 @@
 """Explores every order in which the steps of a few processes can happen, and judges each state that is reached.
 
-A process is a generator of requests. Each request is one atomic step, and any other process may step in between. A process
-that sleeps is one that is not scheduled. A request may get no answer: then it is *in flight*, and takes effect at any
-later moment or never, whatever became of its sender.
+A process is a generator of requests. Each request is one atomic step, and any other process may step in between. A
+process that sleeps is one that is not scheduled. A request may get no answer: then it is *in flight*, and takes
+effect at any later moment or never, whatever became of its sender.
 
 What keeps the number of states small, and why each is sound:
 
-- *A crash is no step.* `model.judge` judges every state as if all processes died in it, and lets everything that is in
-  flight arrive afterwards. A crash in the middle adds no schedule: it is a process that is never scheduled again.
+- *A crash is no step.* `model.judge` judges every state as if all processes died in it, and lets everything that is
+  in flight arrive afterwards. A crash in the middle adds no schedule: it is a process that is never scheduled again.
 - *Answers are forgotten.* A process is the function it runs, its arguments and the answers since; with `Become` it
   forgets the answers. A question returns only what the process uses. Equal processes are one.
-- *Reading is one step.* Objects other than shards are never changed in place, so a list and the reading of what it names
-  are one step, unless the configuration is about a name that is used twice or a list that is torn: there they are several.
-- *Twins.* If two processes differ by their names only, a state and its mirror image are one. Everything that is judged
-  is equal in both, since no rule orders names of twins.
-- *Everything is worked out once*: stores, processes and what callers were told are numbered, a state is a tuple of such
-  numbers, and what a request does to a store, an answer to a process, a look and a judgement are remembered by number.
-  States are compared exactly: no two different states share a hash value here.
+- *Reading is one step.* Objects other than shards are never changed in place, so a list and the reading of what it
+  names are one step, unless the configuration is about a name that is used twice or a list that is torn: there they
+  are several.
+- *Twins.* If two processes differ by their names only, a state and its mirror image are one. Everything that is
+  judged is equal in both, since no rule orders names of twins.
+- *Everything is worked out once*: stores, processes and what callers were told are numbered, a state is a tuple of
+  such numbers, and what a request does to a store, an answer to a process, a look and a judgement are remembered by
+  number. States are compared exactly: no two different states share a hash value here.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from .judge import Also, Told, judge, nothing_more
+from .judge import Told, judge
 from .objects import Content, Name, Store
 from .rules import on
-from .store import UNKNOWN, Ask, Become, Change, Choice, Delete, Get, Put, Recall, Request, Tell, change
-
-T = TypeVar("T")
-Steps: TypeAlias = Generator[Request, Any, str]
-State: TypeAlias = tuple[int, ...]  # store, store before the last change, in flight, told, answers to lose, processes
-
-
-class Numbered(Generic[T]):
-    """Gives equal things equal numbers."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[T, int] = {}
-        self.things: list[T] = []
-
-    def __call__(self, thing: T) -> int:
-        number = self._numbers.setdefault(thing, len(self.things))
-        if number == len(self.things):
-            self.things.append(thing)
-        return number
-
-
-class Process(NamedTuple):
-    """``request`` is what it does next; it is None if the process has ended, and ``ended_as`` says how."""
-
-    function: Callable[..., Steps] | None
-    arguments: tuple[Any, ...]
-    answers: tuple[Any, ...]
-    request: Request | None
-    ended_as: str = ""
-
-
-@dataclass(frozen=True)
-class Actor:
-    name: str
-    function: Callable[..., Steps]
-    arguments: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """A store, the processes that meet in it, and what may go wrong.
-
-    ``late`` answers may be lost, of requests of the actors ``late_for`` (all) and of the kinds ``late_kinds``.
-    ``old_lists``: a list may show the names of before the last change. ``allowed`` says of a request whether it can be
-    made now, which stands for time that passes. ``twins`` are the names of two actors that differ by nothing else.
-    ``after`` gives everything that may be found where a store was, as after a power cut: all of it is judged.
-    """
-
-    name: str
-    title: str
-    actors: tuple[Actor, ...]
-    late: int = 0
-    late_for: tuple[str, ...] = ()
-    late_kinds: tuple[type[Any], ...] = (Put, Delete)
-    old_lists: bool = False
-    store: tuple[tuple[Name, Content], ...] = ()
-    told: Told = Told()
-    also: Also = nothing_more
-    allowed: Callable[[str, Request, Store, dict[str, Process]], bool] | None = None
-    twins: tuple[str, str] | None = None
-    after: Callable[[Store], Iterator[Store]] | None = None
-    long: bool = False
-
-
-@dataclass
-class Result:
-    """``wrong`` says what broke, and ``trace`` how; ``whole`` if every state was reached."""
-
-    name: str
-    states: int = 0
-    steps: int = 0
-    seconds: float = 0.0
-    wrong: str = ""
-    whole: bool = False
-    trace: list[str] = field(default_factory=list)
-    outcomes: dict[str, set[str]] = field(default_factory=dict)
+from .states import Configuration, Numbered, Process, Result, State, Steps, described, renamed
+from .store import UNKNOWN, Ask, Become, Change, Choice, Get, Recall, Request, Tell, change
 
 
 class Exploration:
@@ -191,7 +117,9 @@ class Exploration:
                 filter(
                     None,
                     (
-                        judge(each, self._told.things[told], self._in_flight.things[in_flight], self._configuration.also)
+                        judge(
+                            each, self._told.things[told], self._in_flight.things[in_flight], self._configuration.also
+                        )
                         for each in (after(found) if after else (found,))
                     ),
                 ),
@@ -206,10 +134,10 @@ class Exploration:
         store, before, in_flight, told, late, *processes = state
         configuration = self._configuration
         waiting = self._in_flight.things[in_flight]
-        for at, request in enumerate(waiting):
-            after, _ = self._change(store, request)
+        for at, arriving in enumerate(waiting):
+            after, _ = self._change(store, arriving)
             rest = self._in_flight(waiting[:at] + waiting[at + 1 :])
-            yield "LATE", request, "arrives", (after, self._before(store, after, before), rest, told, late, *processes)
+            yield "LATE", arriving, "arrives", (after, self._before(store, after, before), rest, told, late, *processes)
         for at, number in enumerate(processes):
             process, me = self._processes.things[number], configuration.actors[at].name
             request = process.request
@@ -244,7 +172,7 @@ class Exploration:
                 old = self._number({name: now[name] for name in self._store(before) if name in now})
                 yield self._ask(old, request), store, in_flight, late
         elif isinstance(request, Choice):
-            for choice in range(request.count):
+            for choice in range(request.below):
                 yield choice, store, in_flight, late
         else:
             assert not isinstance(request, Tell | Become)
@@ -263,7 +191,7 @@ class Exploration:
     def _mirror(self, state: State) -> State:
         store, _, in_flight, told, late, *processes = state
         twins = self._configuration.twins
-        assert twins is not None and not self._configuration.old_lists
+        assert twins is not None
         order = list(range(len(processes)))
         names = [actor.name for actor in self._configuration.actors]
         one, other = names.index(twins[0]), names.index(twins[1])
@@ -296,7 +224,7 @@ class Exploration:
         for _, tells in started:
             told = self._tell(told, tells)
         store = self._stores(frozenset(configuration.store))
-        first = (store, store if configuration.old_lists else 0, self._in_flight(()), told, configuration.late)
+        first: State = (store, store if configuration.old_lists else 0, self._in_flight(()), told, configuration.late)
         first = (*first, *(number for number, _ in started))
         came_from: dict[State, State] = {first: first}
         queue = deque([first])
@@ -335,25 +263,3 @@ class Exploration:
     def _line(step: tuple[str, Any, Any, State]) -> str:
         who, request, answer, _ = step
         return f"{who}: {described(request)} -> {described(answer)}"
-
-
-def renamed(thing: Any, names: dict[str, str]) -> Any:
-    """A mirror image: the same thing with names exchanged, wherever they are."""
-    if isinstance(thing, str):
-        return names.get(thing, thing)
-    if isinstance(thing, frozenset):
-        return frozenset(renamed(each, names) for each in thing)
-    if isinstance(thing, tuple):
-        parts = [renamed(each, names) for each in thing]
-        return type(thing)(*parts) if hasattr(thing, "_fields") else tuple(parts)
-    return thing
-
-
-def described(thing: Any) -> str:
-    """For a trace: without what is empty."""
-    if isinstance(thing, Name):
-        return str(thing)
-    if isinstance(thing, tuple):
-        head = type(thing).__name__.lower() if hasattr(thing, "_fields") else ""
-        return f"{head}({', '.join(described(each) for each in thing if each not in ((), '', None, 0, False))})"
-    return getattr(thing, "__name__", str(thing))

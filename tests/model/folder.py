@@ -1,10 +1,10 @@
 """The same protocol in a local folder, where nothing is late and the power may fail.
 
-The problem: W links an entry and acknowledges it, and after a power cut the entry is not there; or it is there and empty;
-or it is there, and the shard that it names is not. The naive way is to sync each file. But the name of a file is in its
-folder, which is synced by itself, and two folders keep no order between them. So each process syncs what it is about to
-rely on, whichever process made it: content before the name, shards before the entry, the entry before anything is
-acknowledged or deleted.
+The problem: W links an entry and acknowledges it, and after a power cut the entry is not there; or it is there and
+empty; or it is there, and the shard that it names is not. The naive way is to sync each file. But the name of a file
+is in its folder, which is synced by itself, and two folders keep no order between them. So each process syncs what it
+is about to rely on, whichever process made it: content before the name, shards before the entry, the entry before
+anything is acknowledged or deleted.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ def publish(add: Add) -> Part:
 
 
 def writer(log: str, *records: str) -> Part:
-    """Commits a shard for each record, and closes. Another can end it only if it has died, and then it does nothing."""
+    """Has a shard ready for each record, commits one after the other, and closes."""
     yield from create(Name("entry", log), Entry("begin", log))
-    yield Become(writing, (log, 1, records))
+    adds = tuple(Add(Name("shard", log, at), (record,)) for at, record in enumerate(records))
+    for add in adds:
+        yield from publish(add)
+    yield Become(writing, (log, 1, adds))
     return ""
 
 
-def writing(log: str, number: int, records: tuple[str, ...]) -> Part:
-    if not records:
+def writing(log: str, number: int, adds: tuple[Add, ...]) -> Part:
+    if not adds:
         yield from create(Name("entry", log, number), Entry("end", log))
         return "closed"
-    add = Add(Name("shard", log, number - 1), records[:1])
-    yield from publish(add)
-    yield from create(Name("entry", log, number), Entry("commit", log, (add,)))
-    yield Tell("committed", records[:1])
-    yield Become(writing, (log, number + 1, records[1:]))
+    yield from create(Name("entry", log, number), Entry("commit", log, adds[:1]))
+    yield Tell("committed", adds[0].records)
+    yield Become(writing, (log, number + 1, adds[1:]))
     return ""
 
 

@@ -12,8 +12,8 @@ from itertools import permutations
 from typing import NamedTuple, TypeAlias
 
 from .look import Look, look_at
-from .objects import Add, Checkpoint, Data, Entry, Flush, Name, Pointer, Store, Torn
-from .store import Change, Delete, Put, change
+from .objects import Add, Data, Entry, Flush, Name, Store, Torn
+from .store import Change, change
 
 Set: TypeAlias = frozenset[str]
 Also: TypeAlias = Callable[[Look, Look], str]
@@ -32,6 +32,9 @@ class Told(NamedTuple):
     def promised(self) -> tuple[Set, Set]:
         """What must be found now, and what must not."""
         return self.committed - self.vanishing, self.gone
+
+
+NOTHING_TOLD = Told()
 
 
 def nothing_more(now: Look, recovered: Look) -> str:

@@ -1,8 +1,8 @@
 """A look: what a process knows of a data set from a list and the objects that it names.
 
-`Look` is a pure function of a store, or of the part that a reader has read. It starts from the newest checkpoint and adds
-the entries that the checkpoint does not cover. If ``whole`` is false, the parts do not belong together, and the process
-has to look again.
+`Look` is a pure function of a store, or of the part that a reader has read. It starts from the newest checkpoint and
+adds the entries that the checkpoint does not cover. If ``whole`` is false, the parts do not belong together, and the
+process has to look again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,22 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import chain
 
-from .objects import Add, Checkpoint, Data, Entry, Flush, Line, Listed, Name, Numbers, Owner, Positions, Records, Store
+from .objects import (
+    Add,
+    Checkpoint,
+    Content,
+    Data,
+    Entry,
+    Flush,
+    Line,
+    Listed,
+    Name,
+    Numbers,
+    Owner,
+    Positions,
+    Records,
+    Store,
+)
 from .rules import depends_on_rules, on
 
 NO_CHECKPOINT = Checkpoint(0, (), (), (), ())
@@ -222,13 +237,15 @@ class Look:
         kinds = ("shard", "sidecar", "list", "flush")
         found = (name for name in self.store if name.kind in kinds and name.log == log)
         return tuple(
-            sorted((name for name in found if name not in named and name != fence), key=lambda name: kinds.index(name.kind))
+            sorted(
+                (name for name in found if name not in named and name != fence), key=lambda name: kinds.index(name.kind)
+            )
         )
 
 
 @lru_cache(maxsize=200_000)
-def _look_at(objects: frozenset[object]) -> Look:
-    return Look(dict(objects))  # type: ignore[call-overload]
+def _look_at(objects: frozenset[tuple[Name, Content]]) -> Look:
+    return Look(dict(objects))
 
 
 depends_on_rules(_look_at.cache_clear)

@@ -1,7 +1,7 @@
 """What lies in the store: names, and the objects under them. All are immutable, and compare by value.
 
-A name says which log an object belongs to, and a token says which attempt of which process made it. Two objects with the
-same bytes are equal, as a reader of the store would find them.
+A name says which log an object belongs to, and a token says which attempt of which process made it. Two objects with
+the same bytes are equal, as a reader of the store would find them.
 """
 
 from __future__ import annotations

@@ -40,9 +40,7 @@ def standing_in(look: Look, name: str) -> Standing | None:
     if log.ended:
         return Standing(log.last, log.ended, (), 0, 0, 0, (), ())
     flushes = look.flushes(name)
-    return Standing(
-        log.last, "", log.opened, log.flushed, flushes.next, flushes.fence, flushes.live, flushes.progress
-    )
+    return Standing(log.last, "", log.opened, log.flushed, flushes.next, flushes.fence, flushes.live, flushes.progress)
 
 
 def stands_as_ended(store: Store, log: str, number: int, by: str) -> bool:
@@ -178,7 +176,9 @@ def _has_released(log: Log, source: str, turn: int) -> bool:
 def runs(store: Store, name: str) -> tuple[int, bool, int]:
     """The last run of a writer's id, whether it has ended, and the position that is stored."""
     look = look_at(store)
-    found = {int(log.partition(".")[2]): bool(look.logs[log].ended) for log in look.logs if log.partition(".")[0] == name}
+    found = {
+        int(log.partition(".")[2]): bool(look.logs[log].ended) for log in look.logs if log.partition(".")[0] == name
+    }
     last = max(found, default=-1)
     return last, found.get(last, True), look.progress.get(name, 0)
 

@@ -1,9 +1,9 @@
 """Readers, followers, and a reader that cannot list.
 
-The problem: a list comes in pages, and each name that it shows is read later. The naive way is to take what is there: A
-ends and moves its shard between two pages, B moves it on, and the reader finds both. So a reader checks that what it read
-belongs together, and looks again if it does not. It needs no turn and no lock: names are never used twice, a removal is a
-difference of sets, and it depends on nothing but the shard that it names.
+The problem: a list comes in pages, and each name that it shows is read later. The naive way is to take what is there:
+A ends and moves its shard between two pages, B moves it on, and the reader finds both. So a reader checks that what
+it read belongs together, and looks again if it does not. It needs no turn and no lock: names are never used twice, a
+removal is a difference of sets, and it depends on nothing but the shard that it names.
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ def follower(me: str, rounds: int, in_folder: bool = False) -> Part:
     return ""
 
 
-def following(
-    me: str, rounds: int, in_folder: bool, cursor: tuple[tuple[str, int], ...], had: tuple[str, ...]
-) -> Part:
+def following(me: str, rounds: int, in_folder: bool, cursor: tuple[tuple[str, int], ...], had: tuple[str, ...]) -> Part:
     """Takes the records of entries above its cursor; of a rewritten shard those that were first committed above it.
 
     In a folder it syncs what it has listed: a number that a power cut takes back is used again, for another entry.

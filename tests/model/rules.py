@@ -70,7 +70,9 @@ RULES: Final[dict[str, Rule]] = {
     "look-after-end": Rule("an end for another counts only if a look afterwards shows nothing above it", "old-look"),
     "token-per-attempt": Rule("each attempt has a token of its own, and so have its shards", "second-attempt"),
     "read-end-before-delete": Rule("a writer that was ended deletes no shard that the end names", "sidecars"),
-    "unsettled-deletes-nothing": Rule("what an unanswered request names is not deleted by its sender", "two-late-answers"),
+    "unsettled-deletes-nothing": Rule(
+        "what an unanswered request names is not deleted by its sender", "two-late-answers"
+    ),
     "sidecar-first": Rule("a sidecar is published before its shard", "sidecars"),
     # flush entries
     "fence": Rule("whoever ends a log first wins its next flush number, too", "writer-ender"),
@@ -82,20 +84,32 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "replaced-flush": Rule("a flush entry that repeats others says from which number on", "repeated-flushes"),
     # checkpoints and looks
-    "whole-look": Rule("a look in whose logs a number is missing, or an end has something above it, is made again", "torn-log"),
-    "unknown-removal": Rule("a look that shows the removal of a shard that it does not know is made again", "torn-checkpoint"),
-    "grace": Rule("covered entries are deleted only when no reader can still be reading an older list", "list-then-get"),
+    "whole-look": Rule(
+        "a look in whose logs a number is missing, or an end has something above it, is made again", "torn-log"
+    ),
+    "unknown-removal": Rule(
+        "a look that shows the removal of a shard that it does not know is made again", "torn-checkpoint"
+    ),
+    "grace": Rule(
+        "covered entries are deleted only when no reader can still be reading an older list", "list-then-get"
+    ),
     "checkpoints-stay": Rule(
         "if a pointer is there, a checkpoint's small object stays, and only its columns are deleted", "pointer"
     ),
     "pointer-behind-checkpoint": Rule("the pointer is written after the checkpoint that it names", "pointer"),
     "walk-from-pointer": Rule("a reader that cannot list goes on from the pointer, number by number", "pointer"),
-    "forgotten-in-checkpoint": Rule("a checkpoint carries the records that were forgotten in its shards", "forget-by-name"),
+    "forgotten-in-checkpoint": Rule(
+        "a checkpoint carries the records that were forgotten in its shards", "forget-by-name"
+    ),
     "compaction-forgets": Rule("whatever rewrites a shard leaves out what was forgotten in it", "forget-by-name"),
     # turns
     "settle-turn": Rule("no process takes turn n+1 before the log of turn n has ended", "two-replace"),
-    "look-after-turn": Rule("a turn counts only if a look afterwards shows no later one, nor a checkpoint that has it", "old-turn"),
-    "look-for-others-after-turn": Rule("a fixed set looks for other data and open logs after it took its turn", "fixed-appending"),
+    "look-after-turn": Rule(
+        "a turn counts only if a look afterwards shows no later one, nor a checkpoint that has it", "old-turn"
+    ),
+    "look-for-others-after-turn": Rule(
+        "a fixed set looks for other data and open logs after it took its turn", "fixed-appending"
+    ),
     "begin-then-look": Rule("a writer that minds turns looks at them after its begin, not before", "fixed-appending"),
     "remove-behind-end": Rule("what is replaced is deleted only when the end is known to be there", "replace"),
     "origins": Rule("a rewritten shard says where each record was first committed", "follower-compaction"),
@@ -120,5 +134,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "follower-syncs": Rule("a follower syncs the folder before it notes how far it has read", "folder-follower"),
     # old lists
-    "wait-out-old-lists": Rule("where a list may be old, a look that decides waits until it cannot be", "old-lists-ender"),
+    "wait-out-old-lists": Rule(
+        "where a list may be old, a look that decides waits until it cannot be", "old-lists-ender"
+    ),
 }

@@ -1,9 +1,9 @@
 """``make model``: every configuration, whole; or what breaks without a rule.
 
-    PYTHONPATH=tests python -m model.run                       every configuration, with all rules in force
-    PYTHONPATH=tests python -m model.run --without RULE        the first trace of each configuration that then breaks
-    PYTHONPATH=tests python -m model.run --each-without        each rule in turn, in the configuration that shows it
-    PYTHONPATH=tests python -m model.run --rules               the rules
+PYTHONPATH=tests python -m model.run                       every configuration, with all rules in force
+PYTHONPATH=tests python -m model.run --without RULE        the first trace of each configuration that then breaks
+PYTHONPATH=tests python -m model.run --each-without        each rule in turn, in the configuration that shows it
+PYTHONPATH=tests python -m model.run --rules               the rules
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import sys
 from dataclasses import replace
 
 from .configurations import configurations
-from .engine import Configuration, Exploration, Result
+from .engine import Exploration
 from .rules import RULES, without
+from .states import Configuration, Result
 
 __all__ = ["explore", "main", "shown_by"]
 
@@ -70,7 +71,7 @@ def main() -> int:
     results = []
     with without(options.without):
         for configuration in configurations():
-            if options.only in ('', configuration.name):
+            if options.only in ("", configuration.name):
                 results.append(explore(configuration, most=options.most, outcomes=options.outcomes))
                 _print(results[-1], trace=not options.no_traces)
                 if results[-1].wrong and options.first:

@@ -1,11 +1,11 @@
 """Who continues a source of records, or an id that a person chose: one at a time, from the position that is stored.
 
-The problem: P reads position 7 of a queue and sleeps; Q takes P's place, reads 7 too, and both store record 8. The naive
-way is a lock on the source, which P does not know it has lost. So Q ends P's log first, then wins the source's next turn,
-and reads the position only behind that: nothing that P sends afterwards can be acknowledged.
+The problem: P reads position 7 of a queue and sleeps; Q takes P's place, reads 7 too, and both store record 8. The
+naive way is a lock on the source, which P does not know it has lost. So Q ends P's log first, then wins the source's
+next turn, and reads the position only behind that: nothing that P sends afterwards can be acknowledged.
 
-An id that a person chooses is the same with other names: its runs are logs, ``<id>.<run>``, and the next run begins only
-when the last one has ended.
+An id that a person chooses is the same with other names: its runs are logs, ``<id>.<run>``, and the next run begins
+only when the last one has ended.
 """
 
 from __future__ import annotations

@@ -72,9 +72,9 @@ class Ask(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Answers any number below ``count``: what a process may do either way."""
+    """Answers any number below ``below``: what a process may do either way."""
 
-    count: int
+    below: int
 
 
 class Recall(NamedTuple):

@@ -1,9 +1,9 @@
 """To win a number: the one way in which a process creates an object that decides.
 
-The problem: A sends an entry and hears nothing. Did it take effect, will it, or never? The naive way is to look: if the
-name is empty, A tries something else under it. But the first request may take effect, be merged into a checkpoint and be
-deleted, all before A looks: then A creates the name a second time, with other content, and what it adds is read by no
-process. So A sends the same bytes until there is an answer, and asks the whole log if the name is taken.
+The problem: A sends an entry and hears nothing. Did it take effect, will it, or never? The naive way is to look: if
+the name is empty, A tries something else under it. But the first request may take effect, be merged into a checkpoint
+and be deleted, all before A looks: then A creates the name a second time, with other content, and what it adds is
+read by no process. So A sends the same bytes until there is an answer, and asks the whole log if the name is taken.
 """
 
 from __future__ import annotations

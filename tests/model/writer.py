@@ -1,8 +1,9 @@
 """A rolling writer: it flushes, commits shards as they fill, and closes; or finds that another process ended it.
 
-The problem: W pauses for a day, A takes W for dead and ends it, and W wakes in the middle of a request. The naive way is a
-lease: W stops when it has not renewed in time. But W cannot look at the clock and send a request in one step. So W's next
-number decides: W is told by the exclusive creation that it loses, and acknowledges nothing that it has not won.
+The problem: W pauses for a day, A takes W for dead and ends it, and W wakes in the middle of a request. The naive way
+is a lease: W stops when it has not renewed in time. But W cannot look at the clock and send a request in one step. So
+W's next number decides: W is told by the exclusive creation that it loses, and acknowledges nothing that it has not
+won.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .winning import ABSENT, LOST, WON, Part, create, delete, publish, upload
 
 
 class Do(NamedTuple):
-    """A step of a writer's script: ``flush`` or ``take`` records, ``commit`` a shard, ``close``, ``become`` another function.
+    """A step of a script: ``flush`` or ``take`` records, ``commit`` a shard, ``close``, ``become`` another function.
 
     With ``repeat`` a flush repeats all that is live, and replaces it. ``releases`` lets go of a source's turn.
     """
@@ -92,6 +93,7 @@ class Writing(NamedTuple):
         positions = [int(record[1:]) for record in records] if self.source else []
         return ((self.source, max(positions)),) if positions else ()
 
+
 def writer(start: Writing, minds_turns: bool = False) -> Part:
     """Opens a log and writes. With ``minds_turns`` it goes on only if no fixed data set is there, or in the making."""
     if minds_turns and not on("begin-then-look") and (yield Ask(questions.must_not_append, (start.log,), decides=True)):
@@ -138,7 +140,9 @@ def flushing(now: Writing, step: Do) -> Part:
     if won == WON:
         yield Tell("flushed", step.records)
         shards = now.put(now.shard(step.shard)._replace(flushed=shard.flushed + step.records))
-        firsts = {each.number: number for each in shards if each.number in sections and (since < number or not each.first)}
+        firsts = {
+            each.number: number for each in shards if each.number in sections and (since < number or not each.first)
+        }
         shards = tuple(each._replace(first=firsts.get(each.number, each.first)) for each in shards)
         repeated = tuple(each for each, _ in now.entries if each >= since)
         yield from delete(tuple(Name("flush", now.log, each) for each in repeated))
@@ -226,7 +230,7 @@ def _checksum(adds: tuple[Add, ...]) -> Records:
 
 
 def told(now: Writing, number: int, adds: tuple[Add, ...]) -> Part:
-    """The number of an entry has something else. What stands in the log's end is stored; nothing more is acknowledged."""
+    """The number has something else. What stands in the log's end is stored, and nothing more is acknowledged."""
     last, ended_by, named = yield Ask(questions.end_of, (now.log,), decides=True)
     kept: tuple[Add, ...] = ()
     if not on("same-bytes"):  # an earlier attempt of this writer may be what is there

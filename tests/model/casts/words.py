@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import checkpoints, ender, readers, sources, turns, writer
-from .engine import Actor, Process
-from .judge import Told
-from .objects import Add, Content, Data, Entry, Name, Store
-from .rules import on
-from .store import Delete, Request
-from .writer import Do, Writing
+from .. import checkpoints, ender, readers, sources, turns, writer
+from ..judge import Told
+from ..objects import Add, Content, Data, Entry, Name, Store
+from ..rules import on
+from ..states import Actor, Process
+from ..store import Delete, Request
+from ..writer import Do, Writing
 
 
 def writes(log: str, *script: Do, minds_turns: bool = False, **how: Any) -> Actor:
@@ -53,7 +53,9 @@ def chooses(me: str, id: str, last: int) -> Actor:
     return Actor(me, sources.chosen, (me, id, last))
 
 
-def committed(log: str, *records: str, sidecars: bool = False, closed: bool = False) -> tuple[tuple[Name, Content], ...]:
+def committed(
+    log: str, *records: str, sidecars: bool = False, closed: bool = False
+) -> tuple[tuple[Name, Content], ...]:
     """A log that has committed a shard for each record."""
     objects: list[tuple[Name, Content]] = [(Name("entry", log), Entry("begin", "t"))]
     for number, record in enumerate(records):
@@ -79,8 +81,14 @@ def grace(me: str, request: Request, store: Store, processes: dict[str, Process]
 
 
 def lock(me: str, request: Request, store: Store, processes: dict[str, Process]) -> bool:
-    """In a folder A holds W's lock as soon as A has begun, and has it only if W has died; so has whoever cuts the power."""
-    begun = any(each.answers or each.request is None for name, each in processes.items() if name in ("A", "power"))
-    if me == "A" and "power" in processes:
-        return processes["power"].request is None
-    return me != "W" or not begun
+    """In a folder A begins only if W has died, since it holds W's lock. A power cut ends W before A begins.
+
+    A follower in the middle of a round dies with it; between two rounds it goes on from the cursor that it has noted.
+    """
+    power = processes.get("power")
+    if power is not None and me == "A":
+        return power.request is None
+    if power is not None and me == "f":
+        return power.request is not None or not processes["f"].answers
+    begun = (each.answers or each.request is None for name, each in processes.items() if name in ("A", "power"))
+    return me != "W" or not any(begun)

@@ -24,9 +24,9 @@ Adopted = tuple[Add, ...]
 
 
 def ender(me: str, log: str, how: str = "", attempts: int = 1) -> Part:
-    """Ends a log and clears it. ``how`` is made of words: ``torn`` reads lists in pages; ``published`` takes whole shards
-    as they are, with ``sidecars``; ``long`` writes a list of its own; ``leaves`` does not clear; ``unflushed`` knows from
-    the begin that W never flushes.
+    """Ends a log and clears it. ``how`` is made of words: ``torn`` reads lists in pages; ``published`` takes whole
+    shards as they are, with ``sidecars``; ``long`` writes a list of its own; ``leaves`` does not clear; ``unflushed``
+    knows from the begin that W never flushes.
     """
     if not on("adopt-in-end"):
         yield Become(apart, (me, log))
@@ -65,10 +65,9 @@ def end_job(me: str, log: str, how: str = "", *, give_up: bool = False) -> Part:
     elsewhere, entry = None, Entry("end", me, adds, progress=() if give_up else found.progress)
     if "long" in how:
         elsewhere = Name("list", log, found.last + 1, me if on("list-has-token") else "")
-        checksum = tuple(f"{add.shard}: {record}" for add in adds for record in add.records)
-        if not (yield from upload(elsewhere, Data(checksum, adds))):
+        if not (yield from upload(elsewhere, Data((), adds))):
             return UNSETTLED
-        entry = entry._replace(adds=(), elsewhere=elsewhere, checksum=checksum)
+        entry = entry._replace(adds=(), elsewhere=elsewhere, checksum=adds)
     won = yield from create(Name("entry", log, found.last + 1), entry)
     own = (
         *(name for add in adds if add.shard.token == me for name in add.objects()),

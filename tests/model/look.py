@@ -153,7 +153,7 @@ class Look:
         if entry.elsewhere is None:
             return entry.adds
         content = self.store.get(entry.elsewhere)
-        if isinstance(content, Data) and content.records == entry.checksum:
+        if isinstance(content, Data) and content.adds == entry.checksum:
             return content.adds
         self.whole = False
         return ()

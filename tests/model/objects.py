@@ -45,14 +45,14 @@ class Entry(NamedTuple):
 
     ``opened`` has the shards that are still open, each with the first flush entry that holds records of it; ``flushed``
     is the number of the last flush entry at that moment. ``elsewhere`` names the object that has ``adds`` if they are
-    too long for an entry, and ``checksum`` says what it must contain.
+    too long for an entry, and ``checksum`` stands for that of what it must hold.
     """
 
     kind: str
     by: str
     adds: tuple[Add, ...] = ()
     elsewhere: Name | None = None
-    checksum: Records = ()
+    checksum: tuple[Add, ...] = ()
     opened: Numbers = ()
     flushed: int = 0
     removes: tuple[Name, ...] = ()

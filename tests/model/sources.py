@@ -35,7 +35,7 @@ def consuming(now: Writing, leg: tuple[int, bool], *legs: tuple[int, bool]) -> P
     turn, owner, free, position = yield Ask(questions.source, (source,))
     if on("source-turn"):
         if not free and on("end-the-owner"):
-            yield from end_job(me, owner)
+            yield from end_job(f"{me}{turn}" if on("token-per-attempt") else me, owner)
             turn, owner, free, position = yield Ask(questions.source, (source,))
         won = LOST
         if free or not on("end-the-owner"):

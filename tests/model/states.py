@@ -87,9 +87,10 @@ class Result:
 
 
 def renamed(thing: Any, names: dict[str, str]) -> Any:
-    """A mirror image: the same thing with names exchanged, wherever they are."""
+    """A mirror image: the same thing with names exchanged, and tokens such as ``A1`` of attempts."""
     if isinstance(thing, str):
-        return names.get(thing, thing)
+        head = thing.rstrip("0123456789")
+        return names.get(head, head) + thing[len(head) :]
     if isinstance(thing, frozenset):
         return frozenset(renamed(each, names) for each in thing)
     if isinstance(thing, tuple):

@@ -181,7 +181,7 @@ def committing(now: Writing, step: Do) -> Part:
     for add in adds:
         if not (yield from publish(add)):
             return "unsettled"
-    if elsewhere and not (yield from upload(elsewhere, Data(_checksum(adds), adds))):
+    if elsewhere and not (yield from upload(elsewhere, Data((), adds))):
         return "unsettled"
     if not elsewhere or on("list-before-entry"):
         won = yield from create(Name("entry", now.log, now.number), _entry(now, step, adds, chosen, elsewhere))
@@ -216,17 +216,13 @@ def _entry(now: Writing, step: Do, adds: tuple[Add, ...], chosen: tuple[int, ...
         now.log if kind == "end" else now.token,
         () if elsewhere else adds,
         elsewhere,
-        _checksum(adds) if elsewhere else (),
+        adds if elsewhere else (),
         now.opened(chosen),
         now.flushed,
         repeats=now.done if kind == "end" else (),
         progress=now.progress(*(each.records if each.number in chosen else each.flushed for each in now.shards)),
         releases=step.releases,
     )
-
-
-def _checksum(adds: tuple[Add, ...]) -> Records:
-    return tuple(f"{add.shard}: {record}" for add in adds for record in add.records)
 
 
 def told(now: Writing, number: int, adds: tuple[Add, ...]) -> Part:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from ..judge import positions_without_gaps
 from ..states import Configuration
-from ..store import Put
 from ..writer import commit, flush, take
 from .words import (
     chooses,
@@ -29,9 +28,6 @@ def followers_and_sources() -> Iterator[Configuration]:
             removes("C", "compact", may_end=False),
             follows("f", 3),
         ),
-        late=1,
-        late_for=("W",),
-        late_kinds=(Put,),
     )
     yield Configuration(
         "follower-compaction",
@@ -55,9 +51,11 @@ def followers_and_sources() -> Iterator[Configuration]:
     )
     yield Configuration(
         "release",
-        "one that releases a source, and takes it again, beside one that takes it between",
-        (consumes("P", (1, True), (3, False)), consumes("Q", (2, True)), consumes("R", (4, False))),
+        "two that release a source, and take it again",
+        (consumes("P", (1, True), (2, False)), consumes("Q", (1, True), (2, False))),
+        late=1,
         also=positions_without_gaps,
+        twins=("P", "Q"),
     )
     yield Configuration(
         "chosen-id",

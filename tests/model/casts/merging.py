@@ -42,13 +42,14 @@ def checkpoints() -> Iterator[Configuration]:
         "two that end, a checkpoint after the end, a writer with a lost answer",
         (
             writes("W", take("a"), commit(), take("b", 1), commit(1)),
-            ends("A", "W"),
-            ends("B", "W", "leaves"),
+            ends("A", "W", "leaves unflushed"),
+            ends("B", "W", "leaves unflushed"),
             merges("M"),
         ),
         late=1,
         late_for=("W",),
         late_kinds=(Put,),
+        twins=("A", "B"),
     )
     yield Configuration(
         "two-checkpoints",

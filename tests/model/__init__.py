@@ -1,4 +1,4 @@
-"""The protocol of a data set as a program that explores every order of its steps. `docs/protocol.md` is the same in words.
+"""The protocol of a data set as a program that explores every order of its steps; `docs/protocol.md` has it in words.
 
     objects, store, rules     what lies in a store; what a request does; which rules are in force
     look, questions           what a process knows from a list, and what it asks of that

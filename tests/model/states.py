@@ -69,7 +69,6 @@ class Configuration:
     allowed: Callable[[str, Request, Store, dict[str, Process]], bool] | None = None
     twins: tuple[str, str] | None = None
     after: Callable[[Store], Iterator[Store]] | None = None
-    long: bool = False
 
 
 @dataclass

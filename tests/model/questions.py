@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .look import Log, Look, look_at
-from .objects import Add, Content, Data, Name, Numbers, Positions, Records, Store, sorts_in_first_page
+from .objects import Add, Content, Data, Name, Positions, Records, Store, sorts_in_first_page
 from .rules import on
 
 # One record of a snapshot's shard, and the log and number that committed it first.
@@ -20,12 +20,10 @@ class Standing(NamedTuple):
 
     last: int
     ended: str
-    opened: Numbers
-    flushed: int
-    next_flush: int
-    fence: int
-    live: tuple[tuple[int, Records], ...]
-    progress: Positions
+    next_flush: int = 0
+    fence: int = 0
+    live: tuple[tuple[int, Records], ...] = ()
+    progress: Positions = ()
 
 
 def standing(store: Store, log: str) -> Standing | None:
@@ -38,9 +36,9 @@ def standing_in(look: Look, name: str) -> Standing | None:
     if log is None or not log.whole:
         return None
     if log.ended:
-        return Standing(log.last, log.ended, (), 0, 0, 0, (), ())
+        return Standing(log.last, log.ended)
     flushes = look.flushes(name)
-    return Standing(log.last, "", log.opened, log.flushed, flushes.next, flushes.fence, flushes.live, flushes.progress)
+    return Standing(log.last, "", flushes.next, flushes.fence, flushes.live, flushes.progress)
 
 
 def stands_as_ended(store: Store, log: str, number: int, by: str) -> bool:

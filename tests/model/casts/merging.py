@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..states import Actor, Configuration
 from ..store import Put
-from ..writer import CLOSE, Writing, commit, flush, take
+from ..writer import CLOSE, Writing, commit, flush, take, writer
 from .words import (
     ends,
     merges,
@@ -81,7 +81,7 @@ def checkpoints() -> Iterator[Configuration]:
         "one id used twice, a checkpoint between",
         (
             writes("W", take("a"), commit(), CLOSE),
-            Actor("X", writes("W").function, (Writing("W", (take("x", 5), commit(5)), token="u"), False)),
+            Actor("X", writer, (Writing("W", (take("x", 5), commit(5)), token="u"),)),
             merges("M"),
         ),
     )

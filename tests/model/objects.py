@@ -22,7 +22,8 @@ class Name(NamedTuple):
     token: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.log}{f'~{self.token}' if self.token else ''}-{self.number}"
+        owner = f" {self.log}" if self.log else ""
+        return f"{self.kind}{owner}{f'~{self.token}' if self.token else ''}-{self.number}"
 
 
 class Add(NamedTuple):

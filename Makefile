@@ -5,7 +5,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help more demo test test-all lint docs bench dist clean \
-	demo-s3 simulate torture sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
+	demo-s3 simulate model torture sanitize scale test-seaweedfs test-azurite interop engines loaders frameworks \
 	check-docs pictures lock proto release
 
 # The oldest supported Python first, since that is what the lock is made with. `make test PYTHON=python3.13` overrides.
@@ -67,7 +67,7 @@ test-all: $(READY) ## every test, on every loop, with every round: 13 minutes on
 lint: $(READY) ## ruff (rules and format), mypy --strict, and zizmor for the workflows
 	@.venv/bin/python -m ruff check .
 	@.venv/bin/python -m ruff format --check .
-	@.venv/bin/python -m mypy asyncrec examples tests/typing $(PLUGIN_PACKAGES)
+	@.venv/bin/python -m mypy asyncrec examples tests/typing tests/model $(PLUGIN_PACKAGES)
 	@.venv/bin/zizmor --offline --quiet .github/workflows
 
 docs: $(DOCS_READY) ## build the documentation into ./site; a warning is an error
@@ -89,6 +89,9 @@ demo-s3: $(READY) #: `make demo` into s3://, on a store that it starts itself, a
 
 simulate: $(READY) #: whole worlds from a seed, with kills and faults; ARGS="--seconds 600 --seed 7 --workers 2"
 	@PYTHONPATH=tests .venv/bin/python -m simulation.run $(ARGS)
+
+model: $(READY) #: the protocol of a data set in every order of its steps: ten minutes; ARGS="--without fence", "--rules"
+	@PYTHONPATH=tests .venv/bin/python -m model.run $(ARGS)
 
 torture: $(READY) #: kills, power cuts, failing stores, damaged files, from a seed: minutes; ARGS="--rounds 50"
 	@.venv/bin/python tests/torture/run.py $(ARGS)

@@ -1,0 +1,158 @@
+"""What lies in the store: names, and the objects under them. All are immutable, and compare by value.
+
+A name says which log an object belongs to, and a token says which attempt of which process made it. Two objects with
+the same bytes are equal, as a reader of the store would find them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+Records: TypeAlias = tuple[str, ...]
+Numbers: TypeAlias = tuple[tuple[int, int], ...]
+Positions: TypeAlias = tuple[tuple[str, int], ...]
+
+
+class Name(NamedTuple):
+    """``kind`` is one of entry, flush, list, turn, source, checkpoint, columns, latest, shard, sidecar."""
+
+    kind: str
+    log: str = ""
+    number: int = 0
+    token: str = ""
+
+    def __str__(self) -> str:
+        owner = f" {self.log}" if self.log else ""
+        return f"{self.kind}{owner}{f'~{self.token}' if self.token else ''}-{self.number}"
+
+
+class Add(NamedTuple):
+    """A shard that an entry adds. ``origin`` has, for each record, the log and number that committed it first."""
+
+    shard: Name
+    records: Records
+    origin: tuple[tuple[str, int], ...] = ()
+    sidecar: Name | None = None
+
+    def objects(self) -> tuple[Name, ...]:
+        return (self.shard,) if self.sidecar is None else (self.shard, self.sidecar)
+
+    def origins(self, log: str, number: int) -> tuple[tuple[str, int], ...]:
+        return self.origin or ((log, number),) * len(self.records)
+
+
+class Entry(NamedTuple):
+    """``begin``, ``commit`` or ``end``: the object under one number of a log.
+
+    ``opened`` has the shards that are still open, each with the first flush entry that holds records of it; ``flushed``
+    is the number of the last flush entry at that moment. ``elsewhere`` names the object that has ``adds`` if they are
+    too long for an entry, and ``checksum`` stands for that of what it must hold.
+    """
+
+    kind: str
+    by: str
+    adds: tuple[Add, ...] = ()
+    elsewhere: Name | None = None
+    checksum: tuple[Add, ...] = ()
+    opened: Numbers = ()
+    flushed: int = 0
+    removes: tuple[Name, ...] = ()
+    forgets: tuple[tuple[Name, str], ...] = ()
+    turn: int = 0
+    repeats: tuple[tuple[int, tuple[Add, ...]], ...] = ()
+    progress: Positions = ()
+    releases: Positions = ()
+
+
+class Flush(NamedTuple):
+    """``flush`` or ``fence``: the object under one number of a log's flush entries.
+
+    ``since`` is the first flush entry that this one repeats; its own number if it repeats none.
+    """
+
+    kind: str
+    by: str
+    sections: tuple[tuple[int, Records], ...] = ()
+    since: int = 0
+    progress: Positions = ()
+
+
+class Data(NamedTuple):
+    """The content of a shard, a sidecar or a list of its own."""
+
+    records: Records
+    adds: tuple[Add, ...] = ()
+
+
+class Owner(NamedTuple):
+    """The content of a turn: the log that has it."""
+
+    log: str
+
+
+class Line(NamedTuple):
+    """What a checkpoint says of one log."""
+
+    log: str
+    last: int
+    ended: str = ""
+    opened: Numbers = ()
+    flushed: int = 0
+    releases: Positions = ()
+
+
+class Listed(NamedTuple):
+    """A shard of a snapshot, and the entry that added it."""
+
+    shard: Name
+    records: Records
+    log: str
+    number: int
+    origin: tuple[tuple[str, int], ...]
+    sidecar: Name | None
+
+
+class Checkpoint(NamedTuple):
+    """``columns`` names the object that holds all of this, if a configuration is about that."""
+
+    turn: int
+    logs: tuple[Line, ...]
+    shards: tuple[Listed, ...]
+    forgotten: tuple[tuple[Name, str], ...]
+    progress: Positions
+    columns: Name | None = None
+
+
+class Pointer(NamedTuple):
+    """The content of ``~latest.json``."""
+
+    checkpoint: int
+
+
+class Torn(NamedTuple):
+    """What a power cut leaves of a file whose content was not synced."""
+
+    name: Name
+
+
+class Unsynced(NamedTuple):
+    """What a power cut may take back: each name whose folder was not synced, and what was under it before.
+
+    ``torn`` has the names whose content was not synced. It lies under a name of its own, that no process reads.
+    """
+
+    before: tuple[tuple[Name, Content | None], ...] = ()
+    torn: tuple[Name, ...] = ()
+
+
+Content: TypeAlias = Entry | Flush | Data | Owner | Checkpoint | Pointer | Torn | Unsynced
+Store: TypeAlias = dict[Name, Content]
+
+DISK = Name("disk")
+
+
+def sorts_in_first_page(name: Name, by: str) -> bool:
+    """How a torn list is cut in two: ``name`` cuts between logs, ``number`` between the entries of each log."""
+    if name.kind != "entry":
+        return False
+    return name.number < 2 if by == "number" else name.log < "N"

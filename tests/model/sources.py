@@ -1,0 +1,73 @@
+"""Who continues a source of records, or an id that a person chose: one at a time, from the position that is stored.
+
+The problem: P reads position 7 of a queue and sleeps; Q takes P's place, reads 7 too, and both store record 8. The
+naive way is a lock on the source, which P does not know it has lost. So Q ends P's log first, then wins the source's
+next turn, and reads the position only behind that: nothing that P sends afterwards can be acknowledged.
+
+An id that a person chooses is the same with other names: its runs are logs, ``<id>.<run>``, and the next run begins
+only when the last one has ended.
+"""
+
+from __future__ import annotations
+
+from . import questions
+from .ender import end_job
+from .objects import Entry, Name, Owner
+from .rules import on
+from .store import Ask, Become
+from .winning import LOST, WON, Part, create
+from .writer import CLOSE, Do, Writing, flush, writing
+
+
+def consumer(me: str, source: str, *legs: tuple[int, bool]) -> Part:
+    """Continues a source up to a position, flushing each record; then releases the source if told so, or closes.
+
+    With several ``legs`` it takes the source again in the same log.
+    """
+    if (yield from create(Name("entry", me), Entry("begin", me))) != WON:
+        return "unsettled"
+    yield Become(consuming, (Writing(me, (), goes_on=False, source=source), *legs))
+    return ""
+
+
+def consuming(now: Writing, leg: tuple[int, bool], *legs: tuple[int, bool]) -> Part:
+    me, source = now.log, now.source
+    turn, owner, free, position = yield Ask(questions.source, (source,))
+    if on("source-turn"):
+        if not free and on("end-the-owner"):
+            yield from end_job(f"{me}{turn}" if on("token-per-attempt") else me, owner)
+            turn, owner, free, position = yield Ask(questions.source, (source,))
+        won = LOST
+        if free or not on("end-the-owner"):
+            won = yield from create(Name("source", source, turn + 1), Owner(me))
+        if won == WON:
+            _, owner, _, position = yield Ask(questions.source, (source,), decides=True)
+        if won != WON or owner != me:
+            yield Become(writing, (now._replace(script=(CLOSE,)),))
+    last, release = leg
+    script: tuple[Do, ...] = tuple(flush(f"{source}{each}") for each in range(position + 1, last + 1))
+    if release and script and not on("position-of-kept"):
+        script = (*script[:-1], script[-1]._replace(what="take"))
+    script += (Do("commit", -1, releases=((source, turn + 1),)),) if release else ()
+    script += (Do("become", then=consuming, arguments=legs),) if legs else (CLOSE,)
+    yield Become(writing, (now._replace(script=script),))
+    return ""
+
+
+def chosen(me: str, id: str, last: int) -> Part:
+    """Opens the next run of an id, and continues where the last one ended."""
+    run, ended, position = yield Ask(questions.runs, (id,))
+    if not ended and on("last-run-ended"):
+        yield from end_job(me, f"{id}.{run}")
+        run, ended, position = yield Ask(questions.runs, (id,))
+        if not ended:
+            return "refused"
+    log = f"{id}.{run + 1}"
+    if (yield from create(Name("entry", log), Entry("begin", me))) != WON:
+        return "refused"
+    now, _, position = yield Ask(questions.runs, (id,), decides=True)
+    if on("look-after-begin") and not (now == run + 1 and (yield Ask(questions.has_begun, (log,), decides=True))):
+        return "refused"
+    script = (*(flush(f"{id}{each}") for each in range(position + 1, last + 1)), CLOSE)
+    yield Become(writing, (Writing(log, script, token=me, goes_on=False, source=id),))
+    return ""

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
 CONFIGURATIONS = {each.name: each for each in configurations()}
 
 # `make model` explores to its end what has more states.
-MOST = 8_000
+MOST = 5_000
 # Within so many states each rule is seen to be needed.
 MOST_WITHOUT = 70_000
 

@@ -1,11 +1,10 @@
-"""Larger casts: minutes each."""
+"""Larger casts, and two of each kind whose lists are torn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ..states import Configuration
-from ..store import Put
 from ..writer import commit, flush, take
 from .words import (
     committed,
@@ -22,18 +21,12 @@ def larger_casts() -> Iterator[Configuration]:
         "two-enders-checkpoint",
         "a writer, two that end it, a checkpoint",
         (writes("W", flush("a"), take("b"), commit(), flush("c", 1)), ends("A", "W"), ends("B", "W"), merges("M")),
-        late=1,
-        late_for=("W",),
-        late_kinds=(Put,),
         twins=("A", "B"),
     )
     yield Configuration(
         "ender-compaction-checkpoint",
         "a writer, one that ends it, a compaction, a checkpoint",
         (writes("W", flush("a"), commit(), flush("b", 1)), ends("A", "W"), removes("C", "compact"), merges("M")),
-        late=1,
-        late_for=("W",),
-        late_kinds=(Put,),
     )
     yield Configuration(
         "torn-removers-checkpoint",

@@ -97,7 +97,7 @@ class ClassBalancedSampler:
             check_function(
                 class_fn,
                 "class_fn",
-                "must be a function from a record to its class; for the name of a feature use class_feature",
+                "a function from a record to its class; for the name of a feature use class_feature",
             )
         classes_per_batch = whole_number(classes_per_batch, "classes_per_batch", least=1)
         per_class = whole_number(per_class, "per_class", least=1)

@@ -93,7 +93,7 @@ class InterleaveSampler:
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
         shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
             ``"train-*.tfrecord"``. Shards of several are read together, which is logged as a warning.
-        num_repeat: how often the shards are read; -1, the default, means for ever. Batches continue into the next pass.
+        num_repeat: how often the shards are read; -1, the default, means forever. Batches continue into the next pass.
         seed: the seed for the order of the shards, which differs in each pass. `None` chooses one; `state_dict` holds
             it.
         deterministic: with ``async_cycle``, `False` takes what is ready first; then there is no state.
@@ -169,7 +169,7 @@ class InterleaveSampler:
             shards_per_cycle = whole_number(shards_per_cycle, "shards_per_cycle", least=1, other="None")
         prefetch_size = whole_number(prefetch_size, "prefetch_size", least=0)
         if num_repeat != -1:
-            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 for endless")
+            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 to repeat forever")
         shuffle_buffer = whole_number(shuffle_buffer, "shuffle_buffer", least=0)
         worker = worker_of(worker)
         if on_exhausted not in ("stop", "repeat", "short"):

@@ -235,7 +235,7 @@ class Dataset:
         Args:
             seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
             epoch: the first epoch; each has an order of its own. `None` is 0, or what a state says that is loaded.
-            num_repeat: how many epochs; -1 for ever.
+            num_repeat: how many epochs; -1 means forever.
             mode: ``"block"`` permutes runs of neighbouring records (in GZIP shards, whole members) over the whole data
                 set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves
                 the shards in a seeded order, then shuffles in windows; for many shards, each in no particular order.

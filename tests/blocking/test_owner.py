@@ -215,7 +215,7 @@ def test_records_that_cannot_be_handed_on_by_a_writer_that_is_dropped_are_told(
     assert told.startswith(
         f"{tmp_path / 'pages'}: the writer was not closed, and 1 of its collected records could not be "
     )
-    assert told.endswith("handed on: the disk is full")
+    assert told.endswith("passed on: the disk is full")
 
 
 @pytest.mark.anyio

@@ -64,7 +64,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
         if not following:
             return
         if following == token:
-            raise StorageError(f"{what}: the store says that there is more, and gives the same page again")
+            raise StorageError(f"{what}: the store says that there is more, but returns the same page again")
         token = following
 
 

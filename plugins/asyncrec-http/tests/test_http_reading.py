@@ -141,7 +141,7 @@ async def test_a_range_that_is_too_long_is_refused(web: WebServer) -> None:
     web.store("a.tfrecord", DATA)
     web.more = b"and more"
     async with open_http(web.url) as storage:
-        with pytest.raises(StorageError, match="more than it had said"):
+        with pytest.raises(StorageError, match="more than it had announced"):
             async with storage.open_source("a.tfrecord", start=2000, end=3000) as source:
                 await source.receive(1000)
 
@@ -312,7 +312,7 @@ async def test_a_refusal_is_told_by_its_kind(web: WebServer, status: int, kind: 
 async def test_nothing_is_written_deleted_or_listed_and_the_error_says_why(web: WebServer) -> None:
     async with open_http(web.url) as storage:
         for operation in (storage.put("x", b"x"), storage.delete("x"), anext(aiter(_listing(storage)))):
-            with pytest.raises(StorageError, match="a web server knows neither"):
+            with pytest.raises(StorageError, match="a web server has neither"):
                 await operation
     assert web.log == []
 

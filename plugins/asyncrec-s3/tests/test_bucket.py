@@ -102,7 +102,7 @@ async def test_a_store_that_does_not_know_ranges_is_read_from_the_beginning_only
     bucket, _ = bucket_of(DATA)
     assert b"".join(await (await bucket.download("key", 0, len(DATA), "abc")).whole()) == DATA
     bucket, client = bucket_of(DATA[:200])
-    with pytest.raises(StorageError, match="does not know ranges") as caught:
+    with pytest.raises(StorageError, match="does not support ranges") as caught:
         await (await bucket.download("key", 1, 201, "abc")).whole()
     assert type(caught.value) is StorageError
     assert client.answer["Body"].closed
@@ -131,7 +131,7 @@ async def test_an_answer_to_head_without_what_it_is_for_is_asked_for_again(
     async def twice(operation: Any, what: str, policy: Any) -> Any:
         nonlocal attempts
         attempts += 1
-        with pytest.raises(TransientStorageError, match=f"not one of S3's: it has no {missing}"):
+        with pytest.raises(TransientStorageError, match=f"this answer is not from S3: it has no {missing}"):
             await operation()
         client.answer = answer
         return await operation()

@@ -220,7 +220,7 @@ class InterleaveSampler:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """In the child of a fork, further reading raises an error."""
         self._forked = True
         self._prefetch = None
 

@@ -95,9 +95,9 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer gave one, as of files without a manifest.
+        """The schema in the manifest; `None` if no writer gave one, or there is no manifest.
 
-        For those there are `decode_example`, and `Schema.infer`, which makes a schema of some records.
+        Without a schema, use `decode_example`, or `Schema.infer`, which makes a schema from some records.
         """
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
 
@@ -137,12 +137,12 @@ class Dataset:
 
         ``indices`` are numbers, or a slice: ``slice(-100, None)`` for the last hundred.
 
-        They are read in the order in which they are stored, neighbours together, with several reads at once. In the end
-        all of them are in memory, so ask for only as many as fit.
+        They are read in stored order, neighbors together, with several reads at once. In the end all of them are in
+        memory, so request only as many as fit.
 
         Raises:
             IndexError: there is no such record; nothing was read.
-            Others: as `get`; the first error ends it.
+            Other errors: as `get`; the first one ends it.
         """
         return await self._many(indices, self.lookup.reader.records)
 
@@ -309,8 +309,8 @@ async def open_dataset(
         path: the data set's folder and name; or a `Manifest`, to read an earlier snapshot; or a checkpoint
             (`asyncrec.tools.compact`), for a store that cannot list. If there is no manifest: the beginning of the
             shards' names, or a pattern. The records are then counted on opening, from the indexes of the shards, or by
-            reading a shard that has none. A folder with a slash at its end is all shards in it. Shards of several data
-            sets are then read together, which is logged as a warning.
+            reading a shard that has none. A folder with a slash at its end means all shards in it. If these belong to
+            several data sets, they are read together, and a warning is logged.
         cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
             machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
             is read more than once, or by several processes.

@@ -27,7 +27,6 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
 
     With ``max_bytes``, at most one chunk more than that is read, and the connection is closed. Only the page has the
     content then: ``response.text()`` returns nothing for a body that this function has read.
-    page alone: of a body that this has read, ``response.text()`` gives nothing.
     """
     check_max_bytes(max_bytes)
     # The connection goes back to its pool with the last byte of the body, which a small one has before it is asked for;

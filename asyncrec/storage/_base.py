@@ -73,8 +73,6 @@ class ByteSink(ABC):
         Together the buffers have exactly `chunk_size` bytes; only the last chunk of an object is shorter (never empty),
         and nothing is sent after it. They are never joined for the backend. When this returns, they belong to the
         caller again: a backend that still needs them copies them. This waits while the backend holds as much as it may.
-        caller again when this returns: a backend that still needs them copies them. Waits while the backend holds as
-        much as it may.
 
         Cancelled, or after any error, the object can only be abandoned.
         """
@@ -92,8 +90,6 @@ class ByteSink(ABC):
         ``tail`` is what the caller holds and has not sent, shorter than `chunk_size`; it will be sent again as part of
         the next chunk. Returns how many bytes of it have left this process: for a local file all of them, for S3 none,
         for GCS whole multiples of 256 KiB.
-        the next chunk. Returns how many bytes of it are now out of this process: a local file all of them, S3 none,
-        GCS whole multiples of 256 KiB.
 
         If `Storage.flush_level` is ``"spooled"``, this is an fsync, and the bytes it acknowledged are never taken back:
         if the context then exits with an exception, the unfinished file is kept for recovery, and is still never
@@ -156,8 +152,6 @@ class Storage(ABC):
         the object exists; without it the object is replaced. If two exclusive writers race, exactly one wins, provided
         that their objects are shorter than `ByteSink.chunk_size`. With longer objects the store decides as well as it
         can; both may win, and the last object stays. A caller that needs exactly one winner lets a short object decide.
-        store can, which may mean that both win and the last one's stays: whoever needs one winner lets a
-        short object decide.
 
         Raises:
             ValueError: the key is empty, absolute, or leads out of the root.
@@ -177,8 +171,6 @@ class Storage(ABC):
         ``info`` describes the version to read, as this storage has returned it before: from `head`, a listing, `put` or
         another source. The source is pinned to its etag and need not request what is known: a backend over a network
         requests the bytes at once, under the condition that they are of this version.
-        another source. The source is pinned to its etag, and need not ask what is known: a backend over a network
-        asks for the bytes at once, under the condition that they are of this version.
 
         Raises:
             ObjectNotFoundError: there is no such object. The message names the key.

@@ -31,8 +31,6 @@ async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapp
     A local folder is created, with its parents. An object store is asked for an object that does not exist: its answer
     shows that it can be reached. A refusal is an answer too: S3 says that an object is missing only to callers who may
     list, and writing does not need that permission. A factory of `register_writer_factory` is asked itself.
-    shows that it can be reached. That it refuses to say is an answer too: S3 tells those alone that something is
-    missing who may list, and writing needs no such right. A factory of `register_writer_factory` is asked itself.
 
     Raises:
         StorageError: the store cannot be reached, or the folder cannot be made.

@@ -68,7 +68,6 @@ async def convert(
     If the target is a data set, files that were converted into it before are skipped, so their records are there once.
     If such a file has changed since, an error is raised before anything is written, because its old records are in the
     data set.
-    has changed since is an error, before anything is written: what it gave then is in the data set.
 
     Args:
         source: a file, a folder or a pattern; for records also a data set.

@@ -86,7 +86,7 @@ class InterleaveSampler:
             33 with ``example_per_class=8`` gives batches of 32.
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
-        parallelism: how many threads or coroutines deserialise; `None` is one.
+        parallelism: how many threads or coroutines decode; `None` is one.
         async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, is what is
             fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
             `interleave` for the memory that it takes.
@@ -102,7 +102,7 @@ class InterleaveSampler:
             other. Classes need not be known beforehand. Not every example is necessarily used: see ``class_buffer``.
         class_buffer: how many examples may wait until there are enough of their class; 4,096 or 16 batches by default.
             When it is full, the class with the most examples loses its oldest, which `stats` counts.
-        shuffle_buffer: the size of a `ShuffleBuffer` between reading and deserialising; 0 means none.
+        shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means none.
         drop_remainder: leave out a short last batch. (With ``class_fn`` see ``on_exhausted``.)
         worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th: the share of one
             of n workers.

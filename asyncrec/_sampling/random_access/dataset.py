@@ -236,14 +236,14 @@ class Dataset:
             seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
             epoch: the first epoch; each has an order of its own. `None` is 0, or what a state says that is loaded.
             num_repeat: how many epochs; -1 means forever.
-            mode: ``"block"`` permutes runs of neighbouring records (in GZIP shards, whole members) over the whole data
+            mode: ``"block"`` permutes runs of neighboring records (in GZIP shards, whole members) over the whole data
                 set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves
                 the shards in a seeded order, then shuffles in windows; for many shards, each in no particular order.
                 ``"global"`` makes every order equally likely, and reads the most.
             buffer_size: how many records are shuffled together. Up to twice as many are in memory, because the next
                 ones are read ahead.
             buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
-            block_bytes: the size of a block of neighbours in ``"block"``, as stored; one request of a store. By default
+            block_bytes: the size of a block of neighbors in ``"block"``, as stored; one request of a store. By default
                 4 MiB, but at most 1/16 of the buffer, worked out from the manifest alone: the order is the same
                 wherever the shards lie. So a batch comes from some 16; smaller ones, or a larger buffer, mix more.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
@@ -266,7 +266,7 @@ class Dataset:
         )
 
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]:
-        """Where blocks of neighbours begin, and at last the number of records; int64. None spans two shards.
+        """Where blocks of neighbors begin, and at last the number of records; int64. None spans two shards.
 
         A block has about ``block_bytes`` as stored, and at most ``most`` records; in GZIP shards it is whole members,
         if they have no more, which needs the indexes of such shards, once.

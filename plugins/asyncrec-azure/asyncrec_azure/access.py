@@ -109,8 +109,8 @@ def access_of(
     )
     if access.identity and not access.endpoint.startswith("https://"):
         raise ArgumentValueError(
-            "the token of an identity is sent by https:// alone: give account_key, sas_token, connection_string or "
-            "anonymous=True for an endpoint that begins with http://"
+            "the token of an identity is sent by https:// alone: for an endpoint that begins with http://, pass "
+            "account_key, sas_token, connection_string or anonymous=True"
         )
     return access
 

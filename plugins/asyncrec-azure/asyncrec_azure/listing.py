@@ -89,7 +89,7 @@ def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:
                     token = element.text or ""
         parser.close()
     except Xml.ParseError as error:
-        raise ValueError(f"the page of a listing is no XML: {error.msg}") from None
+        raise ValueError(f"the page of a listing is not XML: {error.msg}") from None
     if token is None:
         raise ValueError("the page of a listing does not say whether another follows")
     return found, token

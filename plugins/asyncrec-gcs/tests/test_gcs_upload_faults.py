@@ -136,7 +136,7 @@ async def test_a_body_sent_in_part_is_not_begun_again_from_its_middle() -> None:
 async def test_an_expired_session_is_an_error_that_says_what_to_do(gcs: FakeGcs, kind: str) -> None:
     gcs.plan = nth(1, Fault("expire"), kind)
     async with open_quick() as storage:
-        with pytest.raises(StorageError, match="session is gone"):
+        with pytest.raises(StorageError, match="session has expired"):
             await write(storage)
     assert not gcs.objects
 

@@ -75,14 +75,14 @@ async def test_a_read_asks_for_one_range_of_one_version() -> None:
 @pytest.mark.parametrize(
     ("blocks", "answer", "error", "words"),
     [
-        ([DATA[:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "more came than the 200 bytes"),
-        ([DATA[:150], DATA[150:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "more came than the 200"),
-        ([DATA], {}, StorageError, "more came than the 200"),
-        ([], {"ContentRange": "bytes 0-199/10240"}, TransientStorageError, "the body ended, 200 of 200 bytes short"),
+        ([DATA[:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "sent more than the 200 bytes"),
+        ([DATA[:150], DATA[150:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "sent more than the 200"),
+        ([DATA], {}, StorageError, "sent more than the 200"),
+        ([], {"ContentRange": "bytes 0-199/10240"}, TransientStorageError, "the body ended 200 of 200 bytes too early"),
         ([DATA[:200]], {"ContentRange": "bytes 10-209/10240"}, TransientStorageError, "sent another range"),
         ([DATA[:200]], {"ContentRange": "bytes 01-200/10240"}, TransientStorageError, "sent another range"),
-        ([DATA[:200]], {"ETag": '"other"'}, ObjectChangedError, "its etag is not abc any more"),
-        ([DATA[:200]], {"ETag": ""}, ObjectChangedError, "its etag is not abc any more"),
+        ([DATA[:200]], {"ETag": '"other"'}, ObjectChangedError, "the etag is no longer abc"),
+        ([DATA[:200]], {"ETag": ""}, ObjectChangedError, "the etag is no longer abc"),
     ],
     ids=["too much", "too much in blocks", "all", "nothing", "elsewhere", "nearly", "other", "no etag"],
 )

@@ -4,10 +4,11 @@
     python examples/copy_between_clouds.py s3://crawl/pages s3://crawl/pages --target-endpoint https://minio.local:9000
     python examples/copy_between_clouds.py demo-data/pages s3://crawl/pages
 
-Bytes go from store to store as they are, some MiB at a time: nothing is kept on this machine. The shards go first, each
-with its index and keys, the manifest last: stopped in the middle, there is no data set yet, and the same command goes
-on. Each object is held against the checksum of the manifest while it is sent; reading back finds what a store has lost
-since. Both stores are found by the configuration of their SDKs (for two S3 stores: two profiles).
+The bytes go from store to store unchanged, a few MiB at a time, and nothing is kept on this machine. The shards go
+first, each with its index and keys, and the manifest last: if the copy is stopped in the middle, there is no data set
+yet, and the same command resumes it. Each object is compared with the checksum in the manifest while it is sent;
+reading the copy back finds anything that a store has lost since. Both stores are found through the configuration of
+their SDKs (for two S3 stores, use two profiles).
 
 This is ``asyncrec copy`` and ``asyncrec verify``; `asyncrec.tools` has both as functions.
 """

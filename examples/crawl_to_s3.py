@@ -1,19 +1,19 @@
-"""A crawler for a container: it streams pages into S3, takes its settings from the environment, ends at any time.
+"""A crawler for a container: it streams pages into S3, takes settings from the environment, and can end at any time.
 
     CRAWL_START_URL=https://example.org/  CRAWL_TO=s3://bucket/crawl/pages  python examples/crawl_to_s3.py
 
 A shard is uploaded while it grows, and committed when it is full or a minute old: that is the most that a killed
 machine loses, and the next run fetches it again. With CRAWL_SPOOL, a folder of its own on a disk, a killed process
-loses nothing of what reached the disk, for the next run commits it, and a store that is down does not stop the crawl.
-SIGTERM (what Kubernetes and ECS send) and Ctrl-C commit what is there. Several of these may write one data set at once;
-each page is a record by the schema of `asyncrec.pages`, its URL the key. `crawl_site.py` is the same crawl with
-everything around it.
+loses no record that had reached the disk, because the next run commits it, and a store that is down does not stop the
+crawl. SIGTERM (which Kubernetes and ECS send) and Ctrl-C commit the pages fetched so far. Several of these crawlers may
+write one data set at once; each page is a record with the schema of `asyncrec.pages`, and its URL is the key.
+`crawl_site.py` is the same crawl as a complete program.
 
 The environment, beside the AWS SDK's own (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ``AWS_ENDPOINT_URL_S3``, ...):
 
     CRAWL_START_URL       the site, from this page on; its robots.txt is obeyed
     CRAWL_TO              the data set: folder and name
-    CRAWL_PAGES           at most so many, beside those there (1000)
+    CRAWL_PAGES           the maximum number of new pages (1000)
     CRAWL_TASKS           (16)
     CRAWL_DELAY           seconds between two requests, of all tasks together (1)
     CRAWL_SHARD_BYTES     (67108864)

@@ -1,10 +1,10 @@
-"""The demo, into S3: crawl into a store that this program starts, then once more, to see it continue.
+"""The demo, with S3: crawl into a store that this program starts, then crawl once more, to see it continue.
 
     python examples/demo_s3.py                   # needs no network, and no account
     python examples/demo_s3.py --pages 200
 
-The store is on this machine, in memory, and gone afterwards. For one of your own nothing is needed but its address and
-credentials, in the environment: ``python examples/crawl_site.py --to s3://bucket/folder/pages``.
+The store runs on this machine, in memory, and is gone afterwards. To use your own store, you only need to set its
+address and credentials in the environment: ``python examples/crawl_site.py --to s3://bucket/folder/pages``.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python examples/images_from_csv.py [FOLDER]
 
-The images are real files, made here: PNGs of discs, squares and stripes. The class says what an example holds and how
-it is loaded; `write_splits_from_csv` does the rest, loading eight images at a time in worker threads.
+The images are real files, made by this program: PNGs of discs, squares and stripes. The class says what an example
+holds and how it is loaded; `write_splits_from_csv` does the rest, loading eight images at a time in worker threads.
 """
 
 from __future__ import annotations

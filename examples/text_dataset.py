@@ -2,8 +2,8 @@
 
     python examples/text_dataset.py [FOLDER]
 
-The generator is an ordinary function: it parses source files, in a worker thread, while the event loop is free. Each
-module goes to one split as a whole, so that nothing of a test module is seen in training.
+The generator is an ordinary function. It parses source files in a worker thread, so the event loop stays free. Each
+module goes to one split as a whole, so that training sees nothing of a test module.
 """
 
 from __future__ import annotations

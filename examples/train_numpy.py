@@ -3,8 +3,9 @@
     make demo && python examples/train_numpy.py           # on demo-data/pages
     python examples/train_numpy.py --data FOLDER/NAME     # any data set with `url`, `package` and `content`
 
-Without the demo's data a small data set is made first, of this Python's own library. The model is softmax regression on
-a histogram of the 256 byte values, in NumPy alone; it is no good classifier, and learns a good deal more than chance.
+Without the demo's data, a small data set is made first, from the library of this Python. The model is softmax
+regression on a histogram of the 256 byte values, in NumPy alone. It is not a good classifier, but it does much better
+than chance.
 
 Where to look: `train` draws batches in a fresh order each epoch, `features_of` is the model's whole view of a page.
 """

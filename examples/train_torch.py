@@ -3,7 +3,7 @@
     pip install '.[torch]'                  # in a checkout; `make demo` makes the pages
     python examples/train_torch.py
 
-Each worker opens the data set for itself and takes its share of the batches: no page comes twice in an epoch.
+Each worker opens the data set itself and takes its share of the batches: no page comes twice in an epoch.
 """
 
 from __future__ import annotations

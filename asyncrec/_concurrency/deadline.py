@@ -32,7 +32,7 @@ def current_deadline() -> Deadline | None:
 
 
 def shielded(seconds: float) -> AbstractContextManager[anyio.CancelScope]:
-    """Open a shielded scope for at most so many seconds, to settle or to clean up in.
+    """Open a scope for settling or cleaning up, shielded from cancellation for at most this many seconds.
 
     At the exit of a writer whose ``exit_timeout`` has run out, it ends a second later.
     """

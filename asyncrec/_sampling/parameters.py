@@ -27,7 +27,7 @@ def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
     except TypeError:
         raise ArgumentTypeError(f"{name}={value!r:.80}: must be an integer, {wanted}") from None
     if number < least:
-        raise ArgumentValueError(f"{name}={number}: {wanted}")
+        raise ArgumentValueError(f"{name}={number}: must be {wanted}")
     return number
 
 
@@ -86,7 +86,7 @@ def check_function(function: Any, name: str, what: str) -> None:
         TypeError: it is no function.
     """
     if not callable(function):
-        raise ArgumentTypeError(f"{name}={function!r:.80}: {what}")
+        raise ArgumentTypeError(f"{name}={function!r:.80}: must be {what}")
 
 
 def public_type(value: object) -> str:

@@ -87,7 +87,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
 
     @property
     def flush_seconds(self) -> float | None:
-        """After so many seconds what was written is on the disk, unasked; `None` where it is not."""
+        """After this many seconds, records are on the disk automatically; `None` if they are not."""
         return self._value.flush_seconds
 
     @property

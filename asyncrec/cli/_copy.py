@@ -29,8 +29,6 @@ def command(
     A data set is copied to the data set TARGET (folder and name), with indexes, keys, schema and metadata. If a copy is
     interrupted, run it again: identical objects that are already there are kept. In the same way, a copy is brought up
     to date after the data set has grown, and a lost shard is restored.
-    is taken up by copying again: what is there already and is the same stays. A data set that grew is brought up to
-    date in the same way, and one that lost a shard gets it back.
 
     \b
     Example:

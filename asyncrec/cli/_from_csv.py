@@ -43,8 +43,6 @@ def command(
     A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. In
     a column of numbers an empty cell is an absent value; a cell that makes such a column text is reported with its
     line. The names of the labels are in the manifests, under "labels". Existing data sets of these names are replaced.
-    and so is its column: where it seems a slip, its line is named. The names of the classes are in the manifests, under
-    "labels". What is there of these names is replaced.
 
     \b
     Example:

@@ -38,7 +38,7 @@ class Message(Protocol):
 
 
 def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = True) -> bytes:
-    """Encode ``features`` as a serialised tf.train.Example. A ``tf.train.Example`` itself is accepted too.
+    """Encode ``features`` as a serialized tf.train.Example. A ``tf.train.Example`` itself is accepted too.
 
     64-bit floats are rounded to float32, the only float type of the format; none becomes infinite. With
     ``narrow=False`` an array of them that would change is an error.
@@ -62,7 +62,7 @@ def encode_sequence_example(
     *,
     narrow: bool = True,
 ) -> bytes:
-    """Encode a context and feature lists as a serialised tf.train.SequenceExample; the message itself is accepted too.
+    """Encode a context and feature lists as a serialized tf.train.SequenceExample; the message itself is accepted too.
 
     Each feature list is iterated over and has one value per step, as in ``encode_example``, so the steps of an array
     are its first axis. All steps of one list are of one kind; a step may be empty.
@@ -77,9 +77,9 @@ def encode_sequence_example(
 
 
 def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
-    """Decode a serialised Example: a dict of its values, by the names of its features.
+    """Decode a serialized Example: a dict of its values, by the names of its features.
 
-    Raises DecodeError, with the offset or the feature, when ``data`` is not a serialised Example.
+    Raises DecodeError, with the offset or the feature, when ``data`` is not a serialized Example.
     """
     return {name: _decoded(name, raw) for name, raw in parse_example(bytes(data)).items()}
 
@@ -87,7 +87,7 @@ def decode_example(data: bytes | bytearray | memoryview) -> dict[str, Decoded]:
 def decode_sequence_example(
     data: bytes | bytearray | memoryview,
 ) -> tuple[dict[str, Decoded], dict[str, list[Decoded]]]:
-    """Decode a serialised SequenceExample: its context, and for each feature list one value per step.
+    """Decode a serialized SequenceExample: its context, and for each feature list one value per step.
 
     An Example is read as a SequenceExample without lists. Raises DecodeError as ``decode_example``.
     """
@@ -99,7 +99,7 @@ def decode_sequence_example(
 
 
 def feature_bytes(raw: Raw) -> bytes:
-    """The serialised Feature of a kind and payload."""
+    """The serialized Feature of a kind and payload."""
     kind, payload = raw
     if kind == NONE:
         return b""
@@ -179,7 +179,7 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
-    """The serialised FeatureList of the values of the feature list ``name``."""
+    """The serialized FeatureList of the values of the feature list ``name``."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
         raise SchemaError(f"feature list {name!r} is a {type(values).__name__}; give one value per step, in a list")
     kinds: set[int] = set()

@@ -71,7 +71,7 @@ class Column(NamedTuple):
 def read_columns(
     records: Sequence[bytes], wanted: Mapping[str, int], check: Check, joined: Collection[str] = ()
 ) -> dict[str, Column]:
-    """The features named in ``wanted``, with the kind each must have, of serialised Examples.
+    """The features named in ``wanted``, with the kind each must have, of serialized Examples.
 
     Those named in ``joined``, of the kind BYTES, have `JoinedBytes` in place of a list.
 

@@ -54,9 +54,8 @@ class IgnoreExample(Exception):
 class DeclaredExample:
     """An example whose recordable attributes are declared; subclass it.
 
-    ``load``, ``split``, ``release``, ``from_csv_row`` and ``to_csv_row`` are for the subclass to override, each of them
-    with ``def`` or ``async def``; whoever calls them awaits what is awaitable. Keyword arguments are those given to the
-    job that writes the examples, all of them to each.
+    The subclass overrides ``load``, ``split``, ``release``, ``from_csv_row`` and ``to_csv_row`` as needed, each with
+    ``def`` or ``async def``. Each gets all keyword arguments that were passed to the job that writes the examples.
 
     The types of fields are those of ``Field``: ``TYPE_BOOL``, ``TYPE_INT32``, ``TYPE_INT64``, ``TYPE_FLOAT``,
     ``TYPE_DOUBLE``, ``TYPE_STRING``, ``TYPE_BYTES``, ``TYPE_ARRAY_FLOAT32`` and ``TYPE_ARRAY_INT32``.
@@ -98,16 +97,18 @@ class DeclaredExample:
 
     @classmethod
     def schema(cls) -> Schema:
-        """The schema its records are read with."""
+        """The schema with which its records are read."""
         return cls._schema
 
     @classmethod
     def decode(cls, record: bytes) -> tuple[Any, ...]:
-        """The values of a record, in the order of declaration. Raises as ``Schema.decode``."""
+        """Return the values of a record, in the order of declaration. Raises as ``Schema.decode``."""
         return tuple(cls._schema.decode(record).values())
 
     def encode(self) -> bytes:
-        """The record: a serialised Example. Raises SchemaError, naming class and field, for a value of another type."""
+        """Return the record: a serialized Example. Raises SchemaError, naming class and field, for a value of another
+        type.
+        """
         values: dict[str, object] = {}
         for name, dtype in type(self)._fields.items():
             try:
@@ -125,15 +126,15 @@ class DeclaredExample:
         return stored(value, dtype)
 
     def load(self, **kwargs: Any) -> Awaitable[None] | None:
-        """Bring what is large into memory, just before the example is written. By default there is nothing."""
+        """Load large data into memory, just before the example is written. By default this does nothing."""
         return None
 
     def split(self, **kwargs: Any) -> Iterable[DeclaredExample] | Awaitable[Iterable[DeclaredExample]]:
-        """The examples it is written as, after it is loaded. By default itself alone."""
+        """Return the examples as which it is written, after it is loaded. By default only itself."""
         return [self]
 
     def release(self) -> Awaitable[None] | None:
-        """Give the memory back once it is written. By default arrays and bytes that can be set are set to None."""
+        """Release memory once it is written. By default arrays and bytes that can be set are set to None."""
         for name, dtype in type(self)._fields.items():
             attribute = getattr(type(self), name)
             if dtype in LARGE and attribute.fset is not None:
@@ -142,11 +143,11 @@ class DeclaredExample:
 
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
-        """The example that a row of a CSV file describes, not loaded. The values of the row are str."""
+        """Return the example that a row of a CSV file describes, not loaded. The values of the row are str."""
         raise NotImplementedError(f"override from_csv_row, so that the row {row!r} can become an example")
 
     def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
-        """The row that describes this example: enough to make it again with ``from_csv_row``."""
+        """Return the row that describes this example: enough to make it again with ``from_csv_row``."""
         raise NotImplementedError(
             f"override {type(self).__name__}.to_csv_row, so that a CSV file can list its examples"
         )

@@ -21,8 +21,8 @@ def decode_columns(records: Sequence[bytes]) -> dict[str, Column] | None:
     one after the other; and ``counts``, an int64 array, with -1 for a record that does not have the feature. Columns
     are in the order in which features were found, as when each record is looked at in turn.
 
-    Returns `None` where it has to be `decode_sequence_example`, of each record by itself: one of them is no Example or
-    has feature lists, a feature is of two kinds, or there are more than 1,000 features.
+    Returns `None` if each record must be decoded by `decode_sequence_example`: one of them is not an Example or has
+    feature lists, a feature has two types, or there are more than 1,000 features.
     """
     found = _Found(records)
     try:

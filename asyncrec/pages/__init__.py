@@ -7,29 +7,29 @@
                 await writer.write(page, key=pages.page_key(page))
 
 PAGE              the schema of a page, each feature with what it means
-page              a page of its parts
-from_aiohttp, from_httpx, from_scrapy, from_crawlee, from_playwright    a page of a response
-page_key          what names a page: its URL, unless it was asked for with more
-is_temporary      whether a status says to ask again later: then the page is not stored
+page              makes a page from its parts
+from_aiohttp, from_httpx, from_scrapy, from_crawlee, from_playwright    make a page from a response
+page_key          the key of a page: its URL, and more if the request had more
+is_temporary      whether to request the page again later and not store it
 payload_digest    as WARC writes it
 
 None of these clients is imported: each maker takes the attributes that its client's response has.
 
 The features of `PAGE`:
 
-    url               what was asked for (WARC-Target-URI)
+    url               the URL that was requested (WARC-Target-URI)
     date              when, in UTC: 2026-11-22T07:45:00Z (WARC-Date)
-    status            of HTTP; 0 where there was no answer in HTTP
+    status            the HTTP status; 0 if there was no HTTP response
     content           the body, without its transfer encoding, and with the content encoding that ``encoding`` names
     content_type      the header
-    headers           of the response: "Name: value" in lines, as they were sent
+    headers           those of the response: "Name: value" in lines, as they were sent
     method            of the request
     final_url         the URL that answered, if redirects were followed; else empty
     digest            sha1:BASE32 of the content as it is stored (WARC-Payload-Digest)
     reason            the words of the status line
     protocol          HTTP/1.1, h2 (WARC-Protocol has them in its own spelling)
-    ip                of the server (WARC-IP-Address), where the client tells it (Crawlee does not)
-    elapsed           seconds until the answer had come, where the client tells it (aiohttp does not)
+    ip                that of the server (WARC-IP-Address), if the client knows it (Crawlee does not)
+    elapsed           seconds until the response had arrived, if the client knows it (aiohttp does not)
     charset           of a text
     encoding          the Content-Encoding that the content still has; empty: none
     truncated         why the content is not whole: length, time, disconnect (WARC-Truncated); empty: it is

@@ -21,12 +21,12 @@ _CUT = frozenset({"partial", "dataloss"})
 
 
 async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """A page of an `aiohttp.ClientResponse`, whose body is read if it was not.
+    """Make a page from an `aiohttp.ClientResponse`; its body is read if it was not.
 
-    ``max_bytes`` and ``features`` are those of `page`; this is true of every maker here.
+    ``max_bytes`` and ``features`` are those of `page`; this is true for all these functions.
 
-    With ``max_bytes``, at most as much is read and a chunk more; then the connection is closed. The content is in the
-    page alone: of a body that this has read, ``response.text()`` gives nothing.
+    With ``max_bytes``, at most one chunk more than that is read, and the connection is closed. Only the page has the
+    content then: ``response.text()`` returns nothing for a body that this function has read.
     """
     check_max_bytes(max_bytes)
     # The connection goes back to its pool with the last byte of the body, which a small one has before it is asked for;
@@ -62,9 +62,10 @@ async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **feature
 
 
 async def from_httpx(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """A page of an `httpx.Response`, whose body is read if it was not.
+    """Make a page from an `httpx.Response`; its body is read if it was not.
 
-    ``max_bytes`` ends the reading, as for `from_aiohttp`, of a response of ``client.stream``; ``client.get`` reads all.
+    ``max_bytes`` ends the reading, as for `from_aiohttp`, for a response of ``client.stream``; ``client.get`` reads
+    everything.
     """
     check_max_bytes(max_bytes)
     stream = response.extensions.get("network_stream")
@@ -104,7 +105,7 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
 
 
 def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """A page of a `scrapy.http.Response`; of ``response.request``, unless another is given."""
+    """Make a page from a `scrapy.http.Response`, and from ``response.request`` unless another request is given."""
     request = response.request if request is None else request
     meta = request.meta if request is not None else {}
     through = meta.get("redirect_urls") or ()
@@ -134,7 +135,7 @@ def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = N
 
 
 async def from_crawlee(context: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """A page of a crawling context of Crawlee that has an ``http_response``, or Playwright's ``response``."""
+    """Make a page from a crawling context of Crawlee that has an ``http_response``, or Playwright's ``response``."""
     request = context.request
     answer = getattr(context, "http_response", None)
     told = {"depth": int(getattr(request, "crawl_depth", 0) or 0), **features}
@@ -157,7 +158,7 @@ async def from_crawlee(context: Any, *, max_bytes: int | None = None, **features
 
 
 async def from_playwright(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
-    """A page of a `playwright.async_api.Response`: what the server sent, not what scripts made of it."""
+    """Make a page from a `playwright.async_api.Response`: what the server sent, not what scripts made of it."""
     request = response.request
     asked = request
     while asked.redirected_from is not None:

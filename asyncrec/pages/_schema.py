@@ -71,16 +71,16 @@ def page(
     truncated: Literal["", "length", "time", "disconnect"] = "",
     **features: Any,
 ) -> dict[str, Any]:
-    """A page of its parts, as `PAGE` describes it: with the time, the digest and the type of its content.
+    """Make a page from its parts, as `PAGE` describes it, with the time, the digest and the type of its content.
 
     Args:
         headers, request_headers: a mapping, pairs of name and value, or lines.
-        date: now, unless it is given.
-        max_bytes: of the content; what is longer is cut, and ``truncated`` says ``"length"``.
-        features: others of `PAGE`, by name.
+        date: the time of the request; now by default.
+        max_bytes: the limit for the content; a longer one is cut, and ``truncated`` is ``"length"``.
+        features: other features of `PAGE`, by name.
 
     Raises:
-        TypeError: a feature that a page has not.
+        TypeError: there is no such feature.
     """
     if unknown := features.keys() - _NAMES:
         raise ArgumentTypeError(f"{min(unknown)!r} is not a feature of a page; the features are {', '.join(_NAMES)}")
@@ -118,7 +118,7 @@ def check_max_bytes(max_bytes: int | None) -> None:
 
 
 def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
-    """What names a page among others: its URL; where it was not asked for by GET, or with a body, these as well."""
+    """Return the key of a page: its URL, and also the method and the body unless it was a GET without a body."""
     method = page.get("method", "GET")
     if method == "GET" and not request_body:
         return str(page["url"])
@@ -127,16 +127,19 @@ def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
 
 
 def is_temporary(status: int) -> bool:
-    """Whether an answer of this status says to ask again later: 408, 425, 429, and all from 500 on.
+    """Return whether a response with this status should be requested again later: 408, 425, 429, and everything from
+    500 on.
 
-    A page that is stored is not fetched again by the next run, so an answer that may pass is not stored. The recipes
-    for crawlers, and the plugins for Scrapy and Crawlee, all go by this rule.
+    A stored page is not fetched again by the next run, so a temporary response is not stored. The crawler recipes, and
+    the plugins for Scrapy and Crawlee, follow this rule.
     """
     return status in (408, 425, 429) or 500 <= status < 600
 
 
 def payload_digest(content: bytes | bytearray | memoryview) -> str:
-    """The SHA-1 of a content, as WARC writes it: ``sha1:`` and 32 characters. It tells equal contents, and no more."""
+    """Return the SHA-1 of a content, as WARC writes it: ``sha1:`` and 32 characters. It only serves to recognize equal
+    contents.
+    """
     return "sha1:" + base64.b32encode(hashlib.sha1(content, usedforsecurity=False).digest()).decode()
 
 

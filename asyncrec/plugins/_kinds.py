@@ -19,12 +19,12 @@ class Command:
     """A command of ``asyncrec``.
 
     Attributes:
-        name: in lower case, with ``-`` between words.
-        words: what ``asyncrec --help`` says of it, in half a line.
-        target: where its function is, as ``module:function``; imported when the command is called. The function is
-            made for typer: its annotated parameters are the arguments and options, its docstring is the help, and it
-            returns the exit code. `asyncrec.cli` has the options that all commands share, and what prints.
-        section: of the help.
+        name: its name, in lower case, with ``-`` between words.
+        words: its description in ``asyncrec --help``, half a line.
+        target: its function, as ``module:function``, which is imported when the command is called. The function is made
+            for typer: its annotated parameters are the arguments and options, its docstring is the help, and it returns
+            the exit code. `asyncrec.cli` has the options that all commands share, and output functions.
+        section: its section of the help.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class BadMember:
-    """What could not be converted: ``where`` is the line, the row or the byte of the file."""
+    """A part that could not be converted: ``where`` is the line, the row or the byte of the file."""
 
     path: str
     where: str
@@ -51,11 +51,11 @@ class BadMember:
 
 @dataclass(slots=True)
 class Converted:
-    """The next records of a file, and what was bad between them.
+    """The next records of a file, and the invalid parts between them.
 
     Attributes:
-        passed: how many members are not wanted.
-        keys: of the records, one for each; where it is empty they are ``<file>#<number>``.
+        passed: how many members were skipped because they are not wanted.
+        keys: the keys of the records, one for each; if it is empty, the keys are ``<file>#<number>``.
     """
 
     records: list[bytes] = field(default_factory=list)
@@ -65,25 +65,25 @@ class Converted:
 
 
 class SourceFile(Protocol):
-    """A file that is converted to records, in whatever store it is.
+    """A file to convert to records, in any store.
 
     Attributes:
-        path: by which a person knows it: for `BadMember`.
-        max_record_bytes: no record may be larger; what would be is bad.
+        path: its path for messages: for `BadMember`.
+        max_record_bytes: larger records are invalid.
     """
 
     path: str
     max_record_bytes: int
 
     async def receive(self, max_bytes: int) -> bytes:
-        """The next bytes of the file, at most so many; ``b""`` at its end. A connection that breaks is made again."""
+        """Return the next bytes of the file, at most this many; ``b""`` at its end. A broken connection is reopened."""
         ...
 
     def local_copy(self) -> AbstractAsyncContextManager[str]:
-        """The path of a local file with the content, for a library that seeks.
+        """Return the path of a local file with the content, for a library that seeks.
 
-        The file itself where it is on a disk, otherwise a temporary copy, which is gone behind the context. To be
-        used instead of ``receive``.
+        This is the file itself if it is on a disk, otherwise a temporary copy, which is deleted after the context. Use
+        it instead of ``receive``.
         """
         ...
 
@@ -92,11 +92,13 @@ class Encoder(Protocol):
     """Makes a file of records. Its methods block: they are called in a worker thread, one at a time."""
 
     def encode(self, records: Sequence[bytes], /) -> bytes:
-        """The next bytes of the file, perhaps none yet. What it raises ends the conversion, and nothing is written."""
+        """Return the next bytes of the file, perhaps none yet. An exception ends the conversion, and nothing is
+        written.
+        """
         ...
 
     def finish(self) -> bytes:
-        """The last bytes of the file."""
+        """Return the last bytes of the file."""
         ...
 
 
@@ -105,15 +107,17 @@ class Format:
     """A kind of file that `asyncrec.tools.convert` reads, or writes, or both.
 
     Attributes:
-        name: as in ``--from NAME``; in lower case.
-        suffixes: of files that have it, in lower case, each with its dot: ``(".warc", ".warc.gz")``.
-        open: the context in which a file is read. It gives an iterator over `Converted`, in the order of the file. What
-            is bad in the file is told there, and reading goes on behind it where that can be found; what takes longer
-            than a millisecond is done in a thread (`asyncrec.storage.in_thread`). `None`: the format is not read.
-        schema: of the records that ``open`` gives, where it is always the same one.
-        encoder: makes the `Encoder` of a file, of the name of the file and of the records' schema, as
-            ``Schema.to_json`` gives it, or `None`. Called in a worker thread. `None`: the format is not written.
-        needs_schema: ``encoder`` is always given a schema; where none is known, all records are read once to infer it.
+        name: its name in ``--from NAME``, in lower case.
+        suffixes: those of its files, in lower case, each with its dot: ``(".warc", ".warc.gz")``.
+        open: opens a context for reading a file. It yields an iterator over `Converted`, in the order of the file.
+            Invalid parts of the file are reported there, and reading continues after them if possible. Work that takes
+            more than a millisecond belongs in a thread (`asyncrec.storage.in_thread`). `None`: the format cannot be
+            read.
+        schema: the schema of the records that ``open`` yields, if it is always the same.
+        encoder: makes the `Encoder` of a file, from the name of the file and the schema of the records (as
+            ``Schema.to_json`` returns it, or `None`). It is called in a worker thread. `None`: the format cannot be
+            written.
+        needs_schema: always pass a schema to ``encoder``; if none is known, all records are read once to infer it.
     """
 
     name: str

@@ -39,11 +39,12 @@ class ObjectInfo:
     """An object as a store describes it.
 
     Attributes:
-        key: relative to the root of the storage that answered.
-        size: bytes.
-        etag: changes whenever the content does; opaque; never empty. Local files: made of inode, size and mtime.
-        crc32c: of the whole content, unmasked, where the store keeps one.
-        modified: with a time zone.
+        key: its key, relative to the root of the storage.
+        size: its size in bytes.
+        etag: changes whenever the content does; opaque, never empty. For local files it is made of inode, size and
+            mtime.
+        crc32c: that of the whole content, unmasked, if the store keeps one.
+        modified: the time of the last change, with a time zone.
     """
 
     key: str
@@ -57,9 +58,9 @@ class ByteSink(ABC):
     """One object being written. Made by `Storage.open_sink`; used by one task.
 
     Attributes:
-        chunk_size: how many bytes the next `send` shall carry. Read again before each (S3 grows it towards its cap of
-            parts). Also the most that this sink makes its caller hold.
-        published: `None` until the context exited cleanly, then what the store now has.
+        chunk_size: how many bytes the next `send` must carry. Read it again before each one (S3 increases it as it
+            approaches its maximum number of parts). It is also the most that this sink makes its caller hold.
+        published: `None` until the context has exited cleanly, then the store's description of the object.
     """
 
     chunk_size: int
@@ -67,32 +68,31 @@ class ByteSink(ABC):
 
     @abstractmethod
     async def send(self, buffers: Sequence[Buffer]) -> None:
-        """Take the next chunk.
+        """Accept the next chunk.
 
-        Together the buffers are exactly `chunk_size` bytes; only the last chunk of an object is shorter (never
-        empty), and nothing is sent after it. They are gathered, never joined for the backend. They belong to the
-        caller again when this returns: a backend that still needs them copies them. Waits while the backend holds as
-        much as it may.
+        Together the buffers have exactly `chunk_size` bytes; only the last chunk of an object is shorter (never empty),
+        and nothing is sent after it. They are never joined for the backend. When this returns, they belong to the
+        caller again: a backend that still needs them copies them. This waits while the backend holds as much as it may.
 
         Cancelled, or after any error, the object can only be abandoned.
         """
 
     def hold_at_most(self, size: int) -> None:  # noqa: B027  # optional: most stores fix the size of a chunk
-        """Make do with chunks of ``size`` bytes, or as few as the store allows, because the caller has many sinks.
+        """Use chunks of ``size`` bytes, or of as few as the store allows, because the caller has many sinks.
 
         Called before the first `send`, if at all. Unless a backend overrides it, it does nothing.
         """
 
     @abstractmethod
     async def flush(self, tail: Sequence[Buffer]) -> int:
-        """Make what was sent durable, and as much of ``tail`` as the store can.
+        """Make the bytes sent so far durable, and as much of ``tail`` as the store can.
 
         ``tail`` is what the caller holds and has not sent, shorter than `chunk_size`; it will be sent again as part of
-        the next chunk. Returns how many bytes of it are now out of this process: a local file all of them, S3 none,
-        GCS whole multiples of 256 KiB.
+        the next chunk. Returns how many bytes of it have left this process: for a local file all of them, for S3 none,
+        for GCS whole multiples of 256 KiB.
 
-        Where `Storage.flush_level` is ``"spooled"`` this is an fsync, and what it acknowledged is never taken back:
-        when the context then exits on an exception the unfinished file is kept for recovery, and is still never
+        If `Storage.flush_level` is ``"spooled"``, this is an fsync, and the bytes it acknowledged are never taken back:
+        if the context then exits with an exception, the unfinished file is kept for recovery, and is still never
         visible under its key.
         """
 
@@ -101,11 +101,11 @@ class ByteSource(ABC):
     """One object being read, from a fixed version of it. Made by `Storage.open_source`; used by one task.
 
     Attributes:
-        info: of the version that is read.
-        buffered: bytes that came with an earlier answer and were not received yet: more than was asked for, in one
-            piece, would have been a copy. They count towards nobody's limit but the caller's, who asked for them.
-        flowing: whether the next bytes come without being asked for: of an answer that is under way. Then little need
-            be held ahead of the work on the last ones.
+        info: describes the version that is read.
+        buffered: bytes that came with an earlier answer and were not received yet: returning more than was requested,
+            in one piece, would have needed a copy. They count towards the limit of the caller that requested them.
+        flowing: whether the next bytes come without a request, because an answer is in progress. Then little needs to
+            be read ahead.
     """
 
     info: ObjectInfo
@@ -114,10 +114,10 @@ class ByteSource(ABC):
 
     @abstractmethod
     async def receive(self, max_bytes: int) -> bytes:
-        """Give the next bytes: at least one and at most ``max_bytes``, or ``b""`` at the end of the range.
+        """Return the next bytes: at least one and at most ``max_bytes``, or ``b""`` at the end of the range.
 
-        Of any number of idle sources of a storage, few hold a connection. Cancelled, the same bytes can be received
-        again.
+        However many sources of a storage are idle, only a few hold a connection. After a cancellation, the same bytes
+        can be received again.
 
         Raises:
             TransientStorageError: the same call may succeed; the position has not moved.
@@ -130,10 +130,11 @@ class Storage(ABC):
 
     Attributes:
         root: the URL it was opened for, without credentials; shown in errors.
-        read_ahead: bytes a reader should keep on their way while it works on the last ones. 0 where a read costs
-            no waiting to speak of (local files, memory).
-        flush_level: what `ByteSink.flush` reaches: ``"spooled"`` where it survives the process, else ``"buffered"``.
-        lists_by_pages: whether the beginning of a listing costs little, whatever lies behind it. Where it is false
+        read_ahead: how many bytes a reader should request ahead while it works on the last ones. 0 if a read has almost
+            no latency (local files, memory).
+        flush_level: the level that `ByteSink.flush` reaches: ``"spooled"`` if the bytes survive the process, otherwise
+            ``"buffered"``.
+        lists_by_pages: whether the beginning of a listing is cheap, however long the listing is. If it is false,
             nothing is listed only to explain an error.
     """
 
@@ -147,66 +148,66 @@ class Storage(ABC):
         """Write an object. On a clean exit it is published: complete, verified, visible at once.
 
         On any exception, cancellation included, nothing becomes visible and nothing is left behind; the clean-up is
-        shielded and limited in time. With ``exclusive``, an object that is there already makes opening or leaving the
-        context an `ObjectExistsError`; without it the object is replaced. Of two exclusive writers that race exactly
-        one wins, if their objects are shorter than `ByteSink.chunk_size`. Longer ones are told apart as well as the
-        store can, which may mean that both win and the last one's stays: whoever needs one winner lets a
-        short object decide.
+        shielded and limited in time. With ``exclusive``, opening or leaving the context raises `ObjectExistsError` if
+        the object exists; without it the object is replaced. If two exclusive writers race, exactly one wins, provided
+        that their objects are shorter than `ByteSink.chunk_size`. With longer objects the store decides as well as it
+        can; both may win, and the last object stays. A caller that needs exactly one winner lets a short object decide.
 
         Raises:
             ValueError: the key is empty, absolute, or leads out of the root.
-            StorageError: ``exclusive``, and the store is known not to be able to.
-            IntegrityError: what the store has is not what was sent; it was taken away again where that is possible.
+            StorageError: ``exclusive``, but the store is known not to support it.
+            IntegrityError: the store has something other than what was sent; it was deleted if possible.
         """
 
     @abstractmethod
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
-        """Read the bytes ``[start, end)`` of an object; to its end when ``end`` is `None` or lies beyond it.
+        """Read the bytes ``[start, end)`` of an object; up to its end if ``end`` is `None` or past it.
 
-        ``start`` at or past the end gives an empty source. Without ``info`` the version found on opening is pinned.
+        If ``start`` is at or past the end, the source is empty. Without ``info``, the source is pinned to the version
+        found on opening.
 
-        ``info`` is of the version to read, as this storage has described it before: by `head`, a listing, `put` or
-        another source. The source is pinned to its etag, and need not ask what is known: a backend over a network
-        asks for the bytes at once, under the condition that they are of this version.
+        ``info`` describes the version to read, as this storage has returned it before: from `head`, a listing, `put` or
+        another source. The source is pinned to its etag and need not request what is known: a backend over a network
+        requests the bytes at once, under the condition that they are of this version.
 
         Raises:
-            ObjectNotFoundError: nothing is there. The message names the key.
+            ObjectNotFoundError: there is no such object. The message names the key.
             StoragePermissionError: the credentials do not allow it.
-            ObjectChangedError: it is not the version of ``info``.
+            ObjectChangedError: the object is not the version of ``info``.
             TransientStorageError: the same call may succeed.
 
-            With ``info``, each of them comes now or by the first `ByteSource.receive` that asks for bytes.
+            With ``info``, each of these may also come from the first `ByteSource.receive` that requests bytes.
         """
 
     @abstractmethod
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
         """List the objects whose key begins with ``prefix`` and is greater than ``start_after``.
 
-        They come ascending by UTF-8 bytes. Unpublished objects are never listed. A prefix that matches nothing gives
-        nothing.
+        They come in ascending order of their UTF-8 bytes. Unpublished objects are never listed. If no key has the
+        prefix, the list is empty.
         """
 
     @abstractmethod
     async def head(self, key: str) -> ObjectInfo:
-        """Ask the store for what it knows of one object. That needs no right to list.
+        """Ask the store for its information about one object. This needs no permission to list.
 
         Raises:
-            ObjectNotFoundError: nothing is there. The message names the key.
+            ObjectNotFoundError: there is no such object. The message names the key.
             StoragePermissionError: the credentials do not allow it.
             TransientStorageError: the same call may succeed.
         """
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Remove an object. A missing one is no error."""
+        """Delete an object. It is not an error if there is none."""
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """Read the whole content of a small object, one version of it, anew after a transient fault.
+        """Read the whole content of a small object, from one version, and start again after a transient fault.
 
         Raises:
-            ValueError: it is larger than ``max_bytes``; nothing was read.
+            ValueError: the object is larger than ``max_bytes``; nothing was read.
         """
         return await retrying(partial(self._get, key, max_bytes), what=f"reading {join(self.root, key)}")
 
@@ -226,7 +227,7 @@ class Storage(ABC):
         """Publish ``data`` as one object, all or nothing.
 
         Raises:
-            ObjectExistsError: with ``exclusive``, when it is there already.
+            ObjectExistsError: with ``exclusive``, the object exists.
         """
         async with self.open_sink(key, exclusive=exclusive) as sink:
             view = memoryview(data)
@@ -240,17 +241,17 @@ class Storage(ABC):
 
 @runtime_checkable
 class UnfinishedUploads(Protocol):
-    """A `Storage` offers this, too, where uploads can be left unfinished, and are billed (S3)."""
+    """A `Storage` also offers this if uploads can be left unfinished, and are billed (S3)."""
 
     def list_unfinished(self, prefix: str = "") -> AsyncIterator[ObjectInfo]:
-        """List what was begun and neither completed nor aborted.
+        """List the uploads that were begun and neither completed nor aborted.
 
-        The ``etag`` of each is the id of the upload, ``modified`` when it began; ``size`` is 0 where the store does
-        not say it.
+        The ``etag`` of each is the id of the upload, ``modified`` the time when it began; ``size`` is 0 if the store
+        does not report it.
         """
 
     async def remove_unfinished(self, upload: ObjectInfo) -> None:
-        """Abort one of them. One that is gone already is no error."""
+        """Abort one of them. It is not an error if it is gone already."""
 
 
 @runtime_checkable
@@ -272,20 +273,20 @@ class LocalFiles(Protocol):
 
 @runtime_checkable
 class ExclusiveParts(Protocol):
-    """A `Storage` offers this, too, where a long object is published by another request than a short one (S3)."""
+    """A `Storage` also offers this if a long object is published with another request than a short one (S3)."""
 
     async def excludes_parts(self, key: str) -> bool:
-        """Try whether the store refuses to publish a long object exclusively where one is.
+        """Test whether the store refuses to publish a long object exclusively if one exists.
 
-        It is tried on ``key``, under which nothing is; what is made there is removed again.
+        The test uses ``key``, under which nothing exists, and deletes what it makes there.
         """
 
 
 class ReadOnlyStorage(Storage):
-    """A storage for a backend to derive from that cannot write as asyncrec does.
+    """A base class for the storage of a backend that cannot write as asyncrec does.
 
     Attributes:
-        why: it cannot, as a sentence goes on after "cannot be written: ".
+        why: the reason, as the end of a sentence after "cannot be written: ".
     """
 
     why: str
@@ -297,7 +298,7 @@ class ReadOnlyStorage(Storage):
         self._refuse(key, "deleted")
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
-        """List, where the store can: unless a backend overrides it, it cannot.
+        """List, if the store can: unless a backend overrides this, it cannot.
 
         Raises:
             StorageError: it cannot.

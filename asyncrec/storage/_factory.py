@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StorageFactory:
-    """A backend as a plugin brings it: a name, its schemes, and how to open a storage of it.
+    """A backend that a plugin provides: a name, its schemes, and a function that opens a storage.
 
     Attributes:
-        name: shown to people, e.g. ``"s3"``.
-        schemes: of the URLs it answers to, e.g. ``("s3", "s3a")``; ``""`` is a path without a scheme.
-        open: ``open(url, **options)`` gives a context in which the `Storage` rooted at ``url`` is usable; heavy imports
-            belong inside it. Options are plain values, so that other processes can open their own.
+        name: shown to users, e.g. ``"s3"``.
+        schemes: those of the URLs that it serves, e.g. ``("s3", "s3a")``; ``""`` means a path without a scheme.
+        open: ``open(url, **options)`` returns a context in which the `Storage` rooted at ``url`` can be used; heavy
+            imports belong inside it. Options are plain values, so that other processes can open their own.
         backends: the event loops it runs on.
     """
 

@@ -28,9 +28,9 @@ _MOST_ON_LOOP = 1 << 20
 async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> None:
     """Make sure that objects can be written below ``path``, a folder or a prefix.
 
-    A local folder is made, with its parents. An object store is asked for an object that is not there: its answer
-    shows that it can be reached. That it refuses to say is an answer too: S3 tells those alone that something is
-    missing who may list, and writing needs no such right. A factory of `register_writer_factory` is asked itself.
+    A local folder is created, with its parents. An object store is asked for an object that does not exist: its answer
+    shows that it can be reached. A refusal is an answer too: S3 says that an object is missing only to callers who may
+    list, and writing does not need that permission. A factory of `register_writer_factory` is asked itself.
 
     Raises:
         StorageError: the store cannot be reached, or the folder cannot be made.
@@ -95,10 +95,10 @@ async def open_file(
 
 
 def make_valid_tf_name(name: str) -> str:
-    """Make ``name`` one that TensorFlow takes for a node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
+    """Make ``name`` a valid name of a TensorFlow node: ``"_x y"`` becomes ``"._x_y"``, ``""`` becomes ``"."``.
 
-    A name begins with a letter, a digit or a dot (one is put before it otherwise), and what lies between runs of
-    letters, digits and ``_.-/`` becomes ``_``; so does tensorboardX.
+    A name begins with a letter, a digit or a dot (otherwise a dot is put before it), and everything between runs of
+    letters, digits and ``_.-/`` becomes ``_``, as in tensorboardX.
     """
     if not re.match(r"[A-Za-z0-9.]", name):
         name = "." + name

@@ -71,11 +71,11 @@ _named: dict[str, _Objects] = {}
 
 
 class MemoryStorage(Storage):
-    """A store in memory, which keeps the contract to the letter.
+    """A store in memory, which follows the contract to the letter.
 
     Args:
-        name: of the store; `None` for a new one that nobody shares.
-        chunk_size: of its sinks.
+        name: the name of the store; `None` means a new store that is not shared.
+        chunk_size: the chunk size of its sinks.
     """
 
     def __init__(self, name: str | None = None, *, chunk_size: int = _CHUNK_SIZE) -> None:

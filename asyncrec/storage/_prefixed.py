@@ -23,9 +23,9 @@ class PrefixedStorage(Storage):
     """A part of a storage: the keys that begin with ``prefix``, without it. It never closes ``storage``.
 
     Args:
-        prefix: a folder; a slash is put after it where there is none. Held to the rules of keys.
+        prefix: a folder; a slash is added if it has none. It must be a valid key.
 
-    Where ``storage`` has `UnfinishedUploads`, so has this.
+    If ``storage`` has `UnfinishedUploads`, so has this one.
     """
 
     def __new__(cls, storage: Storage, prefix: str) -> PrefixedStorage:
@@ -42,12 +42,12 @@ class PrefixedStorage(Storage):
 
     @property
     def storage(self) -> Storage:
-        """The storage that this is a part of."""
+        """The storage of which this is a part."""
         return self._storage
 
     @property
     def prefix(self) -> str:
-        """The beginning of its keys there, which ends in a slash."""
+        """The beginning of its keys in that storage, with a slash at the end."""
         return self._prefix
 
     def __repr__(self) -> str:

@@ -34,16 +34,16 @@ _jitter = random.Random()
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """A policy of patience: how often to try again, and for how long.
+    """A policy for retries: how often to try again, and for how long.
 
     Attributes:
         attempts: calls in all, the first included. 10 doublings of 0.2 s reach about a minute of waiting on average,
             which outlives the throttling of a prefix that S3 is splitting, and a restart of a gateway.
         base: seconds, the bound of the first delay; about the time of one request, so that a lone reset costs little.
-        cap: seconds, the bound of every delay, and of what a store's ``Retry-After`` is honoured for: a wait that is
-            longer holds up a writer's memory without telling anybody.
-        total: seconds from the first call after which none is begun any more: whoever waits at an exit learns it
-            within two minutes.
+        cap: seconds, the limit of every delay, and of a store's ``Retry-After``: a longer wait would hold up a writer's
+            memory without an error.
+        total: seconds from the first call after which no other call is begun: a caller that waits at an exit gets the
+            error within two minutes.
     """
 
     attempts: int = 10
@@ -94,7 +94,7 @@ class Backoff:
     """The state of one series of attempts.
 
     Args:
-        what: the operation and its object, for the log and the note; secrets of a URL are struck out of it.
+        what: the operation and its object, for the log and the note; secrets in a URL are removed.
         on_retry: called with the error, the number of failed attempts and the delay, before each wait.
     """
 
@@ -106,7 +106,7 @@ class Backoff:
         self._began: float | None = None
 
     def reset(self) -> None:
-        """Begin anew, for progress was made: the next fault is a first one."""
+        """Start again, because progress was made: the next fault counts as the first."""
         self.failed = 0
         self._began = None
 
@@ -162,10 +162,10 @@ async def retrying(
     policy: RetryPolicy = DEFAULT,
     on_retry: OnRetry | None = None,
 ) -> T:
-    """Call ``operation`` until it returns, or raises anything but `TransientStorageError`, or patience runs out.
+    """Call ``operation`` until it returns, raises anything but `TransientStorageError`, or the policy gives up.
 
-    ``operation`` must be safe to repeat after a fault whose effect is unknown; where it is not (a Complete, an
-    exclusive put), it settles that itself by looking at what is there. Cancellation is not delayed::
+    ``operation`` must be safe to repeat after a fault whose effect is unknown; if it is not (a Complete, an exclusive
+    put), it settles that itself by looking at what is there. Cancellation is not delayed::
 
         async def head(self, key):  # self._ask raises TransientStorageError for a timeout, a reset, a 429 or a 5xx
             return await retrying(lambda: self._ask("HEAD", key), what=f"looking at {self.root}/{key}")

@@ -17,13 +17,14 @@ T = TypeVar("T")
 
 
 async def sheltered(operation: Awaitable[T], *, limit: float) -> T:
-    """Give the result of ``operation``. Cancelled meanwhile, it may go on for ``limit`` seconds more.
+    """Return the result of ``operation``. If this is cancelled meanwhile, the operation may go on for ``limit`` more
+    seconds.
 
-    Unless that is infinite, it is less at the exit of a writer that has to end (`shielded`).
+    Unless ``limit`` is infinite, it is less at the exit of a writer that has to end (`shielded`).
 
-    When it then succeeds its result is returned, and the cancellation comes at the caller's next await. When it fails,
-    or has to be cancelled, the cancellation is raised now. The same on asyncio and on trio; ``operation`` is a task of
-    its own on both.
+    If the operation then succeeds, its result is returned, and the cancellation comes at the caller's next await. If it
+    fails, or has to be cancelled, the cancellation is raised now. This is the same on asyncio and on trio, and
+    ``operation`` is a separate task on both.
 
     A cancellation ends with what asked for it: where this is the last await inside an `anyio.move_on_after` or an
     `asyncio.timeout`, that is left with the result, in time or not, and nothing is cancelled behind it.

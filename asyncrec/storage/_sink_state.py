@@ -56,7 +56,7 @@ class SinkState:
                         ...  # take it away
 
     Args:
-        what: the object, as errors name it: its URL, without credentials.
+        what: the object, as it appears in errors: its URL, without credentials.
     """
 
     def __init__(self, what: str) -> None:
@@ -74,7 +74,8 @@ class SinkState:
 
     @contextmanager
     def entering(self) -> Iterator[None]:
-        """Hold what ``__aenter__`` does. Where the block raises, the sink is closed: its ``__aexit__`` is not called.
+        """Run the body of ``__aenter__``. If the block raises an exception, the sink is closed: its ``__aexit__`` is
+        not called.
 
         Raises:
             RuntimeError: the sink was entered before.
@@ -89,7 +90,8 @@ class SinkState:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Hold what `send` or `flush` does. Where the block raises, cancellation included, the sink has failed.
+        """Run the body of `send` or `flush`. If the block raises an exception, cancellation included, the sink has
+        failed.
 
         Raises:
             ClosedResourceError: the context was not entered, or has exited.
@@ -106,22 +108,21 @@ class SinkState:
         self._move("succeed")
 
     def check(self) -> None:
-        """Raise what `working` would, for a sink that looks at its arguments before it begins."""
+        """Raise the errors that `working` would, for a sink that checks its arguments first."""
         if "begin" not in TRANSITIONS[self._now]:
             raise self._refusal("begin")
 
     def leave(self, error: BaseException | None) -> bool:
-        """Close the sink, at the beginning of ``__aexit__``, and say whether the object is to be published.
+        """Close the sink, at the beginning of ``__aexit__``, and return whether the object is to be published.
 
         Args:
-            error: what the body of the ``async with`` raised, the second argument of ``__aexit__``.
+            error: the exception of the ``async with`` body, the second argument of ``__aexit__``.
 
         Returns:
             `True` after a clean exit; `False` on an error, after which the object is abandoned.
 
         Raises:
-            StorageError: a call failed or was cancelled, and the body went on as if nothing were. The object is to be
-                abandoned, too.
+            StorageError: a call failed or was cancelled, and the body ignored that. The object must be abandoned, too.
         """
         before, cause = self._now, self._cause
         self._move("leave")

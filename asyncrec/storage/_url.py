@@ -36,7 +36,7 @@ _SECRET_HEADERS = ("authorization", "cookie", "password", "-token", "-key", "-se
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """Give the scheme before the first colon, in lower case; ``""`` for a local path and any `PathLike`."""
+    """Return the scheme before the first colon, in lower case; ``""`` for a local path and any `PathLike`."""
     if not isinstance(path, str):
         return ""
     match = _SCHEME.match(path)
@@ -76,12 +76,12 @@ def split_path(path: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def local_path(path: str) -> str:
-    """Give the local path that a ``file:`` or ``file+driver:`` URL means; a plain path as it is.
+    """Return the local path that a ``file:`` or ``file+driver:`` URL names; a plain path is returned unchanged.
 
     ``file:/x``, ``file:///x`` and ``file://localhost/x`` are the same (RFC 8089); percent escapes are decoded.
 
     Raises:
-        ValueError: it names another machine, is relative, or has an escaped NUL.
+        ValueError: the URL names another machine, is relative, or has an escaped NUL.
     """
     scheme = scheme_of(path)
     if not _is_file(scheme):
@@ -107,7 +107,7 @@ def local_path(path: str) -> str:
 
 
 def join(root: str, key: str) -> str:
-    """Join ``root`` and ``key`` to one path, for messages and for keys; except for file URLs `split_path` undoes it."""
+    """Join ``root`` and ``key`` to a path, for messages and keys; except for file URLs, `split_path` reverses it."""
     if root in ("", "."):
         return key
     if not key:
@@ -116,14 +116,14 @@ def join(root: str, key: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """Give the key itself, if it can be one.
+    """Return the key itself if it is valid.
 
     The name of a local file that is not UTF-8 is a key with lone surrogates, as everywhere in `os`: a backend whose
     keys are text refuses such a key itself.
 
     Raises:
-        ValueError: it is empty, begins with ``/``, has a segment ``.`` or ``..``, or holds a NUL.
-        TypeError: it is no `str`.
+        ValueError: the key is empty, begins with ``/``, has a segment ``.`` or ``..``, or contains a NUL.
+        TypeError: the key is not a `str`.
     """
     if not isinstance(key, str):
         raise ArgumentTypeError(f"a key must be a str, not {type(key).__name__}")

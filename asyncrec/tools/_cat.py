@@ -28,12 +28,12 @@ async def get_record(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FoundRecord:
-    """One record: by its number among all that ``path`` names, counted from 0 (from the end when negative), or the key
-    it was written with. A data set is asked at random; of other files all before it is read, and they are counted first
-    where the number is negative.
+    """Return one record: by its number among all records of ``path``, counted from 0 (from the end if negative), or by
+    the key it was written with. From a data set it is read directly; in other files all records before it are read, and
+    if the number is negative, the records are counted first.
 
     Args:
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
         IndexError: there is no such record.

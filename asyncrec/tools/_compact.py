@@ -16,14 +16,14 @@ from asyncrec.tools._report_json import json_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport:
-    """What `compact` did.
+    """The result of `compact`.
 
     Attributes:
-        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` takes; `None` where there is none.
-        written: whether this call has made it: not when nothing was new, nor when another was faster.
-        merged: the segments that were in no checkpoint before.
-        deleted: segments, older checkpoints and runs of keys that were deleted.
-        latest: the path of the object that names the checkpoint, where that was asked for.
+        checkpoint: the path of the newest checkpoint, which `asyncrec.open_dataset` accepts; `None` if there is none.
+        written: whether this call has made it. It has not if there was nothing new, or another call was faster.
+        merged: how many segments were in no checkpoint before.
+        deleted: the segments, older checkpoints and runs of keys that were deleted.
+        latest: the path of the object that names the checkpoint, if it was requested.
     """
 
     path: str
@@ -50,18 +50,18 @@ async def compact(
 ) -> CompactReport:
     """Merge what was committed to the data set at ``path`` into a checkpoint: a manifest of columns, in one object.
 
-    It may be called at any time, also while others write, read or compact. Whatever a reader finds, with a checkpoint
-    or without, is the same. Call it now and then while a crawl goes on, and once when it has ended.
+    You can call it at any time, also while others write, read or compact. Readers find the same records with a
+    checkpoint and without. Call it now and then while a crawl is going on, and once when it has ended.
 
-    It also reads the keys of shards that are new, and sorts them into *runs* beside the checkpoint, 24 bytes a key.
-    Behind them a look-up by key, and a writer that skips duplicates, ask no request for each shard. It sorts a million
-    keys at a time, which takes 150 MiB of memory, and up to 300 MiB where there are more that are new.
+    It also reads the keys of new shards, and sorts them into *runs* beside the checkpoint, 24 bytes a key. With runs, a
+    look-up by key, and a writer that skips duplicates, need no request for each shard. It sorts a million keys at a
+    time, which takes 150 MiB of memory, and up to 300 MiB if more keys are new.
 
     Args:
         path: the data set's folder and name.
         grace: how many seconds after they were merged the segments of single commits are deleted, and checkpoints that
-            have a successor: by a later call. At least a minute.
-        latest: also write an object of a fixed name that says which checkpoint is the newest, for readers of a store
+            have a successor; a later call deletes them. At least a minute.
+        latest: also write an object with a fixed name that says which checkpoint is the newest, for readers of a store
             that cannot list. That checkpoint is kept.
 
     Raises:

@@ -30,11 +30,11 @@ _MOST_NAMED = 30
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A condition on records: it holds for those of which one of a feature's values compares so with ``value``.
+    """A condition on records: it holds for a record if one of the feature's values compares with ``value`` in this way.
 
-    A number stands for int64 and float features, text for bytes ones, which are compared byte by byte. ``in`` takes
-    values with commas between them; ``contains`` looks for text within text; ``!=`` holds where ``=`` does not. None of
-    the others holds for a record without the feature, or one that is no Example.
+    The value is a number for int64 and float features, and text for bytes features, which are compared byte by byte.
+    ``in`` takes values separated by commas; ``contains`` looks for text within text; ``!=`` holds if ``=`` does not.
+    For a record without the feature, or a record that is not an Example, no other operator holds.
     """
 
     feature: str
@@ -52,7 +52,7 @@ class Where:
         """``label=3``, ``lang!=en``, ``score>=0.5``, ``label in 1,2``, ``text contains cat``.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: the text is not a condition.
         """
         match = _SIGN.search(text)
         feature = text[: match.start()].strip() if match else ""
@@ -68,7 +68,7 @@ class Where:
         return f"{self.feature} {self.operator} {self.value}"
 
     def holds(self, record: bytes) -> bool:
-        """Whether it does.
+        """Return whether the condition holds for these values of the feature.
 
         Raises:
             ValueError: the feature cannot have such a value.
@@ -79,14 +79,14 @@ class Where:
             return self.operator == "!="
 
     def holds_for(self, features: Mapping[str, Raw]) -> bool:
-        """Whether it does for a record that holds these."""
+        """Return whether the condition holds for a record with these features."""
         kind, payload = features.get(self.feature, (NONE, b""))
         if kind == NONE:
             return self.operator == "!="
         return self._test(kind)(values_of(kind, payload)) == (self.operator != "!=")
 
     def check(self, kind: int) -> None:
-        """Look whether a feature of this kind can have such a value.
+        """Check whether a feature of this type can have such a value.
 
         Raises:
             ValueError: it cannot.

@@ -63,30 +63,32 @@ async def convert(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
-    """Convert files to records, or records to a file; a file that is there already is never written over.
+    """Convert files to records, or records to a file. An existing file is never overwritten.
 
-    Into a data set, a file that was converted into it before is passed over, and its records are there once. One that
-    has changed since is an error, before anything is written: what it gave then is in the data set.
+    If the target is a data set, files that were converted into it before are skipped, so their records are there once.
+    If such a file has changed since, an error is raised before anything is written, because its old records are in the
+    data set.
 
     Args:
-        source: a file, a folder or a pattern; of records also a data set.
-        target: of records a data set, or a single file where the name holds ``.tfrec``; else the file to write.
-        source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or one of a plugin, as asyncrec-formats brings
-            ``"parquet"`` and ``"warc"``; by the suffixes of the names where they are not given.
-        max_shard_bytes: of the shards written; 256 MiB. Each source file begins a shard of its own.
-        compression: of the records written.
-        jobs: source files at once, into a data set; as many as this process may use processors. What is written and
-            reported is the same. Two files take half the time where their format is read in C that lets go of the GIL,
-            as Parquet and what is compressed; JSON is parsed with it. One file is one job, and so is a file as target.
+        source: a file, a folder or a pattern; for records also a data set.
+        target: for records a data set, or a single file if the name contains ``.tfrec``; otherwise the file to write.
+        source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or the format of a plugin, such as asyncrec-formats'
+            ``"parquet"`` and ``"warc"``; by default the suffixes of the names decide.
+        max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file begins a shard of its own.
+        compression: the compression of the shards.
+        jobs: how many source files are converted at once, if the target is a data set; by default the number of
+            processors that this process may use. The output and the report are the same for any number. Two files take
+            half the time if their format is read in C code that releases the GIL, such as Parquet and compressed files;
+            JSON is parsed while holding it. A single file is one job, and so is a file as target.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            notes are read in any case.
+            allows are read in any case.
 
     Raises:
         ValueError: formats that cannot be converted into each other, or ``jobs`` is less than 1.
         PluginError: the format is not installed; the message says what to install.
-        DatasetError: a file is known to the data set by its name, and is another one now.
+        DatasetError: a file has the name of one that is in the data set, but different contents.
         ObjectChangedError: a file changed while it was converted; nothing of it is written.
-        ObjectExistsError: the file to write is there already.
+        ObjectExistsError: the target file exists.
         SchemaError, DecodeError: a record does not fit the columns of the Parquet file; nothing is written.
         FormatError: the records of the source are damaged; nothing is written.
     """

@@ -21,14 +21,14 @@ _MOST_TOLD = 1000
 
 @dataclass(slots=True, kw_only=True)
 class ConvertReport:
-    """What `convert` did.
+    """The result of `convert`.
 
     Attributes:
-        records: written now.
-        files: read now; ``done_before`` were converted by an earlier run.
-        bad_before: how many were skipped in files that are ``done_before``, by file, where any were.
-        passed: members of other types (WARC's requests, say), which are not converted.
-        bad: what was skipped, the first thousand; ``bad_count`` counts all.
+        records: how many were written by this call.
+        files: the files read by this call; ``done_before`` lists those that an earlier run converted.
+        bad_before: for each file in ``done_before`` with invalid parts, how many were skipped.
+        passed: how many members of other types were skipped (such as WARC requests), which are not converted.
+        bad: the first thousand invalid parts that were skipped; ``bad_count`` counts all.
     """
 
     source: str
@@ -50,7 +50,7 @@ class ConvertReport:
         self.bad += converted.bad[: _MOST_TOLD - len(self.bad)]
 
     def join(self, other: ConvertReport) -> None:
-        """Add what was done with the files that come next."""
+        """Add the result for the next files."""
         self.records += other.records
         self.files += other.files
         self.done_before += other.done_before

@@ -38,14 +38,14 @@ _CONCURRENT = 4
 
 @dataclass(slots=True, kw_only=True)
 class CopyReport:
-    """What `copy` did.
+    """The result of `copy`.
 
     Attributes:
-        copied: paths of new objects, manifests aside.
-        kept: of those that were there already, and the same.
-        kept_by_size: of those among ``kept`` that have the right size, on a store that tells no checksums: what they
-            hold was not compared, and `verify` does that.
-        bytes: of what was copied.
+        copied: the paths of new objects, without manifests.
+        kept: the paths of identical objects that were already there.
+        kept_by_size: those of ``kept`` of which only the size was compared, because the store has no checksums;
+            `verify` compares their contents.
+        bytes: how many bytes were copied.
     """
 
     source: str
@@ -71,24 +71,24 @@ async def copy(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> CopyReport:
-    """Copy what ``source`` names to ``target``.
+    """Copy ``source`` to ``target``.
 
-    A data set becomes the data set ``target`` (folder and name; its shards are renamed with it). A single file becomes
-    the file ``target``, or one in it where it ends in ``/``. What a folder or a pattern names goes below ``target``
-    with the names it has.
+    A data set becomes the data set ``target`` (folder and name; its shards are renamed accordingly). A single file
+    becomes the file ``target``, or a file in that folder if it ends in ``/``. The contents of a folder or a pattern go
+    below ``target`` and keep their names.
 
-    Each object is verified: what is read against the manifest's CRC32C or the source's, what is stored by the sink, and
-    by the CRC32C of the target's store where it keeps one. A data set at the target that is an earlier state of the
-    source is brought up to date. What it lists and is not there, or is of another size or checksum as the store tells
-    them, is copied again; to find damage that keeps the size on a store without checksums is for `verify`.
+    Each object is verified: the data read by the CRC32C in the manifest or the source's, the data stored by the sink,
+    and by the CRC32C of the target's store if it keeps one. If the target is an earlier state of the same data set, it
+    is brought up to date. Objects that its manifest lists and that are missing, or whose size or checksum differs, are
+    copied again. Damage that keeps the size, in a store without checksums, is found only by `verify`.
 
     Args:
-        overwrite: replace files at the target that are others; without it they are an error.
+        overwrite: replace different files at the target; without it they are an error.
 
     Raises:
-        IntegrityError: what was read is not what the source is said to hold; nothing of that object was published.
+        IntegrityError: the data read does not match the source's checksum; nothing of that object was published.
         ObjectExistsError: the target holds another file or data set.
-        ConflictError: somebody else is making, or has replaced, the data set at the target.
+        ConflictError: another process is making, or has replaced, the data set at the target.
     """
     report = CopyReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     async with (

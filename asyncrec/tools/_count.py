@@ -27,10 +27,10 @@ _FAR = 16
 
 @dataclass(slots=True, kw_only=True)
 class CountReport:
-    """How many records there are, and how many in each shard.
+    """The result of `count`: how many records there are, and how many in each shard.
 
     Attributes:
-        by: how many have which value of the feature asked for, the most frequent first; of `None`, those without it.
+        by: how many records have each value of the feature, the most frequent first; `None` is for records without it.
     """
 
     path: str
@@ -61,18 +61,18 @@ async def count(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CountReport:
-    """How many records: as manifests say, by indexes that fit, or else by reading lengths (payloads are not checked).
+    """Count records: from manifests, from valid indexes, or by reading lengths (payloads are not checked).
 
     Args:
-        by: a feature, by whose values the records are counted, too: all of them are read.
-        where: conditions that have to hold for a record that is counted: all records are read.
-        jobs: files at once, each read in a worker thread; as many as this process may use processors, and of a store
-            that is far away 16 at least. The counts are the same, whatever the number, and so is the error.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        by: a feature; the records are also counted by its values, for which all of them are read.
+        where: count only records for which all of these conditions hold; all records are read.
+        jobs: how many files are read at once, each in a worker thread; by default the number of processors that this
+            process may use, and at least 16 for a remote store. The counts and the errors are the same for any number.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError, ManifestError: as `info`.
-        FormatError: a file without an index is damaged where its lengths or its compression are.
+        FormatError: in a file without an index, a length or the compression is damaged.
         ValueError: ``jobs`` is less than 1; there is no such feature, or ``by`` has more than 10,000 different values.
     """
     check_jobs(jobs)

@@ -45,29 +45,30 @@ async def dedupe(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> WriteReport:
-    """Write the records of ``source``, of those that are the same only one, as the new data set ``target``.
+    """Write the records of ``source`` as the new data set ``target``, with only one of several equal records.
 
-    They keep their order, their keys, the schema and the metadata. The source is read twice, and not changed. Where the
-    target's name holds ``.tfrec`` it is a single file.
+    Records keep their order and keys, and the data set keeps its schema and metadata. The source is read twice, and is
+    not changed. If the name of the target contains ``.tfrec``, it is a single file.
 
     Args:
-        by: what makes records the same: ``"content"``; ``"key"``; or ``"feature:url"``, of which a record without it
-            is like no other.
-        keep: of those that are the same, the ``"first"`` or the ``"last"`` that was committed, by the times in the
-            manifest, and within a shard by the records' order (of files in no manifest, by their names); or
-            ``"newest-by=date"``, the one with the largest value of that feature, a number or a text of at most 32
-            bytes, and of equal ones the last. A record without it is older than all others.
-        compression: of what is written; that of the source unless given.
-        max_shard_bytes: of a shard; 256 MiB.
-        temporary_folder: for 40 bytes a record, 72 with ``"newest-by=..."``, where these are more than 64 MiB.
+        by: what makes records equal: ``"content"``, ``"key"``, or ``"feature:url"``; records without that feature are
+            never equal.
+        keep: which of several equal records is kept. ``"first"`` or ``"last"``: the one that was committed first or
+            last, by the times in the manifest, and within a shard by the order of its records (for files in no
+            manifest, by their names). ``"newest-by=date"``: the one with the largest value of that feature, a number or
+            a text of at most 32 bytes, and of equal values the last. A record without the feature is older than all
+            others.
+        compression: the compression of the new shards; by default that of the source.
+        max_shard_bytes: the maximum size of a shard; 256 MiB.
+        temporary_folder: holds 40 bytes a record, or 72 with ``"newest-by=..."``, if that is more than 64 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            notes are read in any case.
+            allows are read in any case.
 
     Raises:
-        DatasetError: by key, and the source has none; or, a file in no manifest, it was changed meanwhile.
-        ValueError: by a feature that no record has, or whose values cannot tell an age.
-        FormatError: the source is damaged; nothing is left of the target.
-        ObjectExistsError: there is something at the target.
+        DatasetError: by key, but the source has no keys; or a file in no manifest was changed meanwhile.
+        ValueError: no record has the feature, or its values cannot be an age.
+        FormatError: the source is damaged; nothing of the target is left.
+        ObjectExistsError: the target exists.
     """
     newest_by = keep.removeprefix(_NEWEST) if keep.startswith(_NEWEST) else None
     if keep not in ("first", "last") and not newest_by:

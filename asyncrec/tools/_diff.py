@@ -31,19 +31,19 @@ _MOST_SHOWN = 10
 
 @dataclass(slots=True, kw_only=True)
 class DiffReport:
-    """How the records of two paths differ.
+    """The result of `diff`.
 
     Attributes:
-        by: what a record is known by.
+        by: what records were matched by.
         first_records, second_records: how many there are.
-        only_first, only_second: how many of them the other does not have.
-        changed: how many of the first are known in the second, with another content.
-        only_first_numbers, only_second_numbers, changed_numbers: of those the first thousand, ascending, in the path
-            that has them; of what changed pairs, in the first and in the second.
-        keys: the keys, or the values of the feature ``by``, of the first ten of each kind, by what the numbers are in:
-            ``"only_first"``, ``"only_second"`` and ``"changed"``. "" where none is known: files in no manifest, records
-            known by their content, and a key that is no feature of its record.
-        same_schema: whether the manifests say the same.
+        only_first, only_second: how many of them the other path does not have.
+        changed: how many records of the first are in the second with other contents.
+        only_first_numbers, only_second_numbers, changed_numbers: the numbers of the first thousand of these, ascending,
+            each in the path that has them; for changed records pairs, in the first and in the second.
+        keys: the keys, or the values of the feature ``by``, of the first ten of each kind, under ``"only_first"``,
+            ``"only_second"`` and ``"changed"``. "" if a key is not known: for files in no manifest, records matched by
+            content, and a key that is not a feature of its record.
+        same_schema: whether both manifests have the same schema.
     """
 
     first: str
@@ -62,7 +62,7 @@ class DiffReport:
 
     @property
     def same(self) -> bool:
-        """Whether they hold the same records, in whatever order, and say the same schema."""
+        """Whether both have the same records, in any order, and the same schema."""
         return not (self.only_first or self.only_second or self.changed) and self.same_schema
 
     def to_json(self) -> dict[str, Any]:
@@ -85,18 +85,18 @@ async def diff(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DiffReport:
-    """Compare the records of two paths, in whatever order they stand.
+    """Compare the records of two paths, in any order.
 
     Args:
-        by: what a record is known by: ``"key"``, which is taken where both have keys; ``"content"``, which is taken
-            otherwise; or ``"feature:url"``. Known by its content a record does not change: it is another one.
-        ignore: features that may differ: ``["date"]`` for two crawls of the same pages.
-        temporary_folder: for 40 bytes a record, where there are more than 1.6 million.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        by: what records are matched by: ``"key"``, the default if both have keys; ``"content"``, the default otherwise;
+            or ``"feature:url"``. Matched by content, a record is never changed: it is another record.
+        ignore: features that may differ, such as ``["date"]`` for two crawls of the same pages.
+        temporary_folder: holds 40 bytes a record, if there are more than 1.6 million.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        DatasetError: by key, and one of them has none.
-        ValueError: by a feature that no record has, or to ``ignore`` one.
+        DatasetError: by key, but one of them has no keys.
+        ValueError: no record has the feature of ``by`` or ``ignore``.
         FormatError: one of them is damaged.
     """
     if by is not None:

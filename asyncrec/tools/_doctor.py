@@ -56,12 +56,13 @@ async def doctor(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> DoctorReport:
-    """Try what asyncrec does on the store of ``path``, a folder or a prefix. What fails is in the report.
+    """Test the store of ``path``, a folder or a prefix, with the operations that asyncrec uses. The report lists
+    failures.
 
-    Without a path the report says what is installed, and nothing is tried.
+    Without a path, the report only says what is installed.
 
     Raises:
-        PluginError: no installed backend answers to the path.
+        PluginError: no installed backend serves the path.
     """
     if path is None:
         return DoctorReport(path="", installed=installed())

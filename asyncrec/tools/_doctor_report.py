@@ -25,7 +25,9 @@ class Check:
 
 @dataclass(slots=True, kw_only=True)
 class DoctorReport:
-    """What `doctor` found. ``installed`` has the versions of Python, asyncrec and every plugin, and what is in C."""
+    """The result of `doctor`. ``installed`` has the versions of Python, asyncrec and every plugin, and says what is in
+    C.
+    """
 
     path: str
     installed: dict[str, str] = field(default_factory=dict)

@@ -31,21 +31,22 @@ async def filter(  # noqa: A001  # as the command is called
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> WriteReport:
-    """Write the records of ``source`` for which all of ``where`` holds as the new data set ``target``: all or nothing.
+    """Write the records of ``source`` for which every condition of ``where`` holds as the new data set ``target``: all
+    or nothing.
 
-    They keep their order, their keys, the schema and the metadata. Where the target's name holds ``.tfrec`` it is a
-    single file. The source is not changed.
+    Records keep their order and keys, and the data set keeps its schema and metadata. If the name of the target
+    contains ``.tfrec``, it is a single file. The source is not changed.
 
     Args:
-        compression: of what is written; that of the source unless given.
-        max_shard_bytes: of a shard; 256 MiB.
+        compression: the compression of the new shards; by default that of the source.
+        max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            notes are read in any case.
+            allows are read in any case.
 
     Raises:
-        ValueError: a condition names a feature that no record has, or a value that it cannot have.
-        FormatError: the source is damaged; nothing is left of the target.
-        ObjectExistsError: there is something at the target.
+        ValueError: no record has the feature of a condition, or the feature cannot have that value.
+        FormatError: the source is damaged; nothing of the target is left.
+        ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with selected(

@@ -42,27 +42,27 @@ async def from_csv(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> SplitsReport:
-    """Rows of a CSV file, whose first names the columns, become train, eval and test.
+    """Make train, eval and test splits from the rows of a CSV file, whose first row names the columns.
 
-    A column whose every cell is a whole number becomes an int64 feature, one of numbers float32, any other text. An
+    A column of whole numbers becomes an int64 feature, a column of other numbers float32, and any other column text. An
     empty cell among numbers is an absent value, and makes the feature a ``VarLen``; in a column of text it is the empty
-    text. If a column is text because of a few cells among numbers, ``notes`` of the report says where the first of them
-    is. The file is held in memory.
+    text. If a few cells among numbers make a column text, ``notes`` of the report says where the first of them is. The
+    file is held in memory.
 
     Args:
-        label: a column whose values are classes: numbered in their order, and each split gets its share of each. Rows
-            where it is empty, and more classes than a label has, are told in ``notes``.
-        key: a column whose values are the keys of the records, each another; it is text.
-        files: columns that hold paths, relative to the CSV file; the feature is the bytes of the file.
-        ratios: 0.8 to train and the rest to eval; or two, or three for train, eval and test.
-        seed: of the order.
+        label: a column of classes. They are numbered in order, and each split gets its share of each class. ``notes``
+            mentions rows with an empty class, and more classes than a label usually has.
+        key: a column of keys, each different; they are text.
+        files: columns of paths, relative to the CSV file; the feature is the contents of the file.
+        ratios: 0.8 for train and the rest for eval; or two, or three for train, eval and test.
+        seed: the seed of the order.
 
     Raises:
-        DatasetError: a row with other than the header's number of cells, a key that came before, no row for a split, or
-            a file of another encoding.
-        ValueError: ``label``, ``key`` or one of ``files`` is no column, or one is two of these; or ``ratios`` that
-            cannot be.
-        ObjectNotFoundError: a file that a row names is not there. Nothing is changed.
+        DatasetError: a row has another number of cells than the header, a key occurs twice, a split gets no row, or the
+            file has another encoding.
+        ValueError: ``label``, ``key`` or one of ``files`` is not a column, or two of these are the same column; or
+            ``ratios`` is not valid.
+        ObjectNotFoundError: a file that a row names does not exist. Nothing is changed.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(

@@ -35,15 +35,15 @@ async def from_folder(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> SplitsReport:
-    """Files in folders that are named by their label (``cats/1.png``, ``dogs/2.png``) become train, eval and test.
+    """Make train, eval and test splits from files in folders named by label (``cats/1.png``, ``dogs/2.png``).
 
-    A record holds ``data`` (the bytes of the file), ``label`` (the number of its folder's name among all in their
-    order) and ``path`` (relative to ``source``). Names that begin with ``_`` or ``.`` are left out. Each split gets its
-    share of each label.
+    A record has ``data`` (the contents of the file), ``label`` (the number of its folder's name, in sorted order) and
+    ``path`` (relative to ``source``). Names that begin with ``_`` or ``.`` are left out. Each split gets its share of
+    each label.
 
     Raises:
         ObjectNotFoundError: there is no such folder.
-        DatasetError: there is no file in a folder in it, or none for a split.
+        DatasetError: there are no files in its folders, or none for a split.
     """
     report = SplitsReport(source=redact(os.fspath(source)), target=redact(os.fspath(target)))
     options = SplitOptions(

@@ -20,9 +20,9 @@ from asyncrec.tools._shard_reading import open_shard
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record: in which shard, its number among all that the path names, counted from 0, and its bytes.
+    """A record: its shard, its number among all records of the path, counted from 0, and its bytes.
 
-    The number is what `get_record` and ``asyncrec cat --record`` find it by, with the same path.
+    `get_record` and ``asyncrec cat --record`` find it by that number, with the same path.
     """
 
     path: str
@@ -33,7 +33,7 @@ class FoundRecord:
 class RecordStream:
     """A single pass over records, made by `open_records`.
 
-    ``async for records in stream``: lists, none empty, of one shard each.
+    ``async for records in stream`` gives non-empty lists, each of one shard.
     """
 
     def __init__(self, selection: Selection, where: Sequence[Where] | Conditions, stack: AsyncExitStack) -> None:
@@ -96,16 +96,17 @@ async def open_records(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[RecordStream]:
-    """All records of a file, a folder, a pattern or a data set, in order, or those for which all of ``where`` holds.
+    """Iterate over all records of a file, a folder, a pattern or a data set, in order, or over those for which every
+    condition of ``where`` holds.
 
     Args:
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
         ObjectNotFoundError, StoragePermissionError: on opening.
-        ValueError: a condition names a feature that no record has, or a value that it cannot have: on opening where
-            there is a schema, else while reading.
-        FormatError: while reading, after all records before the damage were given out.
+        ValueError: no record has the feature of a condition, or the feature cannot have that value: on opening if there
+            is a schema, otherwise while reading.
+        FormatError: while reading, after all records before the damage were returned.
     """
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options

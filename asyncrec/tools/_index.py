@@ -36,7 +36,7 @@ _FAR = 4
 
 @dataclass(slots=True, kw_only=True)
 class IndexReport:
-    """What `index` did: paths of the indexes made, of those that were there and fit, and why a shard has none."""
+    """The result of `index`: the paths of new indexes, and of existing valid ones, and why a shard has none."""
 
     path: str
     made: list[str] = field(default_factory=list)
@@ -63,19 +63,20 @@ async def index(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> IndexReport:
-    """Make the index of every shard that has none, by reading its lengths; with ``force``, of every shard.
+    """Create the index of every shard that has none, by reading its lengths; with ``force``, of every shard.
 
-    Those of asyncrec are kept where they fit their shard, others where they exist. tfrecord and DALI read no compressed
-    files, so such a shard is refused there.
+    Existing indexes of asyncrec are kept if they match their shard, and other indexes if they exist. tfrecord and DALI
+    cannot read compressed files, so such a shard is refused there.
 
     Args:
-        jobs: shards at once, each read in a worker thread; as many as this process may use processors, and of a store
-            that is far away 4 at least. Report and indexes are the same, whatever the number, and so is the error:
-            then the indexes of all shards before the one at fault were made, and those of some behind it.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        jobs: how many shards are read at once, each in a worker thread; by default the number of processors that this
+            process may use, and at least 4 for a remote store. The report, the indexes and the errors are the same for
+            any number. After an error, the indexes of all shards before the faulty one have been created, and some
+            after it.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        FormatError: a shard is damaged where its lengths or its compression are.
+        FormatError: in a shard, a length or the compression is damaged.
         ValueError: there is no such layout, or ``jobs`` is less than 1.
     """
     check_jobs(jobs)

@@ -113,15 +113,15 @@ class DatasetInfo:
 
 @dataclass(slots=True, kw_only=True)
 class InfoReport:
-    """What `info` found at a path.
+    """The result of `info`.
 
     Attributes:
-        files: that are in no data set.
-        content: what the first records are: ``"Example"``, ``"bytes"``, ``"empty"``; `None` where they cannot be read.
-        schema: of the data set, or inferred from the first records.
-        inferred: from so many records; 0 where a manifest says it.
+        files: the files that are in no data set.
+        content: what the first records are: ``"Example"``, ``"bytes"``, ``"empty"``; `None` if they cannot be read.
+        schema: the schema of the data set, or one inferred from the first records.
+        inferred: the number of records from which it was inferred; 0 if it is from a manifest.
         damage: why the first records cannot be read.
-        spool: it is the folder of a spool, where shards wait to be uploaded.
+        spool: whether this is the folder of a spool, where shards wait to be uploaded.
     """
 
     path: str
@@ -144,7 +144,7 @@ class InfoReport:
 
     @property
     def records(self) -> int | None:
-        """`None` where a file was too large to be counted."""
+        """`None` if a file was too large to be counted."""
         counts = [file.records for file in self.files]
         known = [each for each in counts if each is not None]
         if len(known) < len(counts):
@@ -153,7 +153,7 @@ class InfoReport:
 
     @property
     def compression(self) -> dict[str, int]:
-        """How many shards have which."""
+        """The number of shards with each compression."""
         kinds = Counter(file.compression for file in self.files)
         for dataset in self.datasets:
             kinds.update(dataset.manifest.shards.compressions)
@@ -170,14 +170,14 @@ class InfoReport:
 async def info(
     path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> InfoReport:
-    """What a file, a folder, a pattern or a data set holds.
+    """Describe a file, a folder, a pattern or a data set.
 
-    A data set in which nothing is committed yet is there if somebody is at work on it, or died at it.
+    A data set without a commit exists if a writer is working on it, or died while doing so.
 
-    Files in no manifest are counted by their indexes, or by reading them while they are 64 MiB together at most.
+    Files in no manifest are counted by their indexes, or by reading them if they have at most 64 MiB together.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
     """
     try:

@@ -39,12 +39,12 @@ KeptCompression = Literal["keep", "", "none", "GZIP", "gzip", "ZLIB", "zlib"] | 
 
 @dataclass(slots=True, kw_only=True)
 class WriteReport:
-    """What a tool read, and what it wrote of that.
+    """What a tool read and wrote.
 
     Attributes:
-        sources: what was read, without secrets.
-        read: records looked at.
-        records, bytes: written; bytes in files.
+        sources: the paths that were read, without secrets.
+        read: how many records were read.
+        records, bytes: how many were written; bytes are those of the files.
         shards: their names.
     """
 

@@ -15,7 +15,7 @@ from asyncrec.tools._selection import Selection, selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One thing that is there: ``"data set"``, ``"shard"`` or ``"file"``; ``records`` and ``changed`` where known."""
+    """An entry: ``"data set"``, ``"shard"`` or ``"file"``; with ``records`` and ``changed`` if they are known."""
 
     path: str
     kind: str
@@ -31,7 +31,7 @@ class Listed:
 
 @dataclass(slots=True, kw_only=True)
 class LsReport:
-    """What `ls` found at a path."""
+    """The result of `ls`."""
 
     path: str
     kind: str
@@ -44,12 +44,13 @@ class LsReport:
 async def ls(
     path: str | os.PathLike[str], *, storage: Storage | None = None, storage_options: Mapping[str, Any] | None = None
 ) -> LsReport:
-    """What is at ``path``, by its manifests and the store's listing; no file is opened.
+    """List what is at ``path``, from its manifests and the store's listing; no file is opened.
 
-    A folder or a pattern has data sets, each once, and files of records that no manifest names; a data set has shards.
+    For a folder or a pattern, the data sets and the files of records that no manifest lists; for a data set, its
+    shards.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
+        ObjectNotFoundError, StoragePermissionError: there is nothing at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
     """
     async with selected(path, storage=storage, storage_options=storage_options) as selection:

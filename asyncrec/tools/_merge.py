@@ -38,21 +38,22 @@ async def merge(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> WriteReport:
-    """Write the records of all ``sources`` as the new data set ``target``, in their order: all or nothing.
+    """Write the records of all ``sources``, in their order, as the new data set ``target``: all or nothing.
 
-    Keys go with the records; a record that is in two sources is in the target twice (`dedupe` leaves one). The sources
-    have one schema, or none. Where the target's name holds ``.tfrec`` it is a single file. No source is changed.
+    Records keep their keys. A record that is in two sources is written twice (`dedupe` removes duplicates). The sources
+    must have the same schema, or none. If the name of the target contains ``.tfrec``, it is a single file. No source is
+    changed.
 
     Args:
-        compression: of what is written; unless given the one that most records have.
-        max_shard_bytes: of a shard; 256 MiB.
+        compression: the compression of the new shards; by default the one that most records have.
+        max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            notes are read in any case.
+            allows are read in any case.
 
     Raises:
-        DatasetError: the sources have several schemas.
-        FormatError: a source is damaged; nothing is left of the target.
-        ObjectExistsError: there is something at the target.
+        DatasetError: the sources have different schemas.
+        FormatError: a source is damaged; nothing of the target is left.
+        ObjectExistsError: the target exists.
     """
     if not sources:
         raise ArgumentValueError("there is nothing to merge; give at least one source")

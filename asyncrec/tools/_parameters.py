@@ -24,7 +24,7 @@ def check_jobs(jobs: int | None) -> None:
 
     Raises:
         ValueError: it is less than 1.
-        TypeError: it is not a whole number.
+        TypeError: it is not an integer.
     """
     if jobs is None:
         return
@@ -35,9 +35,10 @@ def check_jobs(jobs: int | None) -> None:
 
 
 def at_once(jobs: int | None, storage: Storage, *, far: int = _FAR) -> int:
-    """Return how many pieces to have in hand: as many as were asked for, or else as this process may use processors.
+    """Return how many pieces to process at once: ``jobs``, or by default the number of processors that this process may
+    use.
 
-    Of a store that is far away at least ``far`` of them, unless a number was asked for.
+    For a remote store the default is at least ``far``.
     """
     return jobs or max(processors(), far if storage.read_ahead else 1)
 

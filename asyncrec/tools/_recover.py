@@ -17,7 +17,7 @@ from asyncrec.tools._selection import selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverReport:
-    """What was recovered at a path; ``recovery`` is what `asyncrec.recover` returns."""
+    """The result of `recover`; ``recovery`` is what `asyncrec.recover` returns."""
 
     path: str
     recovery: Recovery
@@ -41,7 +41,7 @@ async def recover(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RecoverReport:
-    """Publish what writers left behind when they died, as `asyncrec.recover` does, whose arguments these are.
+    """Commit the records that dead writers left, as `asyncrec.recover` does, with the same arguments.
 
     Raises:
         ObjectNotFoundError: there is nothing at all at the path.

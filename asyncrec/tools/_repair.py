@@ -37,14 +37,14 @@ _MOST_INDEX = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    """What `repair` saved, and what was lost.
+    """The result of `repair`.
 
     Attributes:
-        records: whole, and in the target now.
-        bytes: of their frames, before compression.
-        compression: of both files.
-        damage: as `asyncrec.RecordReader.damage`: the first 1,000 ranges, of the source.
-        lost_ranges, lost_bytes, ambiguous_ranges: of all of them.
+        records: how many intact records are in the target.
+        bytes: the bytes of their frames, before compression.
+        compression: the compression of both files.
+        damage: the first 1,000 ranges of damage in the source, as in `asyncrec.RecordReader.damage`.
+        lost_ranges, lost_bytes, ambiguous_ranges: the totals.
     """
 
     source: str
@@ -59,7 +59,7 @@ class RepairReport:
 
     @property
     def ok(self) -> bool:
-        """The source was whole."""
+        """Whether the source was intact."""
         return not self.lost_ranges
 
     def to_json(self) -> dict[str, Any]:
@@ -79,22 +79,22 @@ async def repair(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> RepairReport:
-    """Write every whole record of the file ``source`` to the file ``target``, in order, and say what was lost.
+    """Write every intact record of the file ``source`` to the file ``target``, in order, and report what was lost.
 
-    The target is compressed as the source is, and appears when it is complete. The source is not touched. Where it is
-    uncompressed and has an index beside it (``_index/<name>.index``, as asyncrec writes), that tells where each begins.
+    The target has the compression of the source, and appears when it is complete. The source is not changed. If it is
+    uncompressed and has an index (``_index/<name>.index``, as asyncrec writes), the index shows where records begin.
 
     Args:
-        compression: of the source, where its beginning is so damaged that it cannot be told.
-        max_record_bytes: a longer record counts as damage, unless a manifest notes it: then it is a ValueError, since
-            the target has no manifest.
-        overwrite: replace a target that is there; without it that is an error.
-        progress: called with the records saved so far, and `None`.
+        compression: the compression of the source, if its beginning is too damaged to detect it.
+        max_record_bytes: a longer record counts as damage, unless a manifest allows it: then it is a ValueError,
+            because the target has no manifest.
+        overwrite: replace an existing target; without it that is an error.
+        progress: called with the number of records saved so far, and `None`.
 
     Raises:
         ObjectNotFoundError: there is no source.
         ObjectExistsError: there is a target.
-        ValueError: target and source are one.
+        ValueError: target and source are the same.
     """
     max_record_bytes = record_limit(max_record_bytes)
     given = parse_reading_compression(compression)

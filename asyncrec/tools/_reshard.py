@@ -41,10 +41,10 @@ from asyncrec.tools._sorting import Order, Sorted, Sorter
 
 @dataclass(slots=True, kw_only=True)
 class ReshardReport:
-    """What `reshard` wrote. ``spilled_bytes`` went through files on disk to be sorted.
+    """The result of `reshard`. ``spilled_bytes`` is the size of the temporary files for sorting.
 
     Attributes:
-        losses: what ``on_corrupt="skip"`` left out, for each shard of the source that is damaged.
+        losses: what ``on_corrupt="skip"`` left out, for each damaged shard of the source.
     """
 
     source: str
@@ -88,32 +88,33 @@ async def reshard(
     target_storage: Storage | None = None,
     target_storage_options: Mapping[str, Any] | None = None,
 ) -> ReshardReport:
-    """Write the records of ``source`` (whatever a path can name) as the new data set ``target``: all or nothing.
+    """Write the records of ``source`` (any path) as the new data set ``target``: all or nothing.
 
-    Keys, the schema and the metadata of a data set go with them.
+    Keys, schema and metadata of a data set are kept.
 
     Args:
-        num_shards: exactly so many, with equally many records each to within one; or
-        max_shard_bytes, max_shard_records: when a shard is full; 256 MiB where neither is given.
-        compression: of the new shards; that of the source unless given.
-        shuffle: any record may come to stand anywhere; the same ``seed`` and source give the same order.
-        group_by: a feature; records with equal values stand side by side, in their order or, with ``shuffle``, in a
-            random one. Groups are in the order in which they first appear; those after 65,000 in that of a hash.
-        on_corrupt: ``"skip"`` leaves out what is damaged; all other records keep their keys, by the index of their
-            shard, and ``losses`` of the report says what was lost. Not with ``num_shards`` or ``group_by``, for which
-            the records are counted first: reshard once more what was written.
-        memory_limit: bytes of records held to be sorted; beyond it they go to ``temporary_folder``, which needs room
-            for all of them.
-        jobs: with 2 and more, what comes next is read and checked in a worker thread while the last is written; shards
-            that have to be counted first are counted so many at once. As many as this process may use processors. The
-            shards hold the same whatever the number; sorting is in one thread.
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        num_shards: the number of shards, whose record counts differ by at most one; or
+        max_shard_bytes, max_shard_records: the maximum size of a shard; 256 MiB if neither is given.
+        compression: the compression of the new shards; by default that of the source.
+        shuffle: put the records in random order; the same ``seed`` and source give the same order.
+        group_by: a feature; records with equal values are put next to each other, in their order or, with ``shuffle``,
+            in random order. Groups come in the order in which they first appear; groups after the first 65,000 in the
+            order of a hash.
+        on_corrupt: ``"skip"`` leaves out damaged records; all others keep their keys, through the index of their shard,
+            and ``losses`` of the report says what was lost. Not with ``num_shards`` or ``group_by``, which count the
+            records first: reshard the result once more.
+        memory_limit: bytes of records held for sorting; beyond it they go to ``temporary_folder``, which needs room for
+            all of them.
+        jobs: with 2 or more, the next records are read and checked in a worker thread while the last ones are written,
+            and shards that must be counted first are counted at the same time, this many at once. By default the number
+            of processors that this process may use. The shards are the same for any number; sorting uses one thread.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        FormatError: the source is damaged, unless that is skipped; nothing is left of the target.
-        ObjectNotFoundError: a shard is not there, whatever ``on_corrupt`` is.
+        FormatError: the source is damaged and ``on_corrupt`` is not ``"skip"``; nothing of the target is left.
+        ObjectNotFoundError: a shard is missing, whatever ``on_corrupt`` is.
         ObjectExistsError: there is a data set at the target.
-        DatasetError: ``group_by`` a feature that no record has.
+        DatasetError: no record has the feature ``group_by``.
         ValueError: options that contradict each other, or ``jobs`` is less than 1.
     """
     check_jobs(jobs)

@@ -28,12 +28,12 @@ class ShardLoss:
     """What could not be read of a damaged shard.
 
     Attributes:
-        path: of the shard.
-        records: how many it should have had more; `None` where no manifest says it.
-        bytes: of the ranges that are lost.
-        without_key: records that were read and have lost their key: where there is no index, or behind damage inside a
-            compressed stream, nobody can tell which key is theirs.
-        ambiguous_ranges: of records that were read, and may be the contents of one that was lost.
+        path: the path of the shard.
+        records: how many more records it should have; `None` if no manifest says it.
+        bytes: the size of the lost ranges.
+        without_key: records that were read but have lost their key: without an index, or after damage inside a
+            compressed stream, there is no way to tell which key is theirs.
+        ambiguous_ranges: ranges of records that were read, but may be the contents of a record that was lost.
     """
 
     path: str

@@ -46,23 +46,23 @@ async def sample(
 ) -> WriteReport:
     """Write ``records`` records of ``source``, or a ``fraction`` of them, as the new data set ``target``.
 
-    Any record is as likely to be drawn as another, none twice, the same for the same seed and number of records. They
-    keep their order, their keys, the schema and the metadata. Where the target's name holds ``.tfrec`` it is a single
-    file. The source is not changed.
+    Every record is equally likely to be drawn, at most once; the same seed and number of records give the same sample.
+    Records keep their order and keys, and the data set keeps its schema and metadata. If the name of the target
+    contains ``.tfrec``, it is a single file. The source is not changed.
 
     Args:
-        records: so many, or all where there are fewer.
-        fraction: from 0 to 1; one of the two is given.
-        compression: of what is written; that of the source unless given.
-        max_shard_bytes: of a shard; 256 MiB.
+        records: the number of records to draw, or all if there are fewer.
+        fraction: from 0 to 1; give either this or ``records``.
+        compression: the compression of the new shards; by default that of the source.
+        max_shard_bytes: the maximum size of a shard; 256 MiB.
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            notes are read in any case.
+            allows are read in any case.
 
     Raises:
-        ValueError: neither number nor fraction, or both, or one out of its range.
-        DatasetError: the source, a file in no manifest, was changed meanwhile; nothing is left of the target.
-        FormatError: the source is damaged; nothing is left of the target.
-        ObjectExistsError: there is something at the target.
+        ValueError: neither ``records`` nor ``fraction`` is given, or both, or one is out of range.
+        DatasetError: the source is a file in no manifest and was changed meanwhile; nothing of the target is left.
+        FormatError: the source is damaged; nothing of the target is left.
+        ObjectExistsError: the target exists.
     """
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with selected(
@@ -74,10 +74,10 @@ async def sample(
 
 
 class SampleStream:
-    """Records that were drawn, in the order in which they stand: ``async for records in stream`` gives lists.
+    """The records that were drawn, in stored order: ``async for records in stream`` gives lists.
 
     Attributes:
-        selection: what they were drawn from.
+        selection: the selection that they were drawn from.
     """
 
     def __init__(self, selection: Selection, drawn: NDArray[np.int64], stack: AsyncExitStack) -> None:
@@ -121,11 +121,11 @@ async def open_sample(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[SampleStream]:
-    """The records that `sample` would write, to be looked at. Of a data set no others are read.
+    """Iterate over the records that `sample` would write. From a data set, only these are read.
 
     Args:
         max_record_bytes: as for `asyncrec.open_reader`, and for a file that is written; longer records that a manifest
-            notes are read in any case.
+            allows are read in any case.
 
     Raises:
         ValueError: as `sample`.

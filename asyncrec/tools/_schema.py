@@ -20,7 +20,9 @@ from asyncrec.tools._selection import selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaReport:
-    """A schema, as `Schema.to_json` gives it; ``records`` it was inferred from, `None` where a manifest holds it."""
+    """The result of `schema`, as `Schema.to_json` returns it; ``records`` is the number it was inferred from, or `None`
+    if it is from a manifest.
+    """
 
     path: str
     schema: Mapping[str, Any]
@@ -36,14 +38,14 @@ async def schema(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> SchemaReport:
-    """The schema of what ``path`` names: the manifest's, else (or with ``infer``) one that reads all records, or the
-    first ``limit`` of them.
+    """Return the schema of ``path``: that of the manifest, or else (or with ``infer``) one that reads all records, or
+    the first ``limit`` of them.
 
     Args:
-        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest notes are read in any case.
+        max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.
 
     Raises:
-        SchemaError: there are no records, or two hold one feature of different kinds.
+        SchemaError: there are no records, or a feature has different types in two of them.
         DecodeError: a record is no Example.
     """
     async with selected(

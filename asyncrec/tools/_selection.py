@@ -43,11 +43,11 @@ _MADE = re.compile(r"((?:.*/)?)_(?:manifest|jobs)/([^/]+)/[^/]+\.jsonl?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedDataset:
-    """A data set among what was selected.
+    """A data set in a selection.
 
     Attributes:
-        folder: where its manifest, shards and indexes are.
-        prefix: of the folder, in the selection's storage; ``""`` or with a slash at its end.
+        folder: the storage of its manifest, shards and indexes.
+        prefix: the prefix of that folder in the selection's storage; ``""``, or with a slash at its end.
     """
 
     folder: Storage
@@ -58,15 +58,15 @@ class SelectedDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectedShard:
-    """One file to be read.
+    """A file to read.
 
     Attributes:
-        key: in the selection's storage.
+        key: its key in the selection's storage.
         display_path: its path, for people.
-        size: bytes; for a shard of a data set, those the manifest says.
-        entry: what the manifest says; `None` where no manifest names it.
-        dataset: that names it.
-        limit: on the length of a record, unless the manifest says that there are longer ones.
+        size: its bytes; for a shard of a data set, those in the manifest.
+        entry: its entry in the manifest; `None` if no manifest lists it.
+        dataset: the data set that lists it.
+        limit: the limit for the length of a record, unless the manifest says that there are longer ones.
     """
 
     key: str
@@ -78,7 +78,7 @@ class SelectedShard:
 
     @property
     def max_record_bytes(self) -> int:
-        """What its reader takes."""
+        """The limit for its reader."""
         return self.limit if self.entry is None else max(self.limit, self.entry.max_record_bytes)
 
     @property
@@ -93,14 +93,14 @@ class SelectedShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What a path names, in a storage that is open.
+    """The shards and data sets that a path names, in an open storage.
 
     Attributes:
-        path: as it was asked for, without secrets.
-        base: what stands before a key to make it a path.
-        shards: in the order of their names, data set by data set.
-        folder: the key of a folder: ``""``, or with a slash at its end.
-        limit: on the length of a record; see `SelectedShard`.
+        path: the path as it was given, without secrets.
+        base: the prefix that makes a key a path.
+        shards: in the order of their names, one data set after another.
+        folder: the key of the folder: ``""``, or with a slash at its end.
+        limit: the limit for the length of a record; see `SelectedShard`.
     """
 
     path: str
@@ -113,7 +113,7 @@ class Selection:
     limit: int = MAX_RECORD_BYTES
 
     async def is_spool(self) -> bool:
-        """Whether it is a folder that is a spool."""
+        """Whether the folder is a spool."""
         home = local_folder(folder_at(self.storage, self.folder)) if self.kind == "folder" else None
         return home is not None and await in_thread(is_spool, home.folder)
 
@@ -123,13 +123,13 @@ class Selection:
 
     @property
     def records(self) -> int | None:
-        """As the manifests say; `None` where one of the shards is in none."""
+        """The number of records in the manifests; `None` if one of the shards is in none."""
         counts = [shard.entry.records for shard in self.shards if shard.entry is not None]
         return sum(counts) if len(counts) == len(self.shards) else None
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
-        """Of the data sets, where they all have the same."""
+        """The schema of the data sets, if all have the same."""
         schemas = [dataset.manifest.schema for dataset in self.datasets]
         return schemas[0] if schemas and all(schema == schemas[0] for schema in schemas) else None
 
@@ -143,15 +143,15 @@ async def selected(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Selection]:
-    """What ``path`` names, in its storage, open within the context. All names below a folder are held.
+    """Open the storage of ``path``, and find what it names. All names below a folder are held in memory.
 
-    With ``given_up``, a data set all of whose writers were given up before they committed anything is selected, too:
-    it is empty, and something may lie under its names. ``max_record_bytes`` holds for all shards, except shards
-    that have longer records by their manifest.
+    With ``given_up``, a data set whose writers were all given up before they committed anything is selected, too: it is
+    empty, but objects may exist under its names. ``max_record_bytes`` holds for all shards, except shards that have
+    longer records according to their manifest.
 
     Raises:
         ObjectNotFoundError: nothing is there.
-        StoragePermissionError: the store does not say.
+        StoragePermissionError: the store does not allow it.
         ManifestError: a manifest cannot be read.
     """
     display_path = redact(os.fspath(path))

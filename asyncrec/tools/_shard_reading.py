@@ -26,12 +26,13 @@ from asyncrec.tools._selection import SelectedShard, Selection
 async def open_shard(
     selection: Selection, shard: SelectedShard, *, first: int = 0, index: RecordIndex | None = None, **options: Any
 ) -> AsyncIterator[RecordReader]:
-    """The records of one shard, with its path in errors.
+    """Open a reader of one shard, whose errors contain its path.
 
     Args:
-        first: the number of the record to begin with; any but 0 needs the index.
-        index: the shard's, from `shard_index`.
-        options: as for `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ... ``max_record_bytes`` is the shard's.
+        first: the number of the first record to read; any number but 0 needs the index.
+        index: the index of the shard, from `shard_index`.
+        options: options of `asyncrec.open_reader`: ``on_corrupt``, ``verify``, ... ``max_record_bytes`` is that of the
+            shard.
     """
     options.setdefault("max_record_bytes", shard.max_record_bytes)
     with nullcontext() if shard.entry is None else naming_lost_shards():
@@ -45,7 +46,7 @@ async def open_shard(
 
 
 async def shard_index(selection: Selection, shard: SelectedShard) -> RecordIndex | None:
-    """Where the records of a shard begin: its index, read whole; `None` where it has none, or one that is another's.
+    """Return the whole index of a shard; `None` if it has none, or one that belongs to another shard.
 
     Raises:
         StorageError: the store failed.

@@ -4,7 +4,7 @@
         subprocess.run(["aws", "s3", "ls", "s3://crawl"], env=environment)
 
 It holds everything in memory and checks no credentials: good for trying things out, and for tests. It ends when its
-standard input does, which the operating system sees to even if this process is killed: no server is left behind.
+standard input ends, which the operating system ensures even if this process is killed: no server is left behind.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     async with served_folder(folder) as port:
         session = aiohttp.ClientSession(connector=connector_to("python.localhost", port))
 
-The process is the standard library's ``http.server``. It ends when its standard input does, which the operating system
-sees to even if the crawler is killed: no server is left behind. `connector_to` gives the site a name that holds from
-run to run, whatever port was free, so that a page has the same URL, and the same key, each time.
+The process runs the standard library's ``http.server``. It ends when its standard input ends, which the operating
+system ensures even if the crawler is killed: no server is left behind. `connector_to` gives the site a name that stays
+the same from run to run, whatever port was free, so that a page has the same URL, and the same key, each time.
 """
 
 from __future__ import annotations

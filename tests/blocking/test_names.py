@@ -170,7 +170,7 @@ def test_what_was_not_entered_says_to_use_a_with(opened: Callable[[], Any]) -> N
 
 
 def test_a_sampler_of_a_path_is_told_what_it_takes(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"takes a Dataset of asyncrec\.blocking, which open_dataset gives, not str"):
+    with pytest.raises(TypeError, match=r"takes a Dataset of asyncrec\.blocking, which open_dataset returns, not str"):
         blocking.ClassBalancedSampler(str(tmp_path), 1, 1, class_feature="label")  # type: ignore[arg-type]  # wrong
     with pytest.raises(TypeError, match=r"takes a Dataset, which asyncrec\.open_dataset gives, not str"):
         asyncrec.ClassBalancedSampler(str(tmp_path), 1, 1, class_feature="label")  # type: ignore[arg-type]  # wrong

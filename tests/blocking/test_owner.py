@@ -1,4 +1,4 @@
-"""What is dropped without being closed closes itself, and says so; what is in use is not dropped."""
+"""What is was not closed closes itself, and says so; what is in use is not dropped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dropped(make: Callable[[], Handle[Any]]) -> None:
     """Open something, drop it, and wait until it is closed."""
     kept = [make()]
     held = kept[0]._owner._held
-    with pytest.warns(ResourceWarning, match="dropped without being closed"):
+    with pytest.warns(ResourceWarning, match="was not closed"):
         drop(kept)
     while not held.ended:
         current_portal().run(anyio.lowlevel.checkpoint)
@@ -180,7 +180,7 @@ def test_a_rolling_writer_that_is_dropped_commits_what_it_was_given_as_on_an_exc
         else:
             current_portal().run(on_the_loop)
 
-    with pytest.warns(ResourceWarning, match="open_sharded_writer: dropped without being closed"):
+    with pytest.warns(ResourceWarning, match="open_sharded_writer was not closed"):
         drop_there()
     while not held.ended:
         current_portal().run(anyio.lowlevel.checkpoint)
@@ -212,12 +212,14 @@ def test_records_that_cannot_be_handed_on_by_a_writer_that_is_dropped_are_told(
 
     dropped(begun)
     (told,) = [record.getMessage() for record in caplog.records if record.name == "asyncrec.blocking"]
-    assert told.startswith(f"{tmp_path / 'pages'}: nobody closed the writer; of its collected records 1 could not be ")
-    assert told.endswith("handed on: the disk is full")
+    assert told.startswith(
+        f"{tmp_path / 'pages'}: the writer was not closed, and 1 of its collected records could not be "
+    )
+    assert told.endswith("passed on: the disk is full")
 
 
 @pytest.mark.anyio
 async def test_what_is_without_async_is_not_opened_by_async_with(file: Path) -> None:
-    with pytest.raises(TypeError, match=r"open_reader: what is of asyncrec\.blocking is opened by a with statement"):
+    with pytest.raises(TypeError, match=r"open_reader: objects of asyncrec\.blocking are opened with `with`"):
         async with blocking.open_reader(file):
             pass

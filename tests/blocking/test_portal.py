@@ -227,7 +227,7 @@ def test_after_a_fork_the_child_has_a_loop_of_its_own_and_what_it_inherited_rais
     assert done.returncode == 0, done.stderr
     told, read, parent = done.stdout.splitlines()
     assert "before a fork" in told
-    assert "open it anew" in told
+    assert "open it again" in told
     assert read == "[b'1', b'2']"
     assert parent == "b'1'"
 

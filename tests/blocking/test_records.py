@@ -46,7 +46,7 @@ def test_text_is_no_record_and_is_told_at_once(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x") as writer:
         with pytest.raises(TypeError, match="encode it first"):
             writer.write("text")  # type: ignore[arg-type]  # what is tested
-        with pytest.raises(TypeError, match="records are many"):
+        with pytest.raises(TypeError, match="needs a list of records"):
             writer.write_many(b"one")  # type: ignore[arg-type]  # what is tested
     assert blocking.read_records(tmp_path / "x") == []
 

@@ -43,7 +43,7 @@ def test_a_data_set_is_read_inside_its_with(dataset: str) -> None:
         lambda: numbers.locate(0),
         lambda: list(numbers),
     ):
-        with pytest.raises(anyio.ClosedResourceError, match="open_dataset: closed; use it inside its `with`"):
+        with pytest.raises(anyio.ClosedResourceError, match="open_dataset is closed; use it inside its `with`"):
             read()
 
 

@@ -461,7 +461,7 @@ def test_info_and_verify_name_the_spool_where_the_dead_left_it(run: Run, data: P
     killed("spool='spool'")
     shown = run("info", "data/killed").ok()
     assert "Commit them with 'asyncrec recover SPOOL --to data/killed'" in shown
-    assert "the next writer that opens there" not in shown
+    assert "open a writer there" not in shown
     assert "'asyncrec recover SPOOL --to data/killed'" in run("watch", "--once", "data/killed").ok()
     verified = run("verify", "spool").ok()
     assert "ok:" not in verified

@@ -174,7 +174,7 @@ def test_the_generator_runs_in_the_callers_thread_and_is_closed() -> None:
         finally:
             closed.append(split)
 
-    with pytest.raises(AssertionError, match="two examples have one key: number 1 has 2, number 2 has 2"):
+    with pytest.raises(AssertionError, match="two examples have the same key: number 1 has 2, number 2 has 2"):
         write(generator=rows)
     database.execute("delete from rows where rowid = 3")
     write(generator=rows)
@@ -187,7 +187,7 @@ def test_what_is_an_assertion_error_there_is_one_here() -> None:
     for instruction in ("train[5%]", "train[:10", "train[:200]", "train[0:0]"):
         with pytest.raises(AssertionError):
             load("set").val_fn(instruction)
-    with pytest.raises(AssertionError, match="call cache_records first"):
+    with pytest.raises(AssertionError, match="cache_records comes first"):
         TFRecordWriter(numbers, None, "set", "val", 1).flush()
     with pytest.raises(AssertionError, match="the serializer gave a str, not bytes"):
         TFRecordWriter(numbers, lambda datum: "text", "set", "val", 1).create_records()  # type: ignore[arg-type,return-value]

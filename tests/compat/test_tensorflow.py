@@ -505,7 +505,7 @@ def test_records_of_the_messages_are_those_of_encode_example() -> None:
 
 
 def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
-    with tf.io.TFRecordWriter("x") as writer, pytest.raises(TypeError, match="a record is bytes") as caught:
+    with tf.io.TFRecordWriter("x") as writer, pytest.raises(TypeError, match="a record must be bytes") as caught:
         writer.write(7)  # type: ignore[arg-type]  # the mistake
     assert isinstance(caught.value, ArgumentError)
     assert not isinstance(caught.value, tf.errors.OpError)

@@ -582,7 +582,7 @@ async def test_whatever_operation_fails_each_split_is_the_old_one_or_the_new_one
         try:
             await write(flaky, ratios=0.5, seed=1)
         except StorageError as error:
-            told = [note for note in getattr(error, "__notes__", ()) if "had been committed" in note]
+            told = [note for note in getattr(error, "__notes__", ()) if "had already been committed" in note]
             for split in ("train", "eval"):
                 expected = new if any(split in note for note in told) else old
                 assert await names(storage, split) == expected[split], calm.operations[k]

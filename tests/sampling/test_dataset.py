@@ -245,7 +245,7 @@ async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name()
     storage = MemoryStorage()
     await written(storage)
     assert await asyncrec.list_shards("page", storage=storage) == []
-    with pytest.raises(ObjectNotFoundError, match="page: there is no data set of this name; there is pages"):
+    with pytest.raises(ObjectNotFoundError, match="page: there is no data set of this name, but there is pages"):
         async with asyncrec.open_dataset("page", storage=storage):
             pass
 
@@ -268,13 +268,16 @@ async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that
     for path in ("py-a/", "py-a/*.tfrecord"):
         assert await opened(path) == 19
         assert caplog.messages == [
-            f"{path}: the shards of 3 data sets are read together: test, train, train-2; of one alone by "
+            f"{path}: the shards of 3 data sets are read together: test, train, train-2; to read one of them, pass "
             "open_dataset('py-a/test')"
         ]
     for path in ("py-a/train*", "py-a/tr*.tfrecord", "py-a/train-*"):
         assert await opened(path) == 12
         (told,) = caplog.messages
-        assert "2 data sets are read together: train, train-2; of one alone by open_dataset('py-a/train')" in told
+        assert (
+            "2 data sets are read together: train, train-2; to read one of them, pass open_dataset('py-a/train')"
+            in told
+        )
     for path, count in {"py-a/train": 6, "py-a/test-*": 6, "py-a/train-2-*": 6, "py-a/o*": 1, "py-a/other": 1}.items():
         assert await opened(path) == count
         assert caplog.messages == []
@@ -442,7 +445,7 @@ async def test_damage_on_the_way_from_a_store_comes_right_by_reading_again() -> 
         storage.garbled = 2
         with pytest.raises(CorruptRecordError) as raised:
             await dataset.get(0)
-        assert "at rest" in raised.value.__notes__[0]
+        assert "stored object is damaged" in raised.value.__notes__[0]
 
 
 async def test_a_shard_with_fewer_records_than_the_manifest_says_is_an_error() -> None:
@@ -483,9 +486,9 @@ async def test_indices_are_integers_in_one_dimension() -> None:
         for wrong in (np.zeros(2), np.zeros((2, 2), int)):
             with pytest.raises(TypeError, match="one dimension"):
                 await dataset.get_many(wrong)
-        with pytest.raises(TypeError, match="is an int, not float"):
+        with pytest.raises(TypeError, match="must be an int, not float"):
             await dataset.get_many([1.5])  # type: ignore[list-item]  # the error is what is tested
-        with pytest.raises(TypeError, match="is an int, not str; get_by_key finds one by its key"):
+        with pytest.raises(TypeError, match="must be an int, not str; to look up a key, use get_by_key"):
             await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested
 
 
@@ -505,9 +508,9 @@ async def test_a_data_set_is_read_inside_its_context() -> None:
         lambda: anext(aiter(dataset)),
         lambda: anext(dataset.batches()),
     ):
-        with pytest.raises(anyio.ClosedResourceError, match="a data set is read inside its `async with`"):
+        with pytest.raises(anyio.ClosedResourceError, match="a data set must be read inside its `async with`"):
             await read()
     async with stream:
-        with pytest.raises(anyio.ClosedResourceError, match="a data set is read inside"):
+        with pytest.raises(anyio.ClosedResourceError, match="must be read inside"):
             await anext(stream)
     assert len(dataset) == 1000, "what needs no reading is still told"

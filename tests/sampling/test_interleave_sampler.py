@@ -141,11 +141,11 @@ async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
 async def test_too_few_classes_are_short_or_are_an_error() -> None:
     storage = await folder([[b"%d:%d" % (cls, i) for i in range(4)] for cls in range(3)])
     options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2}
-    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, and a batch needs 4"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, but a batch needs 4"):
         await batches_of(sampler_of(storage, on_exhausted="stop", **options))
     short = await batches_of(sampler_of(storage, on_exhausted="short", num_repeat=1, **options))
     assert [len(batch) for batch in short] == [6, 6]
-    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, and a batch needs 4"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, but a batch needs 4"):
         await batches_of(sampler_of(storage, on_exhausted="repeat", **options))
 
 
@@ -160,9 +160,9 @@ async def test_a_first_pass_that_gives_no_batch_is_an_error_each_time(
     options |= {"on_exhausted": on_exhausted, "num_repeat": num_repeat, "prefetch_size": prefetch_size}
     async with sampler_of(storage, **options) as sampler:
         for _ in range(2):
-            with pytest.raises(asyncrec.errors.DatasetError, match="0 classes have 2 examples, and a batch needs 4"):
+            with pytest.raises(asyncrec.errors.DatasetError, match="0 classes have 2 examples, but a batch needs 4"):
                 await anext(sampler)
-    with pytest.raises(asyncrec.errors.DatasetError, match="no record in any of the 2 shards"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="no records in the 2 shards"):
         await batches_of(sampler_of(await folder([[], []]), **options))
 
 
@@ -246,7 +246,9 @@ async def test_no_shard_matches_is_told_and_underscores_are_never_shards() -> No
     for name in ("_index.tfrecord", ".s.tfrecord", "other.txt", "sub/s.tfrecord"):
         await storage.put(f"data/{name}", b"no shard")
     assert await batches_of(sampler_of(storage, num_repeat=1)) == [[b"x"]]
-    with pytest.raises(asyncrec.ObjectNotFoundError, match=r"data: no shard matches shard_suffix='\*\.rec'; 2 other"):
+    with pytest.raises(
+        asyncrec.ObjectNotFoundError, match=r"data: no shard matches shard_suffix='\*\.rec'; there are 2 other"
+    ):
         await batches_of(sampler_of(storage, shard_suffix="*.rec"))
 
 
@@ -256,7 +258,7 @@ async def test_the_path_of_a_data_set_is_told_from_a_folder(folder: str, tmp_pat
     async with asyncrec.open_sharded_writer(path) as writer:
         await writer.write_many([b"1:1", b"2:2"])
     said = (
-        f"'pages' is a data set, .* give '{path.parent}' and shard_suffix='pages-\\*.tfrecord'; .* ClassBalancedSampler"
+        f"'pages' is a data set, .* pass '{path.parent}' and shard_suffix='pages-\\*.tfrecord'; .* ClassBalancedSampler"
     )
     with pytest.raises(asyncrec.ObjectNotFoundError, match=said):
         await batches_of(asyncrec.InterleaveSampler(path, bytes))
@@ -268,7 +270,7 @@ async def test_the_path_of_a_data_set_in_a_store_is_told_from_a_folder() -> None
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage) as writer:
         await writer.write(b"1:1")
-    with pytest.raises(asyncrec.ObjectNotFoundError, match="give 'crawl' and shard_suffix"):
+    with pytest.raises(asyncrec.ObjectNotFoundError, match="pass 'crawl' and shard_suffix"):
         await batches_of(asyncrec.InterleaveSampler("crawl/pages", bytes, storage=storage))
 
 
@@ -280,7 +282,7 @@ async def test_the_folder_of_a_data_set_and_its_suffix_can_be_given_as_they_are_
     await asyncrec.write_records(f"{path}-00000-of-00001.tfrecord", [b"1:1"])
     with pytest.raises(asyncrec.ObjectNotFoundError, match="is a data set") as caught:
         await batches_of(asyncrec.InterleaveSampler(path.as_uri(), bytes))
-    told = re.search(r"give (\S+) and shard_suffix=(.+\.tfrecord['\"]); ", str(caught.value))
+    told = re.search(r"pass (\S+) and shard_suffix=(.+\.tfrecord['\"]); ", str(caught.value))
     assert told is not None
     folder, suffix = map(ast.literal_eval, told.groups())
     assert folder == path.parent.as_uri()
@@ -407,7 +409,7 @@ async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that
     assert len(found[0]) == 12
     (told,) = caplog.messages
     assert told == (
-        "data: the shards of 2 data sets are read together: train, train-2; of one alone by "
+        "data: the shards of 2 data sets are read together: train, train-2; to read one of them, pass "
         "shard_suffix='train-*.tfrecord'"
     )
     caplog.clear()
@@ -418,7 +420,7 @@ async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that
 
 
 async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:
-    with pytest.raises(asyncrec.errors.DatasetError, match="no record in any of the 2 shards"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="no records in the 2 shards"):
         await batches_of(sampler_of(await folder([[], []])))
 
 
@@ -493,7 +495,7 @@ async def test_without_a_seed_one_is_drawn_and_kept_in_the_state() -> None:
     async with sampler_of(storage, seed=None) as sampler:
         state = sampler.state_dict()
     async with sampler_of(storage, seed=state["seed"] + 1) as sampler:
-        with pytest.raises(ValueError, match="was given"):
+        with pytest.raises(ValueError, match="was passed"):
             sampler.load_state_dict(state)
 
 

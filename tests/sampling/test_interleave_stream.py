@@ -162,7 +162,7 @@ async def test_a_state_is_of_these_shards_and_parameters() -> None:
         with pytest.raises(ValueError, match="cycle_length=16 there, 3 here"):
             stream.load_state_dict(state)
     async with asyncrec.interleave(["s0", "s1"], deterministic=False, storage=storage) as stream:
-        with pytest.raises(RuntimeError, match="there is no state to go on from"):
+        with pytest.raises(RuntimeError, match="there is no state to resume from"):
             stream.load_state_dict(state)
 
 
@@ -201,7 +201,7 @@ async def test_workers_deal_the_shards() -> None:
         async with asyncrec.interleave(names(lengths), worker=(worker, 3), storage=storage) as stream:
             found += [record async for record in stream]
     assert sorted(found) == sorted(in_order(lengths, 1, 1))
-    with pytest.raises(ValueError, match="cannot be dealt to 6 workers"):
+    with pytest.raises(ValueError, match="cannot be divided among 6 workers"):
         async with asyncrec.interleave(names(lengths), worker=(0, 6), storage=storage):
             pass
 

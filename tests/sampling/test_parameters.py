@@ -26,28 +26,43 @@ async def stored() -> MemoryStorage:
 
 BALANCED: dict[str, Any] = {"class_feature": "label"}
 WRONG = [
-    ("shuffled", {"seed": "a"}, TypeError, "seed='a': a whole number, or None to choose one"),
-    ("shuffled", {"seed": 1.5}, TypeError, "seed=1.5: a whole number, or None to choose one"),
+    ("shuffled", {"seed": "a"}, TypeError, "seed='a': must be an integer, or None for a random one"),
+    ("shuffled", {"seed": 1.5}, TypeError, "seed=1.5: must be an integer, or None for a random one"),
     ("shuffled", {"seed": None, "worker": (0, 2)}, ValueError, "seed=None: each worker would choose"),
-    ("shuffled", {"worker": 3}, TypeError, "worker=3: give (i, n) for worker i of n, counted from 0"),
-    ("shuffled", {"worker": (2, 2)}, ValueError, "worker=(2, 2): give (i, n) for worker i of n"),
-    ("shuffled", {"buffer_size": 0}, ValueError, "buffer_size=0: at least 1"),
-    ("shuffled", {"block_bytes": 0}, ValueError, "block_bytes=0: at least 1, or None"),
-    ("shuffled", {"epoch": -1}, ValueError, "epoch=-1: at least 0"),
-    ("shuffled", {"num_repeat": "2"}, TypeError, "num_repeat='2': a whole number, at least 0, or -1 for ever"),
-    ("balanced", {"classes_per_batch": "4"}, TypeError, "classes_per_batch='4': a whole number, at least 1"),
-    ("balanced", {"per_class": 0}, ValueError, "per_class=0: at least 1"),
-    ("balanced", {"seed": "a"}, TypeError, "seed='a': a whole number, or None to choose one"),
+    ("shuffled", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker i of n, counted from 0"),
+    ("shuffled", {"worker": (2, 2)}, ValueError, "worker=(2, 2): pass (i, n) for worker i of n"),
+    ("shuffled", {"buffer_size": 0}, ValueError, "buffer_size=0: must be at least 1"),
+    ("shuffled", {"block_bytes": 0}, ValueError, "block_bytes=0: must be at least 1, or None"),
+    ("shuffled", {"epoch": -1}, ValueError, "epoch=-1: must be at least 0"),
+    (
+        "shuffled",
+        {"num_repeat": "2"},
+        TypeError,
+        "num_repeat='2': must be an integer, at least 0, or -1 to repeat forever",
+    ),
+    ("balanced", {"classes_per_batch": "4"}, TypeError, "classes_per_batch='4': must be an integer, at least 1"),
+    ("balanced", {"per_class": 0}, ValueError, "per_class=0: must be at least 1"),
+    ("balanced", {"seed": "a"}, TypeError, "seed='a': must be an integer, or None for a random one"),
     ("balanced", {"seed": None, "worker": (1, 2)}, ValueError, "seed=None: each worker would choose"),
-    ("balanced", {"class_feature": None, "class_fn": "label"}, TypeError, "class_fn='label': a function from a record"),
-    ("interleaving", {"batch_size": "32"}, TypeError, "batch_size='32': a whole number, at least 1"),
-    ("interleaving", {"batch_size": 0}, ValueError, "batch_size=0: at least 1"),
-    ("interleaving", {"prefetch_size": -1}, ValueError, "prefetch_size=-1: at least 0"),
-    ("interleaving", {"num_repeat": 0}, ValueError, "num_repeat=0: at least 1, or -1 for ever"),
-    ("interleaving", {"shuffle_buffer": -1}, ValueError, "shuffle_buffer=-1: at least 0"),
-    ("interleaving", {"seed": "a"}, TypeError, "seed='a': a whole number, or None to choose one"),
-    ("interleaving", {"worker": 3}, TypeError, "worker=3: give (i, n) for worker i of n"),
-    ("interleaving", {"class_fn": "label"}, TypeError, "class_fn='label': a function from an example to its class"),
+    (
+        "balanced",
+        {"class_feature": None, "class_fn": "label"},
+        TypeError,
+        "class_fn='label': must be a function from a record",
+    ),
+    ("interleaving", {"batch_size": "32"}, TypeError, "batch_size='32': must be an integer, at least 1"),
+    ("interleaving", {"batch_size": 0}, ValueError, "batch_size=0: must be at least 1"),
+    ("interleaving", {"prefetch_size": -1}, ValueError, "prefetch_size=-1: must be at least 0"),
+    ("interleaving", {"num_repeat": 0}, ValueError, "num_repeat=0: must be at least 1, or -1 to repeat forever"),
+    ("interleaving", {"shuffle_buffer": -1}, ValueError, "shuffle_buffer=-1: must be at least 0"),
+    ("interleaving", {"seed": "a"}, TypeError, "seed='a': must be an integer, or None for a random one"),
+    ("interleaving", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker i of n"),
+    (
+        "interleaving",
+        {"class_fn": "label"},
+        TypeError,
+        "class_fn='label': must be a function from an example to its class",
+    ),
 ]
 
 
@@ -107,7 +122,9 @@ async def test_what_is_no_state_is_refused_in_words(kind: str) -> None:
         for seed in (1, None):
             async with made(dataset, kind, seed=seed) as stream:
                 for wrong in (None, "x"):
-                    with pytest.raises(TypeError, match=f"a state is the dict that state_dict gave, not {wrong!r}"):
+                    with pytest.raises(
+                        TypeError, match=f"a state must be the dict that state_dict returned, not {wrong!r}"
+                    ):
                         stream.load_state_dict(wrong)
                 with pytest.raises(ValueError, match="a state of"):
                     stream.load_state_dict({})
@@ -132,11 +149,11 @@ def test_the_blocking_dataset_is_not_the_async_one(tmp_path: Any) -> None:
     blocking.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
     wrong: Any = "3"
     with blocking.open_dataset(tmp_path / "pages") as dataset:
-        with pytest.raises(TypeError, match=r"not asyncrec\.blocking\.Dataset: .* asyncrec\.blocking\.Cl"):
+        with pytest.raises(TypeError, match=r"not asyncrec\.blocking\.Dataset; .* asyncrec\.blocking\.Cl"):
             asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
-        with pytest.raises(TypeError, match="worker='3': give"):
+        with pytest.raises(TypeError, match="worker='3': pass"):
             dataset.shuffled(worker=wrong).__enter__()
-        with dataset.shuffled() as stream, pytest.raises(TypeError, match="batch_size='3': a whole number"):
+        with dataset.shuffled() as stream, pytest.raises(TypeError, match="batch_size='3': must be an integer"):
             next(stream.batches(wrong))
         with dataset.shuffled() as stream, pytest.raises(TypeError, match="a state is the dict"):
             stream.load_state_dict(wrong)
@@ -145,9 +162,9 @@ def test_the_blocking_dataset_is_not_the_async_one(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("nowhere", r"^nowhere: no shard matches .*: there is no such folder, or nothing in it$"),
-        ("data/pages-*.tfrecord", r"this is a pattern: give 'data' and shard_suffix='pages-\*\.tfrecord'$"),
-        ("pages-*", r"this is a pattern: give '\.' and shard_suffix='pages-\*'$"),
+        ("nowhere", r"^nowhere: no shard matches .*, because the folder does not exist or is empty$"),
+        ("data/pages-*.tfrecord", r"this is a pattern, .* pass 'data' and shard_suffix='pages-\*\.tfrecord'$"),
+        ("pages-*", r"this is a pattern, .* pass '\.' and shard_suffix='pages-\*'$"),
     ],
 )
 async def test_a_folder_that_is_not_there_and_a_pattern_in_its_place_are_told(path: str, said: str) -> None:
@@ -169,14 +186,14 @@ async def test_the_first_shard_that_is_another_than_the_states_is_named() -> Non
 
     async def refused() -> str:
         async with sampler() as stream:
-            with pytest.raises(ValueError, match="over other shards: ") as raised:
+            with pytest.raises(ValueError, match="with other shards: ") as raised:
                 stream.load_state_dict(state)
         return str(raised.value).partition("; ")[2]
 
     await asyncrec.write_records("data/5.tfrecord", [b"5"], storage=storage)
     assert await refused() == "there were 3, and now there are 4, and the first that is new is data/5.tfrecord"
     await asyncrec.write_records("data/3.tfrecord", [b"3"], storage=storage)
-    assert await refused() == "there were 3, and now there are 5, and the first that is another is data/3.tfrecord"
+    assert await refused() == "there were 3, and now there are 5, and the first that differs is data/3.tfrecord"
     for n in (3, 4, 5):
         await storage.delete(f"data/{n}.tfrecord")
     assert await refused() == "there were 3, and now there are 2"

@@ -359,7 +359,7 @@ async def test_an_index_of_another_shard_is_an_error_also_where_damage_is_skippe
         "_manifest/pages/w-closed.jsonl", closing.replace(b"%08x" % sidecar.crc32c, b"%08x" % shifted), exclusive=False
     )
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        with pytest.raises(asyncrec.CorruptRecordError, match="does not agree with its index"):
+        with pytest.raises(asyncrec.CorruptRecordError, match="does not match its index"):
             async with dataset.shuffled(**SMALL, on_corrupt="skip") as stream:
                 await batches(stream, 10)
 

@@ -280,7 +280,7 @@ class TestUnlisted:
         assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
         report = await tools.verify("pages", storage=storage, min_age=-60)
         assert [(orphan.kind, orphan.owner, orphan.refused) for orphan in report.orphans] == [
-            ("shard", None, "its writer ended without it")
+            ("shard", None, "its writer ended without committing it")
         ]
         assert "pages-w-000007.tfrecord" in await keys(storage)
         await tools.verify("pages", storage=storage, delete=True, min_age=-60)

@@ -178,7 +178,7 @@ class TestS3:
         monkeypatch.setattr("aiobotocore.utils.AioContainerMetadataFetcher.RETRY_ATTEMPTS", 1, raising=False)
         monkeypatch.setattr("botocore.utils.ContainerMetadataFetcher.SLEEP_TIME", 0)
         await job(place, shown)
-        assert gcs_server.log, "nobody asked"
+        assert gcs_server.log, "longer than the limit"
         text = shown.everything()
         assert [value for value in (*S3.values(), f"{CANARY}-authorization") if value in text] == []
 

@@ -48,13 +48,13 @@ Path = str | PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSplits:
-    """What was written.
+    """The result of `write_splits_from_csv` and `write_folds`.
 
     Attributes:
-        examples: of each split: the rows of its ``examples.csv``.
-        records: of each split; more than examples where ``split`` made several of one.
+        examples: for each split, the number of rows in its ``examples.csv``.
+        records: for each split, the number of records; more than examples if ``split`` made several of one.
         ignored: examples left out by `IgnoreExample`, or because ``split`` gave none; each is logged with its reason.
-        manifests: of each split.
+        manifests: the manifest of each split.
     """
 
     examples: Mapping[str, int]
@@ -159,9 +159,9 @@ async def write_folds(
     storage_options: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> WrittenSplits:
-    """Write examples that are at hand, not loaded, as splits of any names: folds, say, ``{"fold_0": [...], ...}``.
+    """Write existing examples, not yet loaded, as splits with any names, such as folds: ``{"fold_0": [...], ...}``.
 
-    Each is in the order given. Otherwise as `write_splits_from_csv`; the class needs a ``to_csv_row``.
+    Each split keeps the order given. Otherwise this works as `write_splits_from_csv`; the class needs a ``to_csv_row``.
 
     Raises:
         DatasetError: as there; a method that raises is told with the name of the fold and the example's number in it.

@@ -1,7 +1,7 @@
 """`run` calls a user's generator and serializer without holding the event loop.
 
 A synchronous generator runs in one worker thread from its first example to its last, so that what belongs to a thread
-(a database's connection, a lock) stays in it, and its examples are serialised there: nothing hops per example. An
+(a database's connection, a lock) stays in it, and its examples are serialized there: nothing hops per example. An
 asynchronous one runs in the caller's task, and its examples go to a thread in batches, unless the serializer is
 asynchronous too.
 """

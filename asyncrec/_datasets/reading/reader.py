@@ -74,7 +74,7 @@ class SplitReader:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """In the child of a fork, further reading raises an error."""
         self._batch, self._next = [], 0
 
     def __len__(self) -> int:

@@ -32,10 +32,10 @@ _Decode = Callable[[bytes], tuple[Any, ...]]
 async def get_tfrecord_filepaths(
     dirpath: Path, *, storage: Storage | None = None, storage_options: dict[str, Any] | None = None
 ) -> list[str]:
-    """The paths of the TFRecord files in a folder, ready to be opened, in the order of their names.
+    """Return the paths of the TFRecord files in a folder, in the order of their names.
 
-    Those that the manifests in it name; where there is none, the data files ``*.tfrec*``. Folders below are not
-    looked into. With ``storage``, keys in it.
+    These are the shards that its manifests list, or if there is no manifest the data files ``*.tfrec*``. Folders below
+    are not searched. With ``storage``, they are keys in it.
 
     Raises:
         ObjectNotFoundError: there are none.
@@ -63,7 +63,7 @@ class TupleReader:
     """Made by `generate_dataset`: iterates over tuples. A single pass; used by one task.
 
     Attributes:
-        names: of the features, in the order in which they are in each tuple.
+        names: the names of the features, in the order in which they are in each tuple.
     """
 
     def __init__(self, names: Sequence[str], received: Handover[list[tuple[Any, ...]]]) -> None:
@@ -73,7 +73,7 @@ class TupleReader:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """In the child of a fork, further reading raises an error."""
         self._tuples = iter(list[tuple[Any, ...]]())
 
     def __aiter__(self) -> TupleReader:
@@ -97,12 +97,12 @@ async def generate_dataset(
 ) -> AsyncIterator[TupleReader]:
     """Read examples: ``async with generate_dataset(paths) as dataset: async for label, data in dataset: ...``.
 
-    Each is a tuple of its fields, in the order in which they were declared; files in the order given. They are decoded
-    in a worker thread, while the last ones are worked on.
+    Each example is a tuple of its fields, in the order of declaration; files come in the order given. Examples are
+    decoded in a worker thread while you work on the last ones.
 
     Args:
-        filepaths: one or many, as `get_tfrecord_filepaths` gives them.
-        example_class: whose fields they are; without it, the schema in the manifest of their folder says.
+        filepaths: one path or several, such as `get_tfrecord_filepaths` returns.
+        example_class: the class with these fields; by default the schema in the manifest of the folder is used.
         max_record_bytes: as for `open_reader`.
         storage: an open `Storage`, used and not closed; paths are then keys in it.
         storage_options: for the backend, when it is opened here.

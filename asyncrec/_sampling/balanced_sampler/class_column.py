@@ -274,7 +274,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
         described = json.loads(text)
         labels = [bytes.fromhex(label) if described["bytes"] else label for label in described["labels"]]
         if not all(isinstance(label, bytes | int | float) for label in labels):
-            raise DatasetError("a label is a number or bytes")
+            raise DatasetError("a label must be a number or bytes")
         if len(dict.fromkeys(labels)) != len(labels) or any(label != label for label in labels):
             raise DatasetError("its labels are not distinct")
     except Exception as error:  # a damaged archive fails in any of zipfile's, zlib's and NumPy's ways

@@ -60,9 +60,9 @@ class ClassBalancedSampler:
 
     Args:
         class_feature: the feature that holds the class: one value of int64, float32 or bytes.
-        class_fn: or a function from a record to its class, anything hashable; called in worker threads. To go on from
-            a state it must sort the records as it did then.
-        seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
+        class_fn: or a function from a record to its class, anything hashable; it is called in worker threads. To resume
+            from a state, it must return the same classes as before.
+        seed: any int. `None` chooses one, which the state holds; not with several workers, which share an order.
         worker: ``(i, n)``: worker i of n takes the batches whose number is i modulo n.
 
     Attributes:
@@ -97,7 +97,7 @@ class ClassBalancedSampler:
             check_function(
                 class_fn,
                 "class_fn",
-                "must be a function from a record to its class; for the name of a feature use class_feature",
+                "a function from a record to its class; for the name of a feature use class_feature",
             )
         classes_per_batch = whole_number(classes_per_batch, "classes_per_batch", least=1)
         per_class = whole_number(per_class, "per_class", least=1)
@@ -163,9 +163,9 @@ class ClassBalancedSampler:
         return self._ahead.items.popleft()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return how many batches all workers have had, as JSON. It may be loaded with any number of workers.
+        """Return how many batches all workers have returned, as JSON. You can load it with any number of workers.
 
-        Of files without a manifest it also says which version each is, in some 100 bytes.
+        For files without a manifest it also identifies the version of each, in about 100 bytes.
         """
         position = self._position + self._given * self._workers
         state = ordered_state(_KIND, self._identity, self._dataset.versions.packed, position=position)
@@ -179,7 +179,7 @@ class ClassBalancedSampler:
         Raises:
             ValueError: the state is of another data set, of other classes or batches, or of another version.
             DatasetError: the files have no manifest, and one was replaced since the state was taken.
-            RuntimeError: something was given out already.
+            RuntimeError: a batch was already returned.
         """
         if self._ahead.begun:
             raise RuntimeError("load_state_dict must be called before iterating; make another sampler")

@@ -39,7 +39,7 @@ _TASKS = 16
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """What a `ShuffledStream` gave out, and where it stands.
+    """What a `ShuffledStream` has returned, and its position.
 
     ``records`` counts this worker's since the stream was made; ``epoch`` and ``position`` are those of its
     ``state_dict``; ``held`` is how many records are in memory now.
@@ -143,7 +143,7 @@ class ShuffledStream:
             ValueError: the state is of another snapshot of the data set, of another order, of other epochs, or of
                 another version.
             DatasetError: the files have no manifest, and one was replaced since the state was taken.
-            RuntimeError: something was given out already.
+            RuntimeError: a record was already returned.
         """
         if self._given or self._batches.batch_size:
             raise RuntimeError(

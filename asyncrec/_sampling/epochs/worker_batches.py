@@ -66,7 +66,7 @@ class WorkerBatches:
         self._epoch_given = epoch is not None
         epoch = 0 if epoch is None else whole_number(epoch, "epoch", least=0, other="None")
         if num_repeat != -1:
-            num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 for endless")
+            num_repeat = whole_number(num_repeat, "num_repeat", least=0, other="-1 to repeat forever")
         self._count = count
         self._worker, self._workers = number, workers
         self._evenly = worker.ranks if isinstance(worker, WorkerOfRank) else workers

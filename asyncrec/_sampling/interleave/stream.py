@@ -84,7 +84,7 @@ class InterleaveStream:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """In the child of a fork, further reading raises an error."""
         self._forked = True
         self._buffered, self._buffered_index = TracedRecords(), 0
 
@@ -131,9 +131,9 @@ class InterleaveStream:
         return enveloped(_KIND, self._identity, self._parameters, state)
 
     def with_versions(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """An earlier state of this stream, which also says the versions of the shards that it opened since.
+        """Return an earlier state of this stream with the versions of the shards that it has opened since.
 
-        Whoever goes on from it and leaves out the records that were given since depends on those, too.
+        A reader that resumes from it and skips the records returned since also depends on these shards.
         """
         told = {packed[0]: packed for packed in state.get("versions", ())}
         coming = range(state["order"]["next_input"], len(self._inputs))

@@ -86,14 +86,14 @@ class InterleaveSampler:
             33 with ``example_per_class=8`` gives batches of 32.
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
-        parallelism: how many threads or coroutines deserialise; `None` is one.
+        parallelism: how many threads or coroutines decode; `None` is one.
         async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, is what is
             fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
             `interleave` for the memory that it takes.
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
         shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
             ``"train-*.tfrecord"``. Shards of several are read together, which is logged as a warning.
-        num_repeat: how often the shards are read; -1, the default, means for ever. Batches continue into the next pass.
+        num_repeat: how often the shards are read; -1, the default, means forever. Batches continue into the next pass.
         seed: the seed for the order of the shards, which differs in each pass. `None` chooses one; `state_dict` holds
             it.
         deterministic: with ``async_cycle``, `False` takes what is ready first; then there is no state.
@@ -102,7 +102,7 @@ class InterleaveSampler:
             other. Classes need not be known beforehand. Not every example is necessarily used: see ``class_buffer``.
         class_buffer: how many examples may wait until there are enough of their class; 4,096 or 16 batches by default.
             When it is full, the class with the most examples loses its oldest, which `stats` counts.
-        shuffle_buffer: the size of a `ShuffleBuffer` between reading and deserialising; 0 means none.
+        shuffle_buffer: the size of a `ShuffleBuffer` between reading and decoding; 0 means none.
         drop_remainder: leave out a short last batch. (With ``class_fn`` see ``on_exhausted``.)
         worker: ``(i, n)``: read only every n-th of the shards, sorted by name, starting with the i-th: the share of one
             of n workers.
@@ -169,7 +169,7 @@ class InterleaveSampler:
             shards_per_cycle = whole_number(shards_per_cycle, "shards_per_cycle", least=1, other="None")
         prefetch_size = whole_number(prefetch_size, "prefetch_size", least=0)
         if num_repeat != -1:
-            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 for endless")
+            num_repeat = whole_number(num_repeat, "num_repeat", least=1, other="-1 to repeat forever")
         shuffle_buffer = whole_number(shuffle_buffer, "shuffle_buffer", least=0)
         worker = worker_of(worker)
         if on_exhausted not in ("stop", "repeat", "short"):
@@ -220,7 +220,7 @@ class InterleaveSampler:
         on_fork(self)
 
     def forked(self) -> None:
-        """In the child of a fork: whoever reads on is told."""
+        """In the child of a fork, further reading raises an error."""
         self._forked = True
         self._prefetch = None
 

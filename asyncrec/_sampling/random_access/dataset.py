@@ -94,9 +94,9 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer gave one, as of files without a manifest.
+        """The schema in the manifest; `None` if no writer gave one, or there is no manifest.
 
-        For those there are `decode_example`, and `Schema.infer`, which makes a schema of some records.
+        Without a schema, use `decode_example`, or `Schema.infer`, which makes a schema from some records.
         """
         return None if self.manifest.schema is None else Schema.from_json(self.manifest.schema)
 
@@ -136,12 +136,12 @@ class Dataset:
 
         ``indices`` are numbers, or a slice: ``slice(-100, None)`` for the last hundred.
 
-        They are read in the order in which they are stored, neighbours together, with several reads at once. In the end
-        all of them are in memory, so ask for only as many as fit.
+        They are read in stored order, neighbors together, with several reads at once. In the end all of them are in
+        memory, so request only as many as fit.
 
         Raises:
             IndexError: there is no such record; nothing was read.
-            Others: as `get`; the first error ends it.
+            Other errors: as `get`; the first one ends it.
         """
         return await self._many(indices, self.lookup.reader.records)
 
@@ -234,15 +234,15 @@ class Dataset:
         Args:
             seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
             epoch: the first epoch; each has an order of its own. `None` is 0, or what a state says that is loaded.
-            num_repeat: how many epochs; -1 for ever.
-            mode: ``"block"`` permutes runs of neighbouring records (in GZIP shards, whole members) over the whole data
+            num_repeat: how many epochs; -1 means forever.
+            mode: ``"block"`` permutes runs of neighboring records (in GZIP shards, whole members) over the whole data
                 set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves
                 the shards in a seeded order, then shuffles in windows; for many shards, each in no particular order.
                 ``"global"`` makes every order equally likely, and reads the most.
             buffer_size: how many records are shuffled together. Up to twice as many are in memory, because the next
                 ones are read ahead.
             buffer_bytes: lowers ``buffer_size`` if records are so large, on average, that they would exceed it.
-            block_bytes: the size of a block of neighbours in ``"block"``, as stored; one request of a store. By default
+            block_bytes: the size of a block of neighbors in ``"block"``, as stored; one request of a store. By default
                 4 MiB, but at most 1/16 of the buffer, worked out from the manifest alone: the order is the same
                 wherever the shards lie. So a batch comes from some 16; smaller ones, or a larger buffer, mix more.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
@@ -265,7 +265,7 @@ class Dataset:
         )
 
     async def runs(self, block_bytes: int, most: int) -> NDArray[np.int64]:
-        """Where blocks of neighbours begin, and at last the number of records; int64. None spans two shards.
+        """Where blocks of neighbors begin, and at last the number of records; int64. None spans two shards.
 
         A block has about ``block_bytes`` as stored, and at most ``most`` records; in GZIP shards it is whole members,
         if they have no more, which needs the indexes of such shards, once.
@@ -309,8 +309,8 @@ async def open_dataset(
             (`asyncrec.tools.compact`), for a store that cannot list; or a folder that holds one data set, or shards
             without a manifest. If there is none of these: the beginning of the shards' names, or a pattern. The records
             are then counted on opening, from the indexes of the shards, or by reading a shard that has none. A folder
-            with a slash at its end is all shards in it: those of several data sets are read together, which is logged
-            as a warning.
+            with a slash at its end means all shards in it. If these belong to several data sets, they are read
+            together, and a warning is logged.
         cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
             machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
             is read more than once, or by several processes.

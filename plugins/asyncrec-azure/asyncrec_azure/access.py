@@ -74,7 +74,7 @@ def access_of(
     """
     given = [connection_string, account_key, sas_token, anonymous or None]
     if sum(each is not None for each in given) > 1:
-        raise ArgumentValueError("connection_string, account_key, sas_token and anonymous exclude each other")
+        raise ArgumentValueError("connection_string, account_key, sas_token and anonymous cannot be combined")
     if host and (account is not None or endpoint is not None):
         raise ArgumentValueError("the URL names the account: leave out account and endpoint")
     if endpoint is not None:
@@ -97,7 +97,7 @@ def access_of(
             "AZURE_STORAGE_CONNECTION_STRING, or write abfs://container@account.dfs.core.windows.net/prefix"
         )
     if endpoint is None and not re.fullmatch(r"[a-z0-9]{3,24}(-secondary)?", named):
-        raise ArgumentValueError(f"no account can be named {named!r}: names are 3 to 24 of a-z and 0-9")
+        raise ArgumentValueError(f"{named!r} is not a valid account name: names are 3 to 24 of a-z and 0-9")
     access = Access(
         endpoint=(endpoint or f"https://{named}.blob.core.windows.net").rstrip("/"),
         account=named,
@@ -109,8 +109,8 @@ def access_of(
     )
     if access.identity and not access.endpoint.startswith("https://"):
         raise ArgumentValueError(
-            "the token of an identity is sent by https:// alone: give account_key, sas_token, connection_string or "
-            "anonymous=True for an endpoint that begins with http://"
+            "the token of an identity is sent by https:// alone: for an endpoint that begins with http://, pass "
+            "account_key, sas_token, connection_string or anonymous=True"
         )
     return access
 
@@ -134,9 +134,9 @@ def _variable(*names: str) -> str | None:
 def _check_endpoint(endpoint: str) -> None:
     parts = urlsplit(endpoint)
     if parts.username is not None or parts.query or parts.fragment:
-        raise ArgumentValueError("endpoint holds no credentials and no query: they have options of their own")
+        raise ArgumentValueError("endpoint must not contain credentials or a query: they have options of their own")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ArgumentValueError("endpoint begins with http:// or https:// and names a host")
+        raise ArgumentValueError("endpoint must begin with http:// or https:// and name a host")
 
 
 def _account_of(endpoint: str) -> str:

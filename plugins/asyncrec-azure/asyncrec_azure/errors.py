@@ -48,7 +48,9 @@ _ADVICE = {
     "BlobImmutableDueToPolicy": "a policy of the container keeps it as it is",
     "LeaseIdMissing": "somebody holds a lease on it",
     "ContainerNotFound": "the container does not exist, or is another account's",
-    "InvalidBlobOrBlock": "another program has begun to upload it with ids of another length: they go within a week",
+    "InvalidBlobOrBlock": (
+        "another program has begun to upload it with block ids of another length; these blocks disappear within a week"
+    ),
     "UnsupportedHeader": "the emulator or gateway is older than the SDK",
 }
 _SECRETS = re.compile(r"(?i)(sig=|bearer |sharedkey |eyJ)[^\s&\"'<>,;]+")
@@ -104,7 +106,7 @@ def _of_answer(
         # What the SDK cannot read, or a body that was cut short.
         return TransientStorageError(f"{text}: the answer cannot be read")
     if status == _PROXY_ASKS:
-        return StoragePermissionError(f"{text}; a proxy on the way asks for a password")
+        return StoragePermissionError(f"{text}; a proxy asks for a password")
     if status in (401, 403) or code in _PERMISSION:
         return StoragePermissionError(
             f"{text}; what was sent is {sent}: is it this account's, and still valid? The plugin's README lists the "
@@ -123,7 +125,7 @@ def _of_answer(
         return BlocksGoneError(f"{text}; another writer has published it meanwhile: write it again")
     if status == 404 and not code:
         # The store gives its reasons, to HEAD too, and so this says nothing of an object.
-        return StorageError(f"{text}: that is no answer of Azure's: is the endpoint its address?")
+        return StorageError(f"{text}: this answer is not from Azure; is the endpoint correct?")
     if status == 404:
         return ObjectNotFoundError(text)
     if condition == "none" and (status == 412 or code == "BlobAlreadyExists"):

@@ -64,7 +64,7 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
         if not following:
             return
         if following == token:
-            raise StorageError(f"{what}: the store says that there is more, and gives the same page again")
+            raise StorageError(f"{what}: the store says that there is more, but returns the same page again")
         token = following
 
 
@@ -89,7 +89,7 @@ def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:
                     token = element.text or ""
         parser.close()
     except Xml.ParseError as error:
-        raise ValueError(f"the page of a listing is no XML: {error.msg}") from None
+        raise ValueError(f"the page of a listing is not XML: {error.msg}") from None
     if token is None:
         raise ValueError("the page of a listing does not say whether another follows")
     return found, token

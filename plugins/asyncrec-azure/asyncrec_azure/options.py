@@ -50,9 +50,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if not _LEAST_CHUNK <= self.chunk_size <= _MOST_CHUNK:
-            raise ArgumentValueError(f"chunk_size is 64 KiB to 4,000 MiB, not {self.chunk_size:,}")
+            raise ArgumentValueError(f"chunk_size must be from 64 KiB to 4,000 MiB, not {self.chunk_size:,}")
         if self.max_concurrency < 1:
-            raise ArgumentValueError(f"max_concurrency is at least 1, not {self.max_concurrency}")
+            raise ArgumentValueError(f"max_concurrency must be at least 1, not {self.max_concurrency}")
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:

@@ -67,7 +67,7 @@ class AzureSink(ByteSink):
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if self._last_sent or not 0 < size <= self.chunk_size:
             raise ArgumentValueError(
-                f"a chunk has {self.chunk_size:,} bytes, only the last of an object fewer, not {size:,}"
+                f"a chunk must have {self.chunk_size:,} bytes (only the last of an object may be shorter), not {size:,}"
             )
         with self._state.working():
             self._upload.check()
@@ -155,12 +155,12 @@ class AzureSink(ByteSink):
         except ObjectNotFoundError:
             raise error from None
         except StorageError as blind:
-            error.add_note(f"whether it was published is not known: {blind}")
+            error.add_note(f"it is unknown whether it was published: {blind}")
             raise error from None
         if found.upload == self._upload.id:
             return self._check(found)
         if self._exclusive and not isinstance(error, ObjectExistsError):
-            raise ObjectExistsError(f"{self._shown}: another's object is there already") from error
+            raise ObjectExistsError(f"{self._shown}: an object of another writer is there already") from error
         raise error
 
     async def _verified(self, answer: Mapping[str, Any]) -> ObjectInfo:

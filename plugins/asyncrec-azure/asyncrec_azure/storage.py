@@ -60,7 +60,7 @@ class AzureStorage(Storage):
 
 def _checked(key: str) -> str:
     if "\\" in check_key(key):
-        raise ArgumentValueError(f"the key {key!r} holds a backslash, which Azure takes for a slash")
+        raise ArgumentValueError(f"the key {key!r} contains a backslash, which Azure treats as a slash")
     return key
 
 

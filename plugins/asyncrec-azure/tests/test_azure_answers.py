@@ -53,6 +53,6 @@ async def test_an_error_is_read_as_far_as_it_may_explain_something() -> None:
 
 async def test_what_is_longer_than_anything_that_was_asked_for_is_refused() -> None:
     answer = Endless(206)
-    with pytest.raises(StorageError, match="longer than 50 bytes, which nobody asked for"):
+    with pytest.raises(StorageError, match="longer than the limit of 50 bytes"):
         await read(answer)
     assert (answer.asked, answer.closed) == (6, True)

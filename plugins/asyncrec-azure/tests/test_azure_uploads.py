@@ -138,7 +138,7 @@ async def test_where_the_store_does_not_say_the_error_does(azure: FakeAzure) -> 
     async with open_quick(azure.endpoint, attempts=2) as storage:
         with pytest.raises(TransientStorageError) as raised:
             await write(storage)
-    assert any("whether it was published is not known" in note for note in raised.value.__notes__)
+    assert any("it is unknown whether it was published" in note for note in raised.value.__notes__)
 
 
 async def test_a_block_that_is_refused_fails_the_upload_and_nothing_is_published(azure: FakeAzure) -> None:

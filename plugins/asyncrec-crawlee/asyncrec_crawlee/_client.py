@@ -114,7 +114,7 @@ class AsyncrecStorageClient(StorageClient):
         dataset = id or name or (alias if alias and alias != "__default__" else _DEFAULT)
         async with self._opening:
             if not self._entered:
-                raise RuntimeError("AsyncrecStorageClient is a context: run the crawler inside `async with` it")
+                raise RuntimeError("AsyncrecStorageClient is a context manager: run the crawler inside `async with` it")
             if dataset not in self._open:
                 named = alias is None and dataset != _DEFAULT
                 await self._begin(dataset, name=dataset if named else None)

@@ -73,7 +73,9 @@ class AsyncrecDatasetClient(DatasetClient):
         for item in items:
             if self._pages and isinstance(status := item.get("status"), int) and is_temporary(status):
                 extra = {"path": self._writer.path, "status": status}
-                _log.warning("%s: its status %d may pass, and it is not stored", item.get("url"), status, extra=extra)
+                _log.warning(
+                    "%s: the status %d is temporary, so the page is not stored", item.get("url"), status, extra=extra
+                )
                 continue
             record = asyncrec.encode_example(features_of(item)) if self._writer.schema is None else item
             ticket = await self._writer.write(record, key=self._key_of(item))
@@ -125,7 +127,7 @@ class AsyncrecDatasetClient(DatasetClient):
 
     async def drop(self) -> None:
         """Refuse: a data set is not deleted by the crawler that wrote it."""
-        raise NotImplementedError(f"{self._writer.path}: it is not deleted from here; delete its files by hand")
+        raise NotImplementedError(f"{self._writer.path}: asyncrec does not delete data sets; delete the files by hand")
 
     async def purge(self) -> None:
         """Refuse, as `drop` does."""
@@ -166,4 +168,4 @@ async def _items(
 
 def _warn(**given: Any) -> None:
     if unsupported := [name for name, value in given.items() if value]:
-        _log.warning("%s: not supported, and ignored", ", ".join(unsupported), extra={"arguments": unsupported})
+        _log.warning("%s is not supported and is ignored", ", ".join(unsupported), extra={"arguments": unsupported})

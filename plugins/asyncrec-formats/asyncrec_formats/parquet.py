@@ -74,7 +74,7 @@ class ParquetEncoder:
         for row in rows:
             if unknown := row.keys() - self._columns.keys():
                 raise SchemaError(
-                    f"feature {min(unknown)!r} is not in the schema: 'asyncrec schema --infer' looks at all"
+                    f"feature {min(unknown)!r} is not in the schema; 'asyncrec schema --infer' reads all records"
                 )
         arrays = []
         for name, (kind, many) in self._columns.items():
@@ -143,7 +143,7 @@ def _cell(name: str, value: Any, kind: str, many: bool) -> Any:
     expected = {"int64": "int64", "float32": "float32"}.get(kind, "bytes")
     found = "bytes" if isinstance(value, list) else str(value.dtype)
     if len(value) and found != expected:
-        raise SchemaError(f"feature {name!r}: its values are {found}, and the schema says {expected}")
+        raise SchemaError(f"feature {name!r}: the values are {found}, but the schema says {expected}")
     try:
         values = [each.decode() for each in value] if kind == "string" else value
     except UnicodeDecodeError as error:
@@ -151,5 +151,5 @@ def _cell(name: str, value: Any, kind: str, many: bool) -> Any:
     if many:
         return values
     if len(value) != 1:
-        raise SchemaError(f"feature {name!r}: {len(value)} values, and the schema says one")
+        raise SchemaError(f"feature {name!r} has {len(value)} values, but the schema says one")
     return values[0]

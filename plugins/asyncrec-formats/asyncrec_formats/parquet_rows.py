@@ -46,7 +46,7 @@ def rows_of(file: str, path: str, max_record_bytes: int) -> Iterator[Converted]:
     try:
         with parquet.ParquetFile(file) as opened:
             if twice := _twice(opened.schema_arrow):
-                reason = f"two columns make the feature {twice!r}, of which a record has one: rename a column"
+                reason = f"two columns would become the feature {twice!r}; rename one"
                 yield Converted(bad=[BadMember(path, "the schema", reason)])
                 return
             groups = _groups(file, opened)

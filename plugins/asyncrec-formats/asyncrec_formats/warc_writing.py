@@ -84,7 +84,7 @@ class WarcEncoder:
             page = _STORED.decode(record)
         except ExampleError as error:
             raise SchemaError(
-                f"record {self._number:,} is no page (asyncrec.pages.PAGE), and WARC holds pages: {error}"
+                f"record {self._number:,} is not a page (asyncrec.pages.PAGE), and WARC files hold pages: {error}"
             ) from None
         url, date, content = page["url"], page["date"], page["content"]
         kind = page["type"] or b"response"

@@ -62,9 +62,9 @@ class FsspecStorage(ReadOnlyStorage):
     read_ahead = 2 * RangedSource.window
     lists_by_pages = False  # a listing finds all that is below a folder, before its first
     why = (
-        "files of fsspec's show what was written when they are closed after an error, and creating one exclusively is "
-        "not what every filesystem does; so asyncrec only reads by it, and writes by plugins of its own (s3://, gs://, "
-        "az://)"
+        "fsspec's files show what was written when they are closed after an error, and not every filesystem can "
+        "create a file exclusively; so asyncrec only reads through fsspec, and writes with plugins of its own "
+        "(s3://, gs://, az://)"
     )
 
     def __init__(self, root: str, filesystem: Any, folder: str) -> None:
@@ -168,9 +168,9 @@ class FsspecStorage(ReadOnlyStorage):
     def _info(self, key: str, found: Mapping[str, Any], what: str) -> ObjectInfo:
         size = found.get("size")
         if found.get("type", "file") != "file":
-            raise ObjectNotFoundError(f"{what}: {key} is no file")
+            raise ObjectNotFoundError(f"{what}: {key} is not a file")
         if not isinstance(size, int):
-            raise StorageError(f"{what}: the filesystem does not say how long {key} is, so it cannot be read from")
+            raise StorageError(f"{what}: the filesystem does not tell the length of {key}, so it cannot be read")
         dates = [found[name] for name in _DATES if found.get(name) is not None]
         version = next((str(found[name]) for name in _VERSIONS if found.get(name)), None)
         # Where there is no version, all that may change with the content has to do.

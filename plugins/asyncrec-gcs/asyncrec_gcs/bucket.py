@@ -190,9 +190,7 @@ class Bucket:
                 if session.status != 204:
                     # An emulator's, or a proxy's: what is there tells.
                     await self._look(key, what)
-                    raise TransientStorageError(
-                        f"{what}: the answer is not one of GCS's, and the object is still there"
-                    )
+                    raise TransientStorageError(f"{what}: this answer is not from GCS, and the object is still there")
 
         await retrying(ask, what=what, policy=self.policy)
 
@@ -221,6 +219,6 @@ def _checked(what: str) -> Iterator[None]:
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise TransientStorageError(f"{what}: the answer is no JSON") from None
+        raise TransientStorageError(f"{what}: the answer is not JSON") from None
     except ValueError as error:
         raise TransientStorageError(f"{what}: {error}") from None

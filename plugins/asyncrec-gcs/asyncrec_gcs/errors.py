@@ -70,17 +70,17 @@ def of_answer(
             "the options token and service_file; for a public bucket anonymous=True"
         )
     if status == _PROXY_ASKS:
-        return StoragePermissionError(f"{text}; a proxy on the way asks for a password")
+        return StoragePermissionError(f"{text}; a proxy asks for a password")
     if status == 403:
         hint = "the plugin's README lists the permissions each operation needs"
         if not write:
-            hint += "; without storage.objects.list a missing object is answered so, too"
+            hint += "; without storage.objects.list, GCS gives this answer for a missing object, too"
         return StoragePermissionError(f"{text}; {hint}")
     if status in (400, 412) and write and "crc32c" in words.lower():
         return IntegrityError(f"{text}; it was not published: write it again")
     if status == 404 and not words:
         # The store gives its reasons, and so this says nothing of an object.
-        return StorageError(f"{text}: that is no answer of GCS's: is {endpoint} its address?")
+        return StorageError(f"{text}: this answer is not from GCS; is {endpoint} its address?")
     if status == 404:
         return ObjectNotFoundError(text)
     if status == 412 and condition == "none":

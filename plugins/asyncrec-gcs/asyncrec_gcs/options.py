@@ -67,9 +67,11 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.chunk_size < UNIT or self.chunk_size % UNIT:
-            raise ArgumentValueError(f"chunk_size is a multiple of 256 KiB, as GCS demands, not {self.chunk_size:,}")
+            raise ArgumentValueError(
+                f"chunk_size must be a multiple of 256 KiB, as GCS requires, not {self.chunk_size:,}"
+            )
         if self.max_concurrency < 1:
-            raise ArgumentValueError(f"max_concurrency is at least 1, not {self.max_concurrency}")
+            raise ArgumentValueError(f"max_concurrency must be at least 1, not {self.max_concurrency}")
 
     @classmethod
     def of(cls, url: str, **options: Any) -> tuple[Options, str]:
@@ -102,10 +104,10 @@ def _access(
     anonymous: bool = False,
 ) -> Access:
     if (token is not None) + (service_file is not None) + anonymous > 1:
-        raise ArgumentValueError("token, service_file and anonymous exclude each other")
+        raise ArgumentValueError("token, service_file and anonymous cannot be combined")
     if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
         raise ArgumentValueError(
-            "token is an OAuth access token, of printable characters and no blanks"
+            "token must be an OAuth access token, of printable characters without blanks"
         )  # and is not shown
     emulator = os.environ.get("STORAGE_EMULATOR_HOST") if endpoint is None else None
     address = endpoint or emulator or _DEFAULT_ENDPOINT
@@ -114,16 +116,16 @@ def _access(
     parts = urlsplit(address)
     name = "STORAGE_EMULATOR_HOST" if emulator else "endpoint"
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ArgumentValueError(f"{name} begins with http:// or https://, names a host, and has no query")
+        raise ArgumentValueError(f"{name} must begin with http:// or https://, name a host, and have no query")
     if parts.username is not None:  # there is no password without it
-        raise ArgumentValueError(f"{name} holds no credentials: they have options of their own")
+        raise ArgumentValueError(f"{name} must not contain credentials: they have options of their own")
     source = "service_file"
     if service_file is None and token is None and not anonymous:
         source = "GOOGLE_APPLICATION_CREDENTIALS"
         service_file = os.environ.get(source) or None
     if service_file is not None and "{" in os.fspath(service_file):
         raise ArgumentValueError(
-            f"{source} is the path of a file of credentials, not its content"
+            f"{source} must be the path of a file of credentials, not its content"
         )  # which is not shown
     return Access(
         endpoint=address.rstrip("/"),

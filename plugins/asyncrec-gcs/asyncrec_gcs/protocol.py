@@ -166,7 +166,7 @@ def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
         raise ValueError("the answer is no list of objects")
     items = page.get("items", [])
     if not isinstance(items, list):
-        raise ValueError("the page of a listing holds no list")
+        raise ValueError("the page of a listing contains no list")
     return [_resource(item).info for item in items], str(page.get("nextPageToken") or "")
 
 

@@ -238,9 +238,11 @@ class Client:
                 "or service_file; for a public bucket anonymous=True"
             )
         if isinstance(error, aiohttp.ClientResponseError) and error.status in (400, 401, 403):
-            return StoragePermissionError(f"{what}: the credentials were refused a token: HTTP {error.status}")
+            return StoragePermissionError(
+                f"{what}: the server refused a token for these credentials: HTTP {error.status}"
+            )
         if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
-            return TransientStorageError(f"{what}: no token could be had: {name}")
+            return TransientStorageError(f"{what}: could not get a token: {name}")
         return StoragePermissionError(f"{what}: the credentials cannot be used: {name}")
 
     async def close(self) -> None:
@@ -285,7 +287,7 @@ def _token(access: Access) -> Token:
         usable, kind = False, f" ({type(error).__name__})"
     if not usable:
         where = access.service_file or "gcloud's default credentials"
-        raise StoragePermissionError(f"{where}: not a file of credentials that can be used{kind}")
+        raise StoragePermissionError(f"{where}: not a usable file of credentials{kind}")
     return token
 
 

@@ -64,7 +64,7 @@ class GcsSink(ByteSink):
             await self._join()
             size = sum(map(len, buffers))
             if size < self._ahead:
-                raise ArgumentValueError("what was flushed has to be sent again, as part of the next chunk")
+                raise ArgumentValueError("flushed bytes must be sent again, as part of the next chunk")
             skip, self._ahead = self._ahead, 0
             await self._pass_on(buffers, skip, hold=True)
 

@@ -60,7 +60,7 @@ class GcsStorage(Storage):
             if not following:
                 return
             if following == page:
-                raise StorageError(f"{what}: the store says that there is more, and gives the same page again")
+                raise StorageError(f"{what}: the store says that there is more, but returns the same page again")
             page = following
 
     async def head(self, key: str) -> ObjectInfo:

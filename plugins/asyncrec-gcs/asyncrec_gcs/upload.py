@@ -161,7 +161,7 @@ class Upload:
             found = await self._ours()
         except StorageError as unclear:
             found = None
-            error.add_note(f"whether it was published is not known: {unclear}")
+            error.add_note(f"it is unknown whether it was published: {unclear}")
         if found is None:
             raise error
         return found
@@ -181,8 +181,8 @@ class Upload:
             return info
         have = "none" if info.crc32c is None else f"{info.crc32c:#010x}"
         error = IntegrityError(
-            f"{self._what}: the store has {info.size:,} bytes with crc32c {have}, sent were {total:,} with "
-            f"{checksum:#010x}; write it again"
+            f"{self._what}: the store has {info.size:,} bytes with crc32c {have}, but {total:,} with "
+            f"{checksum:#010x} were sent; write it again"
         )
         try:
             await self._bucket.remove(self._key, generation=resource.generation)
@@ -215,7 +215,7 @@ class Upload:
         answer = await self._put(content_range(self.stored, len(rest), total), rest, headers)
         resource = self._take(answer, start, start + len(data), total)
         if resource is None and self.stored == before:
-            raise TransientStorageError(f"{self._what}: the store took nothing of what was sent")
+            raise TransientStorageError(f"{self._what}: the store accepted none of the bytes sent")
         return resource
 
     async def _put(self, span: str, data: memoryview | None, headers: Mapping[str, str]) -> Answer:
@@ -233,7 +233,8 @@ class Upload:
         )
         if answer.status in _GONE:
             raise SessionGoneError(
-                f"{self._what}: HTTP {answer.status}: the upload session is gone: it lives for a week; write it again"
+                f"{self._what}: HTTP {answer.status}: the upload session has expired (after a week) or was "
+                "deleted; write it again"
             )
         return answer
 
@@ -254,7 +255,7 @@ class Upload:
             return resource
         if not start <= stored <= end:
             raise IntegrityError(
-                f"{self._what}: the store says it has {stored:,} bytes, but {start:,} to {end:,} are possible"
+                f"{self._what}: the store says it has {stored:,} bytes, but only {start:,} to {end:,} are possible"
             )
         lost, self.stored = stored < self.stored, stored
         if lost:

@@ -84,7 +84,7 @@ async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_
 async def test_each_way_of_refusing_credentials_is_for_good(gcs: FakeGcs, service_file: str, status: int) -> None:
     gcs.plan = lambda kind, n: Fault("status", status) if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
-        with pytest.raises(StoragePermissionError, match=f"refused a token: HTTP {status}"):
+        with pytest.raises(StoragePermissionError, match=f"refused a token for these credentials: HTTP {status}"):
             await storage.head("key")
 
 
@@ -93,7 +93,7 @@ async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, ser
     gcs.put("key", DATA)
     gcs.plan = lambda kind, n: fault if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
-        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*no token could be had"):
+        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*could not get a token"):
             await storage.head("key")
         gcs.plan = lambda kind, n: None
         assert (await storage.head("key")).size == len(DATA)

@@ -70,8 +70,8 @@ def test_a_checksum_in_an_answer_to_a_read_damages_no_object() -> None:
 
 def test_who_may_not_read_learns_what_a_missing_object_looks_like() -> None:
     """Without the right to list, Google answers 403 for an object that is not there; nobody writes to find one."""
-    assert "a missing object is answered so" in str(of_answer(403, {}, body(), "what"))
-    assert "a missing object is answered so" not in str(of_answer(403, {}, body(), "what", write=True))
+    assert "GCS gives this answer for a missing object" in str(of_answer(403, {}, body(), "what"))
+    assert "GCS gives this answer for a missing object" not in str(of_answer(403, {}, body(), "what", write=True))
 
 
 def test_of_several_reasons_the_first_that_is_one_word_is_told() -> None:

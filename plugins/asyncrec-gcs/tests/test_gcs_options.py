@@ -18,19 +18,19 @@ pytestmark = pytest.mark.usefixtures("no_credentials_of_this_machine")
         ("://bucket", {}, "not of the form"),
         ("gs://user:c4n4ry@bucket/x", {}, "options of their own"),
         ("gs://bucket", {"token": "c4n4ry\n"}, "control character"),
-        ("gs://bucket", {"token": "c4n4ry", "anonymous": True}, "exclude each other"),
+        ("gs://bucket", {"token": "c4n4ry", "anonymous": True}, "cannot be combined"),
         ("gs://bucket", {"endpoint": "ftp://c4n4ry"}, "http://"),
-        ("gs://bucket", {"endpoint": "https:///c4n4ry"}, "names a host"),
-        ("gs://bucket", {"endpoint": "https://host?c4n4ry"}, "no query"),
-        ("gs://bucket", {"endpoint": "https://host#c4n4ry"}, "no query"),
+        ("gs://bucket", {"endpoint": "https:///c4n4ry"}, "name a host"),
+        ("gs://bucket", {"endpoint": "https://host?c4n4ry"}, "have no query"),
+        ("gs://bucket", {"endpoint": "https://host#c4n4ry"}, "have no query"),
         ("gs://bucket", {"token": ""}, "printable"),
-        ("gs://bucket", {"token": "c4n4ry c4n4ry"}, "no blanks"),
+        ("gs://bucket", {"token": "c4n4ry c4n4ry"}, "without blanks"),
         ("gs://bucket", {"token": "c4n4rý"}, "printable"),
-        ("gs://bucket", {"token": "c4n4ry", "service_file": "x"}, "exclude each other"),
-        ("gs://bucket", {"service_file": "x", "anonymous": True}, "exclude each other"),
-        ("gs://bucket", {"endpoint": "http://user:c4n4ry@host"}, "no credentials"),
-        ("gs://bucket", {"endpoint": "http://c4n4ry@host"}, "no credentials"),
-        ("gs://bucket", {"endpoint": "http://:c4n4ry@host"}, "no credentials"),
+        ("gs://bucket", {"token": "c4n4ry", "service_file": "x"}, "cannot be combined"),
+        ("gs://bucket", {"service_file": "x", "anonymous": True}, "cannot be combined"),
+        ("gs://bucket", {"endpoint": "http://user:c4n4ry@host"}, "must not contain credentials"),
+        ("gs://bucket", {"endpoint": "http://c4n4ry@host"}, "must not contain credentials"),
+        ("gs://bucket", {"endpoint": "http://:c4n4ry@host"}, "must not contain credentials"),
         ("gs://bucket", {"chunk_size": 1000}, "multiple of 256 KiB"),
         ("gs://bucket", {"max_concurrency": 0}, "at least 1"),
     ],
@@ -42,7 +42,7 @@ def test_what_cannot_be_is_refused_before_anything_is_opened(url: str, options: 
 
 
 def test_an_unknown_option_is_a_type_error_that_lists_the_known() -> None:
-    with pytest.raises(TypeError, match="has no option tokn; it has anonymous, chunk_size"):
+    with pytest.raises(TypeError, match="has no option tokn; the options are anonymous, chunk_size"):
         Options.of("gs://bucket", tokn="x")
 
 
@@ -62,10 +62,10 @@ def test_the_environment_names_a_file_of_credentials_where_no_option_says_anythi
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "")
     assert chosen() == (None, None, False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", '{"private_key": "c4n4ry"}')
-    with pytest.raises(ValueError, match="GOOGLE_APPLICATION_CREDENTIALS is the path") as caught:
+    with pytest.raises(ValueError, match="GOOGLE_APPLICATION_CREDENTIALS must be the path") as caught:
         chosen()
     assert "c4n4ry" not in str(caught.value)
-    with pytest.raises(ValueError, match="service_file is the path"):
+    with pytest.raises(ValueError, match="service_file must be the path"):
         chosen(service_file='{"private_key": "c4n4ry"}')
 
 

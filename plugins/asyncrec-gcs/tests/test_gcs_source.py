@@ -113,9 +113,9 @@ async def test_an_answer_that_is_none_is_a_storage_error(gcs: FakeGcs) -> None:
     gcs.put("key", DATA)
     async with open_quick() as storage, storage.open_source("key", info=await storage.head("key")) as source:
         gcs.plan = lambda kind, n: Fault("page")
-        with pytest.raises(StorageError, match="no JSON"):
+        with pytest.raises(StorageError, match="not JSON"):
             await storage.head("key")
-        with pytest.raises(StorageError, match="no JSON"):
+        with pytest.raises(StorageError, match="not JSON"):
             [info async for info in storage.list_objects()]
         with pytest.raises(StorageError, match="instead"):
             await source.receive(UNIT)

@@ -136,7 +136,7 @@ async def test_a_body_sent_in_part_is_not_begun_again_from_its_middle() -> None:
 async def test_an_expired_session_is_an_error_that_says_what_to_do(gcs: FakeGcs, kind: str) -> None:
     gcs.plan = nth(1, Fault("expire"), kind)
     async with open_quick() as storage:
-        with pytest.raises(StorageError, match="session is gone"):
+        with pytest.raises(StorageError, match="session has expired"):
             await write(storage)
     assert not gcs.objects
 
@@ -145,6 +145,6 @@ async def test_an_expired_session_is_an_error_that_says_what_to_do(gcs: FakeGcs,
 async def test_a_session_that_the_store_has_ended_is_said_to_be_gone(gcs: FakeGcs, status: int) -> None:
     gcs.plan = lambda kind, n: Fault("status", status) if kind in ("put", "last", "query") else None
     async with open_quick() as storage:
-        with pytest.raises(StorageError, match=f"HTTP {status}: the upload session is gone"):
+        with pytest.raises(StorageError, match=f"HTTP {status}: the upload session has expired"):
             await write(storage)
     assert ("bucket", "key") not in gcs.objects

@@ -30,7 +30,7 @@ def of_answer(status: int, headers: Mapping[str, str], what: str) -> StorageErro
     if status in (404, 410):
         return ObjectNotFoundError(text)
     if status in (401, 403, 407):
-        return StoragePermissionError(f"{text}; credentials are given by the options headers, query and proxy")
+        return StoragePermissionError(f"{text}; pass credentials with the options headers, query and proxy")
     if status in (412, 416):
         return ObjectChangedError(f"{text}; it was replaced since it was opened: open it again")
     return StorageError(text)

@@ -60,11 +60,11 @@ class Options:
         except ValueError:
             raise ArgumentValueError(f"{shown}: not of the form https://host/folder") from None
         if parts.username is not None:
-            raise ArgumentValueError(f"{shown}: credentials do not belong in a URL; send them by the option headers")
+            raise ArgumentValueError(f"{shown}: credentials do not belong in a URL; send them with the option headers")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ArgumentValueError(f"{shown}: not of the form https://host/folder")
         if parts.query or parts.fragment:
-            raise ArgumentValueError(f"{shown}: a folder has no query; give it by the option query")
+            raise ArgumentValueError(f"{shown}: the URL of a folder cannot have a query; pass it as the option query")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         return cls(
             root=f"{parts.scheme}://{host}" + (f":{port}" if port is not None else ""),
@@ -86,9 +86,9 @@ def _headers(given: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:
     found = tuple(sorted((given or {}).items()))
     for name, value in found:
         if not isinstance(name, str) or not isinstance(value, str) or not re.fullmatch(r"[!-9;-~]+", name):
-            raise ArgumentValueError("headers is a dict of names to values, each a str")  # which are not shown
+            raise ArgumentValueError("headers must be a dict of names to values, each a str")  # which are not shown
         if not value.isprintable() or not value.isascii():
-            raise ArgumentValueError(f"the header {name} holds what cannot be sent")
+            raise ArgumentValueError(f"the header {name} contains characters that cannot be sent")
         if name.lower() in ("accept-encoding", "host", "if-range", "range"):
-            raise ArgumentValueError(f"the header {name} is not for a caller to set")
+            raise ArgumentValueError(f"the header {name} cannot be set by the caller")
     return found

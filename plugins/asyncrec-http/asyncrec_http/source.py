@@ -127,7 +127,7 @@ def _size_of_get(response: httpx2.Response, what: str) -> int:
     else:
         raise of_answer(response.status_code, response.headers, what)
     if size is None:
-        raise StorageError(f"{what}: the server does not say how long it is, so it cannot be read from")
+        raise StorageError(f"{what}: the server does not send the length, so it cannot be read")
     return size
 
 
@@ -293,8 +293,8 @@ class HttpSource(RangedSource):
             return
         self._server.told = True
         logger.warning(
-            "%s: the server knows no ranges: every file is read from its beginning, and what was asked for begins at "
-            "byte %d. Random access to it is slow",
+            "%s: the server does not support ranges, so every file is read from its beginning, although the "
+            "requested bytes begin at byte %d. Random access is slow",
             self._shown,
             start,
             extra={"path": self._shown},
@@ -310,7 +310,7 @@ async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGene
         async for block in body:
             left -= len(block)
             if left < 0:
-                raise StorageError(f"{what}: the server sent more than it had said")
+                raise StorageError(f"{what}: the server sent more than it had announced")
             yield block
         ended = True
         return

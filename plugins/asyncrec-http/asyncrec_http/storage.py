@@ -21,7 +21,7 @@ class HttpStorage(ReadOnlyStorage):
     """
 
     read_ahead = 2 * HttpSource.window
-    why = "a web server knows neither uploads that end all or nothing nor lists of what it has: it is only read from"
+    why = "a web server has neither all-or-nothing uploads nor listings, so asyncrec only reads from it"
 
     def __init__(self, server: Server) -> None:
         self.root = server.options.root

@@ -146,10 +146,10 @@ async def test_a_proxy_is_asked_for_what_it_is_named_for(
         ("https://:c4n4ry@host/x", {}, "credentials do not belong"),
         ("https:///x", {}, "not of the form"),
         ("https://host:port/x", {}, "not of the form"),
-        ("https://host/x?sig=c4n4ry", {}, "by the option query"),
+        ("https://host/x?sig=c4n4ry", {}, "as the option query"),
         ("https://host", {"headers": {"A b": "c4n4ry"}}, "a dict of names"),
         ("https://host", {"headers": {"A": "c4n4ry\n"}}, "cannot be sent"),
-        ("https://host", {"headers": {"Range": "c4n4ry"}}, "not for a caller"),
+        ("https://host", {"headers": {"Range": "c4n4ry"}}, "cannot be set by the caller"),
     ],
 )
 def test_what_cannot_be_is_a_value_error(url: str, options: dict[str, Any], words: str) -> None:

@@ -87,7 +87,7 @@ class Known:
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status == _NOT_FOUND and self.numbers_requests and not _has_id(answer):
             raise TransientStorageError(
-                f"{what}: HTTP {status}, without the id that this store's answers have: something else has answered"
+                f"{what}: HTTP {status}, without the request id of this store's answers: something else has answered"
             )
 
 

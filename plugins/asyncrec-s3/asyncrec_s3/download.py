@@ -59,7 +59,7 @@ class Download:
                     if not block:
                         break
                     if len(block) > self._missing:
-                        raise StorageError(f"{self._what}: more came than the {self._size:,} bytes asked for")
+                        raise StorageError(f"{self._what}: the store sent more than the {self._size:,} bytes requested")
                     blocks.append(block)
                     came += len(block)
                     self._missing -= len(block)
@@ -68,7 +68,7 @@ class Download:
                 raise
         if not blocks:
             raise TransientStorageError(
-                f"{self._what}: the body ended, {self._missing:,} of {self._size:,} bytes short"
+                f"{self._what}: the body ended {self._missing:,} of {self._size:,} bytes too early"
             )
         return blocks
 

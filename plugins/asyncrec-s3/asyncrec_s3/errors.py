@@ -42,7 +42,7 @@ _PERMISSION = {
     "InvalidToken", "NotSignedUp", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "TokenRefreshRequired",
 }  # fmt: skip
 _ADVICE = {
-    "ExpiredToken": "credentials given as options are not refreshed: leave them to the SDK's configuration",
+    "ExpiredToken": "credentials passed as options are not refreshed: leave them to the SDK's configuration",
     "RequestTimeTooSkewed": "set this machine's clock",
     "NoSuchBucket": "the bucket does not exist, or is another endpoint's",
     "PermanentRedirect": "the bucket is in another region: give its region",
@@ -90,13 +90,13 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
     if isinstance(error, OSError) and error.filename is not None:
         # What a request reads is a file of a token, which the SDK's configuration or environment names.
         return StoragePermissionError(
-            f"{text}: the credentials are not there; AWS_WEB_IDENTITY_TOKEN_FILE, or the "
-            "web_identity_token_file of the profile, names the file"
+            f"{text}: the credentials are missing; AWS_WEB_IDENTITY_TOKEN_FILE, or the web_identity_token_file of "
+            "the profile, names the file"
         )
     if any(words in text for words in _NO_TLS):
-        return StorageError(f"{text}. Nobody speaks TLS there: does the endpoint's URL begin with http://?")
+        return StorageError(f"{text}. The server does not speak TLS: should the endpoint's URL begin with http://?")
     if isinstance(error, sdk.SSLError):
-        return StorageError(f"{text}. Where the store has a certificate of its own, name its authority with verify=")
+        return StorageError(f"{text}. If the store has a certificate of its own, pass its authority with verify=")
     if isinstance(error, (sdk.ParamValidationError, sdk.NoRegionError, sdk.InvalidRegionError)):
         return StorageError(text)
     if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
@@ -130,7 +130,7 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
         text += f"; {advice}"
     if "completion is already in progress" in words.lower():
         return CompletingError(
-            f"{text}; the lock of a gateway that died while it completed the upload lasts up to ten minutes on Ceph "
+            f"{text}; on Ceph, the lock of a gateway that died while completing the upload lasts up to ten minutes "
             "(rgw_mp_lock_max_time)"
         )
     if code in _TRANSIENT or (status in _TRANSIENT_STATUS and code != "NotImplemented"):
@@ -140,12 +140,12 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
     if code == "NoSuchUpload":
         return UploadGoneError(text)
     if code == "InvalidPart":
-        return InvalidPartError(f"{text}: the store does not have the parts it acknowledged")
+        return InvalidPartError(f"{text}: the store does not have the parts that it acknowledged")
     if status == _PROXY_ASKS:
-        return StoragePermissionError(f"{text}; a proxy on the way asks for a password, as HTTPS_PROXY may hold it")
+        return StoragePermissionError(f"{text}; a proxy asks for a password, which HTTPS_PROXY can contain")
     if code in _PERMISSION or status in (401, 403):
         if status == 403 and words in ("", "Forbidden"):
-            text += "; without the right to list the bucket this is also what a missing object looks like"
+            text += "; without permission to list the bucket, S3 gives this answer for a missing object, too"
         return StoragePermissionError(text)
     if condition and (status == 412 or code == "PreconditionFailed"):
         if condition == "none":
@@ -214,6 +214,6 @@ class Limited:
     def __exit__(self, exc_type: Any, exc: BaseException | None, traceback: Any) -> None:
         self._scope.__exit__(exc_type, exc, traceback)
         if self._scope.cancelled_caught:
-            raise TransientStorageError(f"{self._what}: no end after {self._seconds:.0f} s")
+            raise TransientStorageError(f"{self._what}: not finished after {self._seconds:.0f} s")
         if isinstance(exc, Exception) and not isinstance(exc, StorageError):
             raise translate(exc, self._what, condition=self._condition) from exc

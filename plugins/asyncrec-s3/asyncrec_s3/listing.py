@@ -64,8 +64,8 @@ class Listing:
             following = params | {name: answer[mark] for name, mark in self._marks.items() if answer.get(mark)}
             if following == params:
                 raise StorageError(
-                    f"{self._what}: the store says that there is more, and not where it goes on; what relies on it "
-                    "would miss the rest"
+                    f"{self._what}: the store says that there is more, but not where it continues, so the rest "
+                    "would be missed"
                 )
         self._page, self._params = page[::-1], following
 

@@ -86,7 +86,7 @@ class Options(ClientOptions):
     def __post_init__(self) -> None:
         # The values of credentials are never part of a message.
         if not self.bucket:
-            raise ArgumentValueError("the URL names no bucket: s3://bucket/prefix")
+            raise ArgumentValueError("the URL names no bucket: write s3://bucket/prefix")
         if (self.aws_access_key_id is None) != (self.aws_secret_access_key is None):
             raise ArgumentValueError("aws_access_key_id and aws_secret_access_key come together or not at all")
         if self.aws_session_token is not None and self.aws_access_key_id is None:
@@ -96,17 +96,19 @@ class Options(ClientOptions):
         if self.endpoint_url is not None:
             parts = urlsplit(self.endpoint_url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ArgumentValueError("endpoint_url begins with http:// or https:// and names a host")
+                raise ArgumentValueError("endpoint_url must begin with http:// or https:// and name a host")
             if parts.username is not None:
-                raise ArgumentValueError("endpoint_url holds no credentials: they have options of their own")
+                raise ArgumentValueError("endpoint_url must not contain credentials: they have options of their own")
         if self.addressing_style not in ("auto", "path", "virtual"):
-            raise ArgumentValueError(f"addressing_style is 'auto', 'path' or 'virtual', not {self.addressing_style!r}")
+            raise ArgumentValueError(
+                f"addressing_style must be 'auto', 'path' or 'virtual', not {self.addressing_style!r}"
+            )
         if self.checksum not in ("auto", "crc32c", "md5"):
-            raise ArgumentValueError(f"checksum is 'auto', 'crc32c' or 'md5', not {self.checksum!r}")
+            raise ArgumentValueError(f"checksum must be 'auto', 'crc32c' or 'md5', not {self.checksum!r}")
         if self.chunk_size < MIN_PART:
-            raise ArgumentValueError(f"chunk_size is at least 5 MiB, S3's smallest part, not {self.chunk_size:,}")
+            raise ArgumentValueError(f"chunk_size must be at least 5 MiB, S3's smallest part, not {self.chunk_size:,}")
         if self.max_concurrency < 1 or self.max_connections <= self.max_concurrency:
-            raise ArgumentValueError("max_concurrency is at least 1, and max_connections larger")
+            raise ArgumentValueError("max_concurrency must be at least 1, and max_connections larger")
 
     @classmethod
     def of(cls, url: str, **options: Any) -> Options:

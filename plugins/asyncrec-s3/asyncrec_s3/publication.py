@@ -71,7 +71,7 @@ class Publication:
         if self._exclusive and self._bucket.known.excludes_puts is False:
             raise StorageError(
                 f"{self._bucket.what('create', self._key)}: this store ignores If-None-Match, so two writers could "
-                "overwrite each other unseen: nothing is created exclusively on it; see 'asyncrec doctor'"
+                "overwrite each other unnoticed. asyncrec creates nothing exclusively in it; see 'asyncrec doctor'"
             )
 
     async def refuse_existing(self) -> None:
@@ -173,25 +173,25 @@ class Publication:
             found = await self._look(_BRIEF if lost else DEFAULT)
         except StorageError as blind:
             if not isinstance(error, ObjectExistsError):
-                error.add_note(f"whether it was published is unknown, for the store did not say: {blind}")
+                error.add_note(f"it is unknown whether it was published, because the store did not say: {blind}")
             raise error from blind
         if found is not None and self._is_ours(found, content):
             return self._check(found, content)
         if found is not None and self._exclusive and not isinstance(error, ObjectExistsError):
             what = self._bucket.what("create", self._key)
-            raise ObjectExistsError(f"{what}: another's object is there already") from error
+            raise ObjectExistsError(f"{what}: an object of another writer is there already") from error
         raise error
 
     async def _verify(self, answer: dict[str, Any], content: Content, *, put: bool) -> ObjectInfo:
         found = await self._look()
         if found is None:
-            raise IntegrityError(f"{self._what()}: the store acknowledged it, and does not have it")
+            raise IntegrityError(f"{self._what()}: the store acknowledged it, but does not have it")
         if not self._is_ours(found, content):
             if self._exclusive and not put and not self._bucket.known.excludes_parts:
                 # Ours was published, and replaced by one that was to be new as well, or by one that may replace it: in
                 # both cases there is nothing of ours.
                 raise ObjectExistsError(
-                    f"{self._bucket.what('create', self._key)}: another's object is there; it was published as ours was"
+                    f"{self._bucket.what('create', self._key)}: another writer published its object at the same time"
                 )
             # Replaced by another writer since, as is its right: ours was published.
             return self._of_answer(answer, content)
@@ -215,12 +215,12 @@ class Publication:
     def _check(self, found: Found, content: Content) -> ObjectInfo:
         info = found.info
         if info.size != content.size:
-            raise IntegrityError(f"{self._what()}: {content.size:,} bytes were sent, the store has {info.size:,}")
+            raise IntegrityError(f"{self._what()}: {content.size:,} bytes were sent, but the store has {info.size:,}")
         if info.crc32c is not None and content.crc32c is not None and info.crc32c != content.crc32c:
-            raise IntegrityError(f"{self._what()}: the store's CRC32C is not that of what was sent")
+            raise IntegrityError(f"{self._what()}: the store's CRC32C differs from that of the data sent")
         if content.certain and info.etag != content.etag and is_md5(info.etag) and not found.encrypted:
             raise IntegrityError(
-                f"{self._what()}: the store's ETag {info.etag} is not {content.etag}, that of what was sent"
+                f"{self._what()}: the store's ETag is {info.etag}, not {content.etag}, that of the data sent"
             )
         return info
 

@@ -89,7 +89,7 @@ class S3Sink(ByteSink):
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
         if self._last_sent or not 0 < size <= self.chunk_size:
             raise ArgumentValueError(
-                f"a chunk has {self.chunk_size:,} bytes, only the last of an object fewer, not {size:,}"
+                f"a chunk must have {self.chunk_size:,} bytes (only the last of an object may be shorter), not {size:,}"
             )
         if self._upload.started == MAX_PARTS:
             raise StorageError(
@@ -179,8 +179,8 @@ class S3Sink(ByteSink):
         if self.published is None:
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise TransientStorageError(
-                f"{self._bucket.what('publish', self._key)}: no end after {_PUBLISH_SECONDS:.0f} s; "
-                "whether it is there is unknown"
+                f"{self._bucket.what('publish', self._key)}: not finished after {_PUBLISH_SECONDS:.0f} s; it is "
+                "unknown whether it exists"
             )
 
     async def _put(self) -> ObjectInfo:

@@ -81,7 +81,9 @@ class S3Source(RangedSource):
         then that answer was damaged."""
         found = await self.look()
         if found.etag == self.info.etag:
-            raise TransientStorageError(f"{self._what}: an answer had another etag than the object has") from error
+            raise TransientStorageError(
+                f"{self._what}: the etag of an answer differs from that of the object"
+            ) from error
         if self._certain or found.size != self.info.size:
             raise error
         if given := self._given:

@@ -142,7 +142,7 @@ async def test_a_long_object_that_was_replaced_at_once_is_no_victory(
 
     async with open_storage() as storage:
         proxy.plan = plan
-        with pytest.raises(ObjectExistsError, match="another's object"):
+        with pytest.raises(ObjectExistsError, match="another writer"):
             await storage.put("x", LARGE, exclusive=True)
         assert await storage.get("x") == OTHER
 

@@ -10,7 +10,7 @@ from asyncrec_s3.errors import translate
 
 from asyncrec.errors import StoragePermissionError
 
-LISTING = "without the right to list the bucket this is also what a missing object looks like"
+LISTING = "without permission to list the bucket, S3 gives this answer for a missing object, too"
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ CHUNK = 5 << 20
 
 async def test_a_sink_takes_chunks_and_one_that_is_shorter_at_the_end(open_storage: Open) -> None:
     async with open_storage() as storage:
-        with pytest.raises(ValueError, match="a chunk has"):
+        with pytest.raises(ValueError, match="a chunk must have"):
             async with storage.open_sink("x") as sink:
                 await sink.send([bytes(CHUNK + 1)])
-        with pytest.raises(ValueError, match="a chunk has"):
+        with pytest.raises(ValueError, match="a chunk must have"):
             async with storage.open_sink("x") as sink:
                 await sink.send([b""])
-        with pytest.raises(ValueError, match="only the last of an object fewer"):
+        with pytest.raises(ValueError, match="only the last of an object may be shorter"):
             async with storage.open_sink("x") as sink:
                 await sink.send([b"short"])
                 await sink.send([b"another"])

@@ -30,10 +30,10 @@ class Addon:
 
     def update_settings(self, settings: Any) -> None:
         if not settings.get("ASYNCREC_PAGES") and not settings.get("ASYNCREC_ITEMS"):
-            raise NotConfigured("asyncrec_scrapy: neither ASYNCREC_PAGES nor ASYNCREC_ITEMS names a data set")
+            raise NotConfigured("asyncrec_scrapy: set ASYNCREC_PAGES or ASYNCREC_ITEMS to the path of a data set")
         known = settings.get("ASYNCREC_KNOWN", "replay")
         if known not in ("replay", "skip", "fetch"):
-            raise ArgumentValueError(f"ASYNCREC_KNOWN is 'replay', 'skip' or 'fetch', not {known!r}")
+            raise ArgumentValueError(f"ASYNCREC_KNOWN must be 'replay', 'skip' or 'fetch', not {known!r}")
         if settings.get("ASYNCREC_PAGES"):
             _add(settings, "DOWNLOADER_MIDDLEWARES", "asyncrec_scrapy.PagesMiddleware", _PAGES_ORDER)
             if settings.get("JOBDIR"):

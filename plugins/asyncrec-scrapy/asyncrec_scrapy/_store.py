@@ -66,7 +66,7 @@ class Store:
         self._replays = settings.get("ASYNCREC_KNOWN", "replay") != "fetch"
         self._flush_seconds = settings.getfloat("ASYNCREC_FLUSH_SECONDS", 5.0)
         if self._flush_seconds <= 0:
-            raise NotConfigured(f"ASYNCREC_FLUSH_SECONDS is {self._flush_seconds:g}; it is greater than 0")
+            raise NotConfigured(f"ASYNCREC_FLUSH_SECONDS must be greater than 0, not {self._flush_seconds:g}")
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **settings.getdict("ASYNCREC_OPTIONS")}
         self._writers: dict[str, _Writer] = {}
         self._task: asyncio.Task[None] | None = None
@@ -161,7 +161,7 @@ class Store:
         self.error = error
         self._crawler.stats.set_value("asyncrec/failed", f"{type(error).__name__}: {error}")
         _log.error(
-            "asyncrec: what was crawled cannot be stored, and the crawl stops: %s",
+            "asyncrec: the crawled pages cannot be stored, and the crawl stops: %s",
             error,
             exc_info=error,
             extra={"spider": self._crawler.spidercls.name},

@@ -33,8 +33,9 @@ from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
 _KIND = "shuffled"
-# Parts of windows that are read from a store at a time: of blocks of 4 MiB, 3 GB/s at 20 ms a request.
-_TASKS = 16
+# Parts of windows that are in work at a time, of a store: those of a window together, so that their indexes are asked for
+# at once. How many of them are read at a time is `RangeReader`'s to bound.
+_TASKS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +186,8 @@ class ShuffledStream:
         self._batches.took()
         self._given += count
         take = self._records.popleft
-        records = [record for record in (take() for _ in range(count)) if record is not None]
+        taken = [take() for _ in range(count)]
+        records = [record for record in taken if record is not None]
         self._lost += count - len(records)
         return records
 

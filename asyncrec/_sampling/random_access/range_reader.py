@@ -27,7 +27,7 @@ from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.processors import processors
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
-from asyncrec._framing.frames import FRAME_OVERHEAD
+from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.frame_extractor import (
     FrameExtractor,
@@ -135,18 +135,22 @@ class RangeReader:
             FormatError: with path, record and offset, when one of them is damaged; others may be.
         """
         async with self._limiter:
+            neighbours = self._cost is not None and read.index.members is None and _are_neighbours(read.within)
+            if neighbours and (records := await self._neighbours(read)) is not None:
+                return records
             try:
                 return await self._records(read)
             except FormatError as error:
                 first = error
+            if neighbours:
+                raise _damaged_twice(first)
             dropped = await self._files.drop_damaged(read.shard)
             if not dropped and not self._files.remote:
                 raise first
             try:
                 return await self._records(read)
             except FormatError as error:
-                error.add_note("read twice, and damaged both times: damaged at rest, not in transit")
-                raise
+                raise _damaged_twice(error) from None
 
     async def whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:
         """As `records`, but `None` for each that is damaged, and what of the shard that is.
@@ -195,8 +199,7 @@ class RangeReader:
         async def receive() -> bytes:
             began = anyio.current_time()
             data = await self._files.read(read.shard, start, end)
-            if self._cost is not None:
-                self._cost.took(len(data), anyio.current_time() - began, records=len(read.within), wanted=len(data))
+            self._took(began, len(data), len(read.within), len(data))
             return data
 
         return Stored(start, end if end - start <= self._most_read else start, receive)
@@ -208,6 +211,31 @@ class RangeReader:
             cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
         for first, last in pairwise([0, *cuts, len(read.within)]):
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
+
+    async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
+        """The records of a run of them, cut out of the blocks as they come; `None` if one is not as it should be."""
+        index, within = read.index, read.within
+        sizes, start = index.sizes[within], int(index.offsets[within[0]])
+        missing = size = int(sizes.sum())
+        decoder, records = FrameDecoder(max_record_bytes=int(sizes.max())), list[bytes]()
+        began = anyio.current_time()
+        async with self._files.opened(read.shard, start, start + size) as source:
+            while missing and (block := await source.receive(missing)):
+                missing -= len(block)
+                if len(block) > 2 * _PIECE_BYTES or decoder.wanted > 2 * _PIECE_BYTES:
+                    records += await in_thread(decoder.feed, block, limiter=self._extracting)
+                else:
+                    records += decoder.feed(block)
+                if decoder.error is not None:
+                    return None
+                if missing and size > _CUT_ON_LOOP:
+                    await checkpoint()
+        self._took(began, size, len(within), size)
+        return records if list(map(len, records)) == (sizes - FRAME_OVERHEAD).tolist() else None
+
+    def _took(self, began: float, size: int, records: int, wanted: int) -> None:
+        if self._cost is not None:
+            self._cost.took(size, anyio.current_time() - began, records=records, wanted=wanted)
 
     async def _records(self, read: RangeRead) -> list[bytes]:
         records: list[bytes] = []
@@ -227,8 +255,8 @@ class RangeReader:
                 # With what lies between it and the next.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
-                if last == len(begins) and self._cost is not None:
-                    self._cost.took(size, anyio.current_time() - began, records=len(begins), wanted=int(sizes.sum()))
+                if last == len(begins):
+                    self._took(began, size, len(begins), int(sizes.sum()))
                 extractor = FrameExtractor(path, read.within[first:last], begins[first:last], sizes[first:last])
                 records += await self._cut(extractor, data, at, len(data))
                 at = until
@@ -323,3 +351,12 @@ class RangeReader:
             member_offset=member,
             part="compression",
         )
+
+
+def _are_neighbours(within: Indices) -> bool:
+    return int(within[-1]) - int(within[0]) + 1 == len(within)
+
+
+def _damaged_twice(error: FormatError) -> FormatError:
+    error.add_note("read twice, and damaged both times: damaged at rest, not in transit")
+    return error

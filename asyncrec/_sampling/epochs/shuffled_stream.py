@@ -33,8 +33,8 @@ from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
 _KIND = "shuffled"
-# Parts of windows that are in work at a time, of a store: those of a window together, so that their indexes are asked for
-# at once. How many of them are read at a time is `RangeReader`'s to bound.
+# Parts of windows that are in work at a time, of a store: those of a window together, so that their indexes are asked
+# for at once. How many of them are read at a time is `RangeReader`'s to bound.
 _TASKS = 32
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
+from asyncrec._path_log import PathLog
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
@@ -32,10 +33,12 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
+_path_log = PathLog("asyncrec.sampling")
+
 _KIND = "shuffled"
 # Parts of windows that are in work at a time, of a store: those of a window together, so that their indexes are asked
 # for at once. How many of them are read at a time is `RangeReader`'s to bound.
-_TASKS = 32
+_TASKS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class ShuffledStream:
         self._records = self._ahead.items  # `None`: damaged
         self._given = 0
         self._lost = 0
+        self._told = False
 
     async def __aenter__(self) -> ShuffledStream:
         await self._ahead.__aenter__()
@@ -198,7 +202,22 @@ class ShuffledStream:
         ranges = self._batches.ranges(self._order.window)
         windows = self._order.windows(ranges, batch_size=size, worker=self._worker)
         tasks = _TASKS if self._dataset.folder.read_ahead else 1
+        if self._plan.mode == "global" and tasks > 1:
+            self._tell_cost()
         self._ahead.begin(lambda scope: WindowsAhead(scope, windows, self._read, tasks=tasks))
+
+    def _tell_cost(self) -> None:
+        """Say once what a permutation of single records costs in a store: most are a request of their own."""
+        if self._told:
+            return
+        self._told = True
+        _path_log.warning(
+            self._dataset.manifest.path,
+            'mode="global" asks a store for nearly every one of %s records by a request of its own, in each epoch, and '
+            'what is billed is requests; mode="block" asks for some 4 MiB at a time, and cache= for each shard once',
+            f"{len(self._dataset):,}",
+            records=len(self._dataset),
+        )
 
     async def _read(self, numbers: NDArray[np.int64]) -> list[bytes | None]:
         if self._skips:

@@ -50,9 +50,9 @@ _GAP = 512 << 10
 # cuts more at once makes the event loop wait longer for the interpreter.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
-# Reads at once: enough to hide a store's delay, few enough for its connections; times a read it bounds what is held
-# beside the records themselves.
-_CONCURRENT = 16
+# Reads at once: enough to hide a store's delay, and for all blocks of a shuffled window; few enough for its connections.
+# Times a read it bounds what is held beside the records themselves.
+_CONCURRENT = 20
 # Bytes of decompressed members in memory, and of the largest among them: sixteen of those asyncrec writes.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20

@@ -3,9 +3,9 @@
     .venv-bench/bin/pip install s3torchconnector mosaicml-streaming
 
 s3torchconnector reads the TFRecord shards, each whole, and makes no records of them. WebDataset reads the same records
-from tar files by ``curl``, whose processor time is not counted, as its documentation has it for HTTP. MosaicML Streaming
-reads them from its own shards of 16 MiB, by boto3, into a local folder, which is a tmpfs here. Each runs in one process,
-with its defaults; none of them checks a checksum of a record by default.
+from tar files by ``curl``, whose processor time is not counted, as its documentation has it for HTTP. MosaicML
+Streaming reads them from its own shards of 16 MiB, by boto3, into a local folder, which is a tmpfs here. Each runs in
+one process, with its defaults; none of them compares a checksum for each record by default.
 """
 
 from __future__ import annotations

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
 import pytest
 
 import asyncrec
-from asyncrec.storage._base import ByteSource, ObjectInfo
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import FlakyStorage, SlowStorage
+from tests.sampling.far_store import Wire, forty_blocks
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
@@ -156,41 +153,6 @@ async def test_a_store_that_fails_now_and_then_changes_nothing() -> None:
     assert flaky.failed
 
 
-class Wire(MemoryStorage):
-    """A store that answers after a while, and then gives so many bytes in a second; its reads of shards are counted."""
-
-    read_ahead = 1 << 20
-    latency = 0.0
-    bytes_per_second = math.inf
-    reads = 0
-    given = 0
-    open = most_open = 0
-
-    def open_source(self, key: str, **options: Any) -> Any:
-        self.reads += key.endswith(".tfrecord")
-        return self._slow(super().open_source(key, **options))
-
-    @asynccontextmanager
-    async def _slow(self, opening: Any) -> AsyncIterator[ByteSource]:
-        await anyio.sleep(self.latency)
-        async with opening as source:
-            receive = source.receive
-
-            async def slowly(max_bytes: int) -> bytes:
-                block: bytes = await receive(max_bytes)
-                self.given += len(block)
-                await anyio.sleep(len(block) / self.bytes_per_second)
-                return block
-
-            source.receive = slowly
-            self.open += 1
-            self.most_open = max(self.most_open, self.open)
-            try:
-                yield source
-            finally:
-                self.open -= 1
-
-
 @pytest.mark.parametrize(
     ("latency", "bytes_per_second", "most"),
     [(0.001, 50e6, 10), (0.200, 50e6, 3)],
@@ -214,16 +176,6 @@ async def test_records_share_a_read_where_the_gap_takes_no_longer_than_a_read_ta
         assert await dataset.get_many(wanted) == [records[number] for number in wanted]
     assert store.reads <= most
     assert (store.reads == len(wanted)) == (most == len(wanted))
-
-
-async def forty_blocks(compression: str = "") -> Wire:
-    """8 shards of 1,000 records of 112 bytes, whose blocks of 22,400 bytes are 200 records; of GZIP, about."""
-    store = Wire()
-    async with asyncrec.open_sharded_writer(
-        "pages", max_shard_records=1000, storage=store, compression=compression, writer_id="w"
-    ) as writer:
-        await writer.write_many(b"%06d" % number + bytes(90) for number in range(8000))
-    return store
 
 
 async def order_of(store: MemoryStorage, **options: Any) -> list[list[int]]:
@@ -285,76 +237,6 @@ async def test_a_first_batch_waits_for_an_index_and_a_block_and_no_more() -> Non
         assert anyio.current_time() - began <= 2.5
 
 
-class TellsSumsByHead(Wire):
-    """As S3: an answer to a range does not say the checksum of the object."""
-
-    heads = 0
-
-    async def head(self, key: str) -> ObjectInfo:
-        self.heads += 1
-        await anyio.sleep(self.latency)
-        return await super().head(key)
-
-    @asynccontextmanager
-    async def _slow(self, opening: Any) -> AsyncIterator[ByteSource]:
-        async with super()._slow(opening) as source:
-            source.info = replace(source.info, crc32c=None)
-            yield source
-
-
-async def test_a_checksum_is_asked_for_while_the_index_comes() -> None:
-    store = TellsSumsByHead()
-    async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=1000, writer_id="w") as writer:
-        await writer.write_many([b"%04d" % number * 25 for number in range(4000)])
-    async with asyncrec.open_dataset("pages", storage=store) as dataset:
-        store.heads, store.latency = 0, 1.0
-        began = anyio.current_time()
-        async with dataset.shuffled() as stream:
-            found = [record async for record in stream]
-        assert anyio.current_time() - began <= 2.5
-    assert sorted(found) == [b"%04d" % number * 25 for number in range(4000)]
-    assert store.heads == 4
-
-
-class Damages(Wire):
-    """Flips a bit of each shard's first answers."""
-
-    answers = 0
-
-    @asynccontextmanager
-    async def _slow(self, opening: Any) -> AsyncIterator[ByteSource]:
-        async with super()._slow(opening) as source:
-            receive = source.receive
-
-            async def damaged(max_bytes: int) -> bytes:
-                block = bytearray(await receive(max_bytes))
-                if self.answers > 0 and len(block) > 10_000:
-                    self.answers -= 1
-                    block[5000] ^= 1
-                return bytes(block)
-
-            source.receive = damaged  # type: ignore[method-assign]
-            yield source
-
-
-@pytest.mark.parametrize("answers", [1, 2])
-async def test_neighbours_that_come_damaged_are_read_once_more(answers: int) -> None:
-    store = Damages()
-    records = [b"%04d" % number * 25 for number in range(1000)]
-    async with asyncrec.open_sharded_writer("pages", storage=store, writer_id="w") as writer:
-        await writer.write_many(records)
-    async with asyncrec.open_dataset("pages", storage=store) as dataset:
-        await dataset.get(0)
-        store.answers, store.reads = answers, 0
-        if answers == 1:
-            assert await dataset.get_many(range(1000)) == records
-        else:
-            with pytest.raises(asyncrec.CorruptRecordError, match="record 43") as caught:
-                await dataset.get_many(range(1000))
-            assert "read twice, and damaged both times: damaged at rest, not in transit" in caught.value.__notes__
-        assert store.reads == 2
-
-
 async def test_the_members_of_a_block_are_one_read_of_a_far_store() -> None:
     store = Wire()
     async with asyncrec.open_sharded_writer("pages", storage=store, compression="GZIP", writer_id="w") as writer:
@@ -378,19 +260,3 @@ async def test_what_random_reads_cost_is_logged_once(caplog: pytest.LogCaptureFi
     [line] = [record for record in caplog.records if "requests gave" in record.message]
     assert (vars(line)["requests"], vars(line)["records"]) == (500, 500)
     assert vars(line)["wanted"] == 500 * 112
-
-
-async def test_what_a_global_order_costs_in_a_store_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    far = await forty_blocks()
-    near = MemoryStorage()
-    async for info in far.list_objects():
-        await near.put(info.key, await far.get(info.key))
-    for store, mode, lines in ((far, "global", 1), (far, "block", 0), (near, "global", 0)):
-        caplog.clear()
-        async with (
-            asyncrec.open_dataset("pages", storage=store) as dataset,
-            dataset.shuffled(mode=mode, num_repeat=2) as stream,
-        ):
-            assert len([batch async for batch in stream.batches(1000)]) == 16
-        told = [record for record in caplog.records if "by a request of its own" in record.message]
-        assert [vars(line)["records"] for line in told] == [8000] * lines

@@ -27,7 +27,7 @@ from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.processors import processors
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.damage import Damage
-from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
+from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.frame_extractor import (
     FrameExtractor,
@@ -37,7 +37,7 @@ from asyncrec._sampling.random_access.frame_extractor import (
     split_ranges,
 )
 from asyncrec._sampling.random_access.read_cost import ReadCost
-from asyncrec._sampling.random_access.received import Blocks, Stored
+from asyncrec._sampling.random_access.received import Blocks, Stored, receive_frames
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
@@ -50,8 +50,8 @@ _GAP = 512 << 10
 # cuts more at once makes the event loop wait longer for the interpreter.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
-# Reads at once: enough to hide a store's delay, and for all blocks of a shuffled window; few enough for its connections.
-# Times a read it bounds what is held beside the records themselves.
+# Reads at once: enough for all blocks of a shuffled window, few enough for a store's connections. It bounds what is
+# held beside the records themselves.
 _CONCURRENT = 20
 # Bytes of decompressed members in memory, and of the largest among them: sixteen of those asyncrec writes.
 _CACHED_BYTES = 64 << 20
@@ -135,7 +135,7 @@ class RangeReader:
             FormatError: with path, record and offset, when one of them is damaged; others may be.
         """
         async with self._limiter:
-            neighbours = self._cost is not None and read.index.members is None and _are_neighbours(read.within)
+            neighbours = self._cost is not None and _are_neighbours(read)
             if neighbours and (records := await self._neighbours(read)) is not None:
                 return records
             try:
@@ -144,8 +144,7 @@ class RangeReader:
                 first = error
             if neighbours:
                 raise _damaged_twice(first)
-            dropped = await self._files.drop_damaged(read.shard)
-            if not dropped and not self._files.remote:
+            if not await self._files.drop_damaged(read.shard) and not self._files.remote:
                 raise first
             try:
                 return await self._records(read)
@@ -162,8 +161,7 @@ class RangeReader:
             return list(await self.records(read)), []
         except FormatError:
             pass
-        records: list[bytes | None] = []
-        damage: list[Damage] = []
+        records, damage = list[bytes | None](), list[Damage]()
         async with self._limiter:
             for part in self._by_member(read):
                 found, lost = await self._whole(part)
@@ -199,7 +197,7 @@ class RangeReader:
         async def receive() -> bytes:
             began = anyio.current_time()
             data = await self._files.read(read.shard, start, end)
-            self._took(began, len(data), len(read.within), len(data))
+            _took(self._cost, began, len(data), len(read.within), len(data))
             return data
 
         return Stored(start, end if end - start <= self._most_read else start, receive)
@@ -214,28 +212,12 @@ class RangeReader:
 
     async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
         """The records of a run of them, cut out of the blocks as they come; `None` if one is not as it should be."""
-        index, within = read.index, read.within
-        sizes, start = index.sizes[within], int(index.offsets[within[0]])
-        missing = size = int(sizes.sum())
-        decoder, records = FrameDecoder(max_record_bytes=int(sizes.max())), list[bytes]()
-        began = anyio.current_time()
+        sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
+        size, began = int(sizes.sum()), anyio.current_time()
         async with self._files.opened(read.shard, start, start + size) as source:
-            while missing and (block := await source.receive(missing)):
-                missing -= len(block)
-                if len(block) > 2 * _PIECE_BYTES or decoder.wanted > 2 * _PIECE_BYTES:
-                    records += await in_thread(decoder.feed, block, limiter=self._extracting)
-                else:
-                    records += decoder.feed(block)
-                if decoder.error is not None:
-                    return None
-                if missing and size > _CUT_ON_LOOP:
-                    await checkpoint()
-        self._took(began, size, len(within), size)
-        return records if list(map(len, records)) == (sizes - FRAME_OVERHEAD).tolist() else None
-
-    def _took(self, began: float, size: int, records: int, wanted: int) -> None:
-        if self._cost is not None:
-            self._cost.took(size, anyio.current_time() - began, records=records, wanted=wanted)
+            records = await receive_frames(source, sizes, limiter=self._extracting)
+        _took(self._cost, began, size, len(sizes), size)
+        return records
 
     async def _records(self, read: RangeRead) -> list[bytes]:
         records: list[bytes] = []
@@ -256,7 +238,7 @@ class RangeReader:
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
                 if last == len(begins):
-                    self._took(began, size, len(begins), int(sizes.sum()))
+                    _took(self._cost, began, size, len(begins), int(sizes.sum()))
                 extractor = FrameExtractor(path, read.within[first:last], begins[first:last], sizes[first:last])
                 records += await self._cut(extractor, data, at, len(data))
                 at = until
@@ -353,10 +335,16 @@ class RangeReader:
         )
 
 
-def _are_neighbours(within: Indices) -> bool:
-    return int(within[-1]) - int(within[0]) + 1 == len(within)
+def _are_neighbours(read: RangeRead) -> bool:
+    within = read.within
+    return read.index.members is None and int(within[-1]) - int(within[0]) + 1 == len(within)
 
 
 def _damaged_twice(error: FormatError) -> FormatError:
     error.add_note("read twice, and damaged both times: damaged at rest, not in transit")
     return error
+
+
+def _took(cost: ReadCost | None, began: float, size: int, records: int, wanted: int) -> None:
+    if cost is not None:
+        cost.took(size, anyio.current_time() - began, records=records, wanted=wanted)

@@ -12,6 +12,7 @@ requests that came one behind the end of the other.
 
 Readers are compared with "aiobotocore, 16": a GET for each shard, 16 at a time, of a GZIP shard also inflated. Single
 random records are compared with the GETs of such records by aiobotocore, 64 at a time, and so is ClassBalancedSampler.
+Libraries that stream training data have rows where they are installed: `epoch_peers`.
 Exit status 0 whether or not targets are met: a benchmark on a busy machine is no test.
 """
 
@@ -32,7 +33,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from epoch_readers import EPOCH, FRAME, READERS, Meter, Shards
+import epoch_peers
+from epoch_readers import EPOCH, FRAME, Meter, Shards
+from epoch_readers import READERS as OF_CLIENTS
 from folder_s3 import folder_s3
 from harness import MIB, work_folder
 from wire import ENDPOINT
@@ -41,7 +44,8 @@ SHARD = 16 * MIB
 # What is wanted: the clock of aiobotocore over ours, our processor time over its, requests a MiB and a
 # shard, requests in sequence before the first batch.
 CLOCK, CPU, A_MIB, A_SHARD, FIRST = 0.9, 2.0, 0.4, 3.0, 5
-OTHERS = ("aiobotocore", "obstore")
+READERS = OF_CLIENTS | epoch_peers.READERS
+OTHERS = ("aiobotocore", "obstore", *epoch_peers.READERS)
 
 
 def write(folder: Path, name: str, size: int, compressed: bool, mib: int) -> Shards:
@@ -154,6 +158,8 @@ def main() -> int:
     if not importlib.util.find_spec("obstore"):
         print("obstore is not installed, and left out")
         picked = [name for name in picked if "obstore" not in name]
+    peers = [name for name in epoch_peers.installed() if name in picked]
+    picked = [name for name in picked if name not in epoch_peers.PEERS or name in peers]
     picked = [name for name in READERS if name in picked or name in {READERS[each][1] for each in picked}]
 
     folder, place = work_folder(options.folder)
@@ -173,7 +179,12 @@ def main() -> int:
                 shards = write(folder, f"of-{size}-{'gzip' if compressed else 'plain'}", size * 1000, compressed,
                                options.size)  # fmt: skip
                 small = write(folder, f"warm-up-of-{shards.folder}", size * 1000, compressed, 2 * SHARD // MIB)
-                of_case = [name for name in picked if not compressed or READERS[name][1] == EPOCH]
+                if not compressed:
+                    for each in (shards, small):
+                        epoch_peers.write_for(peers, folder, each)
+                of_case = [
+                    name for name in picked if not compressed or (READERS[name][1] == EPOCH and name not in peers)
+                ]
                 found: dict[str, list[dict[str, Any]]] = {name: [] for name in of_case}
                 for _ in range(options.rounds):
                     for name in of_case:
@@ -195,8 +206,8 @@ def main() -> int:
                     if not broken and base and not name.startswith(OTHERS):
                         told += [(met, f"{what}: {name}: {text}") for met, text in verdicts(name, shards, each, base)]
                     figures.append({"case": what, "reader": name, "rounds": each})
-                shutil.rmtree(folder / shards.folder)
-                shutil.rmtree(folder / small.folder)
+                for left in folder.iterdir():
+                    shutil.rmtree(left)
     finally:
         shutil.rmtree(folder)
     for met, heading in ((True, "met"), (False, "MISSED")):

@@ -11,7 +11,7 @@ from asyncrec._concurrency.tasks import ThreadedStep
 from asyncrec._framing.compression import Decompressor
 from asyncrec._framing.frames import FrameDecoder
 from asyncrec._records.position import Position
-from asyncrec._records.reading.options import CHUNK_SIZE, ReadOptions
+from asyncrec._records.reading.options import CHUNK_SIZE, FAR_CHUNK_SIZE, ReadOptions
 from asyncrec._records.record_size import LARGE_RECORD
 from asyncrec.errors import FormatError
 from asyncrec.storage._base import ByteSource
@@ -80,10 +80,10 @@ class PlainFeed:
 
     async def _with_buffered(self, source: ByteSource, records: list[bytes], taken: int) -> list[bytes]:
         """Add those of what the source has at hand: a step through the layers above costs as much as a block."""
-        decoder, most = self._decoder, LARGE_RECORD - CHUNK_SIZE
+        decoder, most = self._decoder, LARGE_RECORD - FAR_CHUNK_SIZE
         try:
             while source.buffered and taken <= most and not decoder.wanted and decoder.error is None:
-                block = await source.receive(CHUNK_SIZE)
+                block = await source.receive(FAR_CHUNK_SIZE)
                 taken += len(block)
                 records += decoder.feed(block)
         except BaseException:

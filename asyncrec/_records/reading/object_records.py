@@ -5,6 +5,7 @@ A file that is whole is read by a `Pipeline`, whatever ``on_corrupt`` is. On dam
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from asyncrec._concurrency.tasks import in_thread
@@ -16,7 +17,7 @@ from asyncrec._framing.salvage.members import recognise
 from asyncrec._path_log import PathLog
 from asyncrec._records.position import BEGINNING, Position
 from asyncrec._records.reading.decode_pipeline import Pipeline
-from asyncrec._records.reading.options import ReadOptions
+from asyncrec._records.reading.options import CHUNK_SIZE, FAR_CHUNK_SIZE, ReadOptions
 from asyncrec._records.reading.salvage_pipeline import SalvagePipeline
 from asyncrec.errors import CorruptRecordError, FormatError, RecordTooLargeError, TruncatedError
 from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
@@ -64,6 +65,8 @@ class ObjectRecords:
         self.source = source
         self.damage = DamageLog()
         self.rereads = 0
+        if remote and options.chunk_size == CHUNK_SIZE:
+            options = replace(options, chunk_size=FAR_CHUNK_SIZE)
         self._options = options
         self._remote = remote
         self._recognises = recognises

@@ -12,6 +12,8 @@ OnCorrupt = Literal["raise", "skip", "stop"]
 
 # Blocks of 256 to 512 KiB read best, and parsing one of small records holds the loop for less than a millisecond.
 CHUNK_SIZE = 256 << 10
+# What comes from a store is in blocks of this size: to cut them up would be a copy.
+FAR_CHUNK_SIZE = 2 * CHUNK_SIZE
 
 # What one hop to a worker thread decompresses at most, so that a bomb fills no memory: the next hop goes on.
 INFLATE_BYTES = 4 << 20

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.batches import Batches
+from asyncrec._path_log import PathLog
 from asyncrec._sampling.damage import DamageByShard, ShardDamage
 from asyncrec._sampling.epochs.read_ahead_items import ReadAheadItems
 from asyncrec._sampling.epochs.shuffled_order import NumberedRecords, ShuffledOrder, ShufflePlan
@@ -32,9 +33,12 @@ from asyncrec._sampling.state_values import StateValues
 from asyncrec._sampling.stream_state import ordered_state
 from asyncrec.errors import ArgumentValueError
 
+_path_log = PathLog("asyncrec.sampling")
+
 _KIND = "shuffled"
-# Parts of windows that are read from a store at a time: of blocks of 4 MiB, 3 GB/s at 20 ms a request.
-_TASKS = 16
+# Parts of windows that are in work at a time, of a store: those of a window together, so that their indexes are asked
+# for at once. How many of them are read at a time is `RangeReader`'s to bound.
+_TASKS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ class ShuffledStream:
         self._records = self._ahead.items  # `None`: damaged
         self._given = 0
         self._lost = 0
+        self._told = False
 
     async def __aenter__(self) -> ShuffledStream:
         await self._ahead.__aenter__()
@@ -186,7 +191,8 @@ class ShuffledStream:
         self._batches.took()
         self._given += count
         take = self._records.popleft
-        records = [record for record in (take() for _ in range(count)) if record is not None]
+        taken = [take() for _ in range(count)]
+        records = [record for record in taken if record is not None]
         self._lost += count - len(records)
         return records
 
@@ -197,7 +203,22 @@ class ShuffledStream:
         ranges = self._batches.ranges(self._order.window)
         windows = self._order.windows(ranges, batch_size=size, worker=self._worker)
         tasks = _TASKS if self._dataset.folder.read_ahead else 1
+        if self._plan.mode == "global" and tasks > 1:
+            self._tell_cost()
         self._ahead.begin(lambda scope: WindowsAhead(scope, windows, self._read, tasks=tasks))
+
+    def _tell_cost(self) -> None:
+        """Say once what a permutation of single records costs in a store: most are a request of their own."""
+        if self._told:
+            return
+        self._told = True
+        _path_log.warning(
+            self._dataset.manifest.path,
+            'mode="global" asks a store for nearly every one of %s records by a request of its own, in each epoch, and '
+            'what is billed is requests; mode="block" asks for some 4 MiB at a time, and cache= for each shard once',
+            f"{len(self._dataset):,}",
+            records=len(self._dataset),
+        )
 
     async def _read(self, numbers: NDArray[np.int64]) -> list[bytes | None]:
         if self._skips:

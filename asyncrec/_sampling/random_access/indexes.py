@@ -14,7 +14,7 @@ import numpy as np
 from crc32c import crc32c
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._path_log import PathLog
 from asyncrec._records.index import RecordIndex, parse_index
@@ -62,7 +62,9 @@ class Indexes:
 
         async def make() -> RecordIndex:
             entry = self._files.shards[shard]
-            found = await read_index(self._folder, entry)
+            async with TaskScope() as scope:  # both are wanted before a record is
+                scope.start_soon(self._files.ask_for_checksum, shard)
+                found = await read_index(self._folder, entry)
             if found is None:
                 try:
                     found = await make_index(self._files, shard)

@@ -37,7 +37,7 @@ from asyncrec._sampling.random_access.frame_extractor import (
     split_ranges,
 )
 from asyncrec._sampling.random_access.read_cost import ReadCost
-from asyncrec._sampling.random_access.received import Blocks, Stored
+from asyncrec._sampling.random_access.received import Blocks, Stored, receive_frames
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
 
@@ -50,9 +50,9 @@ _GAP = 512 << 10
 # cuts more at once makes the event loop wait longer for the interpreter.
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
-# Reads at once: enough to hide a store's delay, few enough for its connections; times a read it bounds what is held
-# beside the records themselves.
-_CONCURRENT = 16
+# Reads at once: enough for all blocks of a shuffled window, few enough for a store's connections. It bounds what is
+# held beside the records themselves.
+_CONCURRENT = 20
 # Bytes of decompressed members in memory, and of the largest among them: sixteen of those asyncrec writes.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
@@ -135,18 +135,21 @@ class RangeReader:
             FormatError: with path, record and offset, when one of them is damaged; others may be.
         """
         async with self._limiter:
+            neighbours = self._cost is not None and _are_neighbours(read)
+            if neighbours and (records := await self._neighbours(read)) is not None:
+                return records
             try:
                 return await self._records(read)
             except FormatError as error:
                 first = error
-            dropped = await self._files.drop_damaged(read.shard)
-            if not dropped and not self._files.remote:
+            if neighbours:
+                raise _damaged_twice(first)
+            if not await self._files.drop_damaged(read.shard) and not self._files.remote:
                 raise first
             try:
                 return await self._records(read)
             except FormatError as error:
-                error.add_note("read twice and damaged both times, so the stored object is damaged")
-                raise
+                raise _damaged_twice(error) from None
 
     async def whole(self, read: RangeRead) -> tuple[list[bytes | None], list[Damage]]:
         """As `records`, but `None` for each that is damaged, and what of the shard that is.
@@ -158,8 +161,7 @@ class RangeReader:
             return list(await self.records(read)), []
         except FormatError:
             pass
-        records: list[bytes | None] = []
-        damage: list[Damage] = []
+        records, damage = list[bytes | None](), list[Damage]()
         async with self._limiter:
             for part in self._by_member(read):
                 found, lost = await self._whole(part)
@@ -195,8 +197,7 @@ class RangeReader:
         async def receive() -> bytes:
             began = anyio.current_time()
             data = await self._files.read(read.shard, start, end)
-            if self._cost is not None:
-                self._cost.took(len(data), anyio.current_time() - began, records=len(read.within), wanted=len(data))
+            _took(self._cost, began, len(data), len(read.within), len(data))
             return data
 
         return Stored(start, end if end - start <= self._most_read else start, receive)
@@ -208,6 +209,15 @@ class RangeReader:
             cuts = (np.flatnonzero(np.diff(read.index.members[read.within])) + 1).tolist()
         for first, last in pairwise([0, *cuts, len(read.within)]):
             yield RangeRead(read.shard, read.index, read.within[first:last], read.first + first)
+
+    async def _neighbours(self, read: RangeRead) -> list[bytes] | None:
+        """The records of a run of them, cut out of the blocks as they come; `None` if one is not as it should be."""
+        sizes, start = read.index.sizes[read.within], int(read.index.offsets[read.within[0]])
+        size, began = int(sizes.sum()), anyio.current_time()
+        async with self._files.opened(read.shard, start, start + size) as source:
+            records = await receive_frames(source, sizes, limiter=self._extracting)
+        _took(self._cost, began, size, len(sizes), size)
+        return records
 
     async def _records(self, read: RangeRead) -> list[bytes]:
         records: list[bytes] = []
@@ -227,8 +237,8 @@ class RangeReader:
                 # With what lies between it and the next.
                 until = end if last == len(begins) else int(begins[last])
                 data = await blocks.take(until - at)
-                if last == len(begins) and self._cost is not None:
-                    self._cost.took(size, anyio.current_time() - began, records=len(begins), wanted=int(sizes.sum()))
+                if last == len(begins):
+                    _took(self._cost, began, size, len(begins), int(sizes.sum()))
                 extractor = FrameExtractor(path, read.within[first:last], begins[first:last], sizes[first:last])
                 records += await self._cut(extractor, data, at, len(data))
                 at = until
@@ -323,3 +333,18 @@ class RangeReader:
             member_offset=member,
             part="compression",
         )
+
+
+def _are_neighbours(read: RangeRead) -> bool:
+    within = read.within
+    return read.index.members is None and int(within[-1]) - int(within[0]) + 1 == len(within)
+
+
+def _damaged_twice(error: FormatError) -> FormatError:
+    error.add_note("read twice and damaged both times, so the stored object is damaged")
+    return error
+
+
+def _took(cost: ReadCost | None, began: float, size: int, records: int, wanted: int) -> None:
+    if cost is not None:
+        cost.took(size, anyio.current_time() - began, records=records, wanted=wanted)

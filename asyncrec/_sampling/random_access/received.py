@@ -1,10 +1,17 @@
-"""`Blocks` and `Stored` hold what came of a shard until it is cut or decompressed."""
+"""What came of a shard is cut as it comes by `receive_frames`, or held by `Blocks` and `Stored` until it is."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+import anyio
+import numpy as np
+from anyio.lowlevel import checkpoint
+from numpy.typing import NDArray
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import FRAME_OVERHEAD, FrameDecoder
 from asyncrec.storage._base import ByteSource
 
 
@@ -54,3 +61,27 @@ class Blocks:
             parts.append(first)
             size -= len(first)
         return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
+
+
+# Cutting more at a time, or a longer record, is a worker thread's work; less needs no turn for other tasks.
+_LARGE = 1 << 20
+_SMALL = 64 << 10
+
+
+async def receive_frames(
+    source: ByteSource, sizes: NDArray[np.int64], *, limiter: anyio.CapacityLimiter
+) -> list[bytes] | None:
+    """The records of frames that stand one after another, of these sizes; `None` unless all are whole and good."""
+    decoder, records = FrameDecoder(max_record_bytes=int(sizes.max())), list[bytes]()
+    missing = int(sizes.sum())
+    while missing and (block := await source.receive(missing)):
+        missing -= len(block)
+        if len(block) > _LARGE or decoder.wanted > _LARGE:
+            records += await in_thread(decoder.feed, block, limiter=limiter)
+        else:
+            records += decoder.feed(block)
+        if decoder.error is not None:
+            return None
+        if missing and len(block) > _SMALL:
+            await checkpoint()
+    return records if list(map(len, records)) == (sizes - FRAME_OVERHEAD).tolist() else None

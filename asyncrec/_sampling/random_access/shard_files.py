@@ -10,7 +10,7 @@ Of a shard that no manifest lists any version is refused but the one that was fo
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 
 import anyio
@@ -20,7 +20,7 @@ from asyncrec._records.reading.frame_scan import scan_object
 from asyncrec._sampling.shard_versions import is_version, version_in
 from asyncrec._shards.manifest.manifest import naming_lost_shards
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec.errors import DatasetError, FormatError, ObjectChangedError
+from asyncrec.errors import DatasetError, FormatError, ObjectChangedError, StorageError
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.storage._cached import CachedStorage, by_content
 from asyncrec.storage._checksums import end_crc32c
@@ -151,6 +151,13 @@ class ShardFiles:
         if shard not in self._versions:
             await self._check_content(shard, info)
 
+    async def ask_for_checksum(self, shard: int) -> None:
+        """Ask a store for what the first read of a shard would ask it for by a request of its own, if that is so."""
+        entry = self.shards[shard]
+        if shard not in self._versions and self._asks_for_checksums and entry.crc32c is not None:
+            with suppress(StorageError):  # which the read will raise
+                await self._with_checksum(shard)
+
     def keep(self, shard: int, info: ObjectInfo) -> None:
         """Pin all reads to this version, which was read to its end.
 
@@ -169,7 +176,8 @@ class ShardFiles:
         if version_in(entry) is not None:
             return
         if entry.crc32c is not None and info.crc32c is None and self._asks_for_checksums:
-            info = await self._with_checksum(shard, info)
+            known = await self._with_checksum(shard)
+            info = known if known.etag == info.etag else info
         if None not in (entry.crc32c, info.crc32c):
             agrees = entry.crc32c == info.crc32c
         elif self.remote or entry.end_crc32c is None:
@@ -184,7 +192,7 @@ class ShardFiles:
             f"checksum is another, and all its records are whole{_REMEDY}"
         )
 
-    async def _with_checksum(self, shard: int, info: ObjectInfo) -> ObjectInfo:
+    async def _with_checksum(self, shard: int) -> ObjectInfo:
         """Ask a store for the checksum that its answer to a range does not have (S3); once for a shard."""
         async with self._asking.setdefault(shard, anyio.Lock()):
             known = self._versions.get(shard) or self._told.get(shard)
@@ -192,7 +200,7 @@ class ShardFiles:
                 known = self._told[shard] = await self.folder.head(self.shards[shard].path)
                 # A store that tells none of one object has none of any.
                 self._asks_for_checksums = known.crc32c is not None
-            return known if known.etag == info.etag else info
+            return known
 
     async def _is_whole(self, entry: ShardEntry) -> bool:
         """Whether nothing in a shard is damaged. It is read through."""

@@ -5,6 +5,7 @@ not within a minor version. A plugin that uses them pins the version of asyncrec
 backend needs is in `asyncrec.storage`, and stable.
 
     RangedSource, LongAnswer, StreamSlots             a source that asks for ranges, or reads on in one answer
+    StraightBody                                      the body of an answer of aiohttp, received without copies
     PartTasks, PartSlots, PartBuffers, fill_part      the parts of an upload: their tasks, their room, their memory
     SlicedBody, crc64nvme                             the body of a request, that does not hold the loop; its checksum
     parse_retry_after, parse_content_range, parse_http_date    headers of an answer
@@ -26,6 +27,7 @@ from asyncrec.storage.http._messages import (
 )
 from asyncrec.storage.http._parts import PartBuffers, PartSlots, PartTasks, fill_part
 from asyncrec.storage.http._ranged_source import LongAnswer, RangedSource, StreamSlots
+from asyncrec.storage.http._straight_body import StraightBody
 
 __all__ = [
     "LongAnswer",
@@ -36,6 +38,7 @@ __all__ = [
     "Redacting",
     "SharedClients",
     "SlicedBody",
+    "StraightBody",
     "StreamSlots",
     "check_options",
     "connection_fault",

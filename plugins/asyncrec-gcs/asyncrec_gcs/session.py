@@ -8,9 +8,10 @@ reports success for objects that are not there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from yarl import URL
 
 from asyncrec.errors import StorageError, StoragePermissionError, TransientStorageError
 from asyncrec.storage import Buffer, in_thread
-from asyncrec.storage.http import SharedClients, SlicedBody
+from asyncrec.storage.http import SharedClients, SlicedBody, StraightBody
 
 from .errors import of_transport
 from .options import Access
@@ -60,6 +61,8 @@ class Incoming:
         self.headers: Mapping[str, str] = response.headers
         self._response = response
         self._what = what
+        self._next: Callable[[], Awaitable[bytes]] | None = None
+        self._straight: StraightBody | None = None
 
     async def read(self) -> bytes:
         """Read the whole body; of an error's, as much as explains it.
@@ -77,7 +80,7 @@ class Incoming:
         return b"".join(blocks)
 
     async def receive(self, size: int) -> list[bytes]:
-        """Receive blocks of ``size`` bytes together, or up to 256 KiB more; fewer where the body ends.
+        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer where the body ends.
 
         Cancelled, what had come is lost: the answer is of no use any more.
 
@@ -88,7 +91,7 @@ class Incoming:
         came = 0
         try:
             async with patient(size):
-                while came < size and (block := await self._response.content.read(_BLOCK)):
+                while came < size and (block := await self._block()):
                     blocks.append(block)
                     came += len(block)
             return blocks
@@ -96,8 +99,19 @@ class Incoming:
             failure = of_transport(error, self._what)
         raise failure  # outside the handler: the client's error holds the request, and must not be chained
 
+    async def _block(self) -> bytes:
+        if self._next is None:
+            length = self.headers.get("Content-Length", "")
+            if self.status < 400 and length.isdecimal():
+                self._straight = StraightBody.of(self._response, int(length))
+            straight = self._straight
+            self._next = partial(self._response.content.read, _BLOCK) if straight is None else straight.read
+        return await self._next()
+
     async def aclose(self) -> None:
         """Give the connection back where all came, and close it where not. It waits for nothing."""
+        if self._straight is not None:
+            self._straight.leave()
         self._response.close()
 
 

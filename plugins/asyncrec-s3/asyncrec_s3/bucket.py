@@ -127,9 +127,7 @@ class Bucket:
         """
         what = self.what("get", key)
         with Limited(what, "same", self._patience, 0):
-            answer = await self._connection.client.get_object(
-                Bucket=self.name, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=f'"{etag}"'
-            )
+            answer = await self._connection.gets(self.name).get(key, range=f"bytes={start}-{end - 1}", etag=f'"{etag}"')
         download = Download(answer["Body"], end - start, what, self._patience)
         try:
             if bare(answer.get("ETag", "")) != etag:
@@ -152,10 +150,10 @@ class Bucket:
         what = self.what("get", key)
         # Of a whole object, which is asked for without a range, stores say the checksum, too.
         whole = start == 0 and end is None
-        params = {} if whole else {"Range": f"bytes={start}-{'' if end is None else end - 1}"}
+        wanted = "" if whole else f"bytes={start}-{'' if end is None else end - 1}"
         with Limited(what, "", self._patience, 0):
             try:
-                answer = await self._connection.client.get_object(Bucket=self.name, Key=key, **params)
+                answer = await self._connection.gets(self.name).get(key, range=wanted)
             except ClientError as error:
                 if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == _NO_SUCH_RANGE:
                     return None

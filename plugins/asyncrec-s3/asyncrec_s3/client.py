@@ -23,6 +23,7 @@ import anyio.to_thread
 import botocore
 import sniffio
 from aiobotocore.config import AioConfig
+from aiobotocore.credentials import AioCredentials
 from aiobotocore.httpxsession import HttpxSession
 from botocore.handlers import add_expect_header
 
@@ -30,6 +31,7 @@ from asyncrec.errors import StorageError, TransientStorageError
 from asyncrec.storage.http import SharedClients, trusting
 
 from .body import sign_in_thread
+from .direct import DirectGets, show_sent
 from .errors import translate
 from .redaction import quieten, remember
 from .sdk import Models, Session, SessionOnTrio, SharingSession, parse_date
@@ -104,13 +106,16 @@ class Connection:
     """A client, and what is known of it.
 
     Attributes:
-        client: of aiobotocore. Its own retries are off: the core's back-off is the only one.
+        client: of aiobotocore, with the ``credentials`` that it was given or found. Its own retries are off: the
+            core's back-off is the only one.
         is_aws: whether the endpoint is AWS's own, rather than that of a compatible store.
         known: what its answers have shown.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, credentials: Any = None) -> None:
         self.client = client
+        self._credentials = credentials
+        self._gets: dict[str, DirectGets] = {}
         host = urlsplit(client.meta.endpoint_url).hostname or ""
         self.is_aws = re.search(r"\.(amazonaws\.com(\.cn)?|api\.aws|c2s\.ic\.gov|sc2s\.sgov\.gov)$", host) is not None
         self.known = Known(is_aws=self.is_aws)
@@ -118,6 +123,11 @@ class Connection:
         client.meta.events.unregister("before-call.s3", add_expect_header)
         client.meta.events.register("before-send.s3", _remember)
         client.meta.events.register("before-call.s3.GetObject", _ask_for_checksum)
+        client.meta.events.register("before-send.s3.GetObject", show_sent)
+
+    def gets(self, bucket: str) -> DirectGets:
+        """What asks for the objects of a bucket."""
+        return self._gets.setdefault(bucket, DirectGets(self.client, self._credentials, bucket, _user_agent()))
 
 
 def _ask_for_checksum(params: dict[str, Any], **_: Any) -> None:
@@ -164,12 +174,12 @@ async def _open(key: _Key) -> Connection:
     for secret in (options.aws_access_key_id, options.aws_secret_access_key, options.aws_session_token):
         remember(secret)
     try:
-        client = await anyio.to_thread.run_sync(anyio.run, _make, options, backend)
+        client, credentials = await anyio.to_thread.run_sync(anyio.run, _make, options, backend)
     except (anyio.get_cancelled_exc_class(), ImportError, StorageError):
         raise
     except Exception as error:
         raise translate(error, "opening a client for S3") from error
-    connection = Connection(client)
+    connection = Connection(client, credentials)
     await client.__aenter__()
     return connection
 
@@ -196,8 +206,9 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
     trusting(path, named_by=name, what="opening a client for S3", shared=True)
 
 
-async def _make(options: ClientOptions, backend: str) -> Any:
-    """Make the client, in a worker thread, on an event loop of its own, of the kind the client will run on."""
+async def _make(options: ClientOptions, backend: str) -> tuple[Any, Any]:
+    """Make the client, and find its credentials, in a worker thread, on an event loop of its own, of the kind the
+    client will run on."""
     global _loader
     quieten()
     session = (Session if backend == "asyncio" else SessionOnTrio)(profile=options.profile)
@@ -231,7 +242,7 @@ async def _make(options: ClientOptions, backend: str) -> Any:
     )
     if options.payload_signing:
         sign_in_thread(session)
-    return await session.make_client(
+    client = await session.make_client(
         "s3",
         region_name=options.region,
         endpoint_url=options.endpoint_url,
@@ -241,3 +252,6 @@ async def _make(options: ClientOptions, backend: str) -> Any:
         verify=None if options.verify is True else options.verify,
         config=config,
     )
+    if options.aws_access_key_id is None or options.aws_secret_access_key is None:
+        return client, None if options.anonymous else await session.get_credentials()
+    return client, AioCredentials(options.aws_access_key_id, options.aws_secret_access_key, options.aws_session_token)

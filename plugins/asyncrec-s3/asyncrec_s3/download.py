@@ -6,9 +6,11 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any
 
+import aiohttp
 import anyio
 
 from asyncrec.errors import StorageError, TransientStorageError
+from asyncrec.storage.http import StraightBody
 
 from .errors import Limited
 
@@ -38,9 +40,10 @@ class Download:
         # httpx's is iterated here: the SDK, which would, leaves that of a body that is given up to the collector.
         raw: Any = getattr(body, "raw_stream", None)
         self._chunks: AsyncGenerator[bytes] | None = raw.aiter_raw() if hasattr(raw, "aiter_raw") else None
+        self._straight = StraightBody.of(raw, size) if isinstance(raw, aiohttp.ClientResponse) else None
 
     async def receive(self, size: int) -> Sequence[bytes]:
-        """Receive blocks of ``size`` bytes together, or up to 256 KiB more; fewer where the body ends or breaks off.
+        """Receive blocks of ``size`` bytes together, or up to 512 KiB more; fewer where the body ends or breaks off.
 
         Cancelled, what had come is lost: the download is of no use any more.
 
@@ -85,6 +88,8 @@ class Download:
 
     async def aclose(self) -> None:
         """Give the connection back where all came, and close it where not: shielded, within two seconds."""
+        if self._straight is not None:
+            self._straight.leave()
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             await self._body.aclose()
             # httpx's generators are five deep, and not all close the one within: they end by reading what is closed.
@@ -95,5 +100,7 @@ class Download:
     async def _next(self) -> bytes:
         if self._chunks is not None:
             return await anext(self._chunks, b"")
+        if self._straight is not None:
+            return await self._straight.read()
         block: bytes = await self._body.read(_BLOCK)
         return block

@@ -10,6 +10,7 @@ import pytest
 from asyncrec_s3 import exclusion
 from asyncrec_s3.bucket import Bucket, is_encrypted
 from asyncrec_s3.client import Known
+from asyncrec_s3.direct import DirectGets
 from asyncrec_s3.options import Options
 
 from asyncrec.errors import ObjectChangedError, StorageError, TransientStorageError
@@ -57,6 +58,9 @@ class Connection:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.known = Known(is_aws=False)
+
+    def gets(self, bucket: str) -> DirectGets:
+        return DirectGets(self.client, None, bucket, "tests")
 
 
 def bucket_of(*blocks: bytes, error: Exception | None = None, **answer: Any) -> tuple[Bucket, Client]:

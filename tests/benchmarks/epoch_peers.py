@@ -1,0 +1,136 @@
+"""The same records and store for libraries that stream training data, where they are installed: rows of `epoch`.
+
+    .venv-bench/bin/pip install s3torchconnector mosaicml-streaming
+
+s3torchconnector reads the TFRecord shards, each whole, and makes no records of them. WebDataset reads the same records
+from tar files by ``curl``, whose processor time is not counted, as its documentation has it for HTTP. MosaicML
+Streaming reads them from its own shards of 16 MiB, by boto3, into a local folder, which is a tmpfs here. Each runs in
+one process, with its defaults; none of them compares a checksum for each record by default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from epoch_readers import BATCH, EPOCH, Meter, Reader, Shards
+from s3 import CREDENTIALS
+from wire import endpoint
+
+# The module of each, and the folder beside the data set's that has its records in its own format; "" for none.
+PEERS = {
+    "s3torchconnector": ("s3torchconnector", ""),
+    "WebDataset": ("webdataset", "tar"),
+    "MosaicML Streaming": ("streaming", "mds"),
+}
+
+
+def installed() -> list[str]:
+    return [name for name, (module, _) in PEERS.items() if importlib.util.find_spec(module)]
+
+
+def write_for(peers: Iterable[str], folder: Path, shards: Shards) -> None:
+    """Make what the peers read of the data set's records."""
+    for kind in {PEERS[name][1] for name in peers} - {""}:
+        place = folder / f"{shards.folder}.{kind}"
+        place.mkdir()
+        (_write_tar if kind == "tar" else _write_mds)(place, folder, shards)
+
+
+def _records(folder: Path, key: str) -> list[bytes]:
+    from asyncrec.blocking import read_records
+
+    return read_records(folder / key)
+
+
+def _write_tar(place: Path, folder: Path, shards: Shards) -> None:
+    for number, key in enumerate(shards.keys):
+        with tarfile.open(place / f"{number:06}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for index, record in enumerate(_records(folder, key)):
+                member = tarfile.TarInfo(f"{number:06}-{index:06}.bin")
+                member.size = len(record)
+                tar.addfile(member, io.BytesIO(record))
+
+
+def _write_mds(place: Path, folder: Path, shards: Shards) -> None:
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(place), columns={"record": "bytes"}, size_limit=16 << 20) as writer:
+        for key in shards.keys:
+            for record in _records(folder, key):
+                writer.write({"record": record})
+
+
+def _peer(read: Callable[[Shards], Iterator[list[bytes]]], *, whole: bool = False) -> Reader:
+    async def run(shards: Shards, meter: Meter) -> None:
+        def measure() -> None:
+            os.environ |= {name.upper(): value for name, value in CREDENTIALS.items()}
+            os.environ |= {"S3_ENDPOINT_URL": endpoint(), "AWS_REGION": "us-east-1"}
+            meter.start()
+            for records in read(shards):
+                meter.took(0 if whole else len(records), sum(map(len, records)))
+            meter.stop()
+
+        await asyncio.to_thread(measure)
+
+    return run
+
+
+def _s3torchconnector(shards: Shards) -> Iterator[list[bytes]]:
+    from s3torchconnector import S3ClientConfig, S3IterableDataset
+
+    dataset: Any = S3IterableDataset.from_objects(
+        [f"s3://bench/{key}" for key in shards.keys], region="us-east-1", endpoint=endpoint(),
+        s3client_config=S3ClientConfig(force_path_style=True),
+    )  # fmt: skip
+    for reader in dataset:
+        yield [reader.read()]
+
+
+def _webdataset(shards: Shards) -> Iterator[list[bytes]]:
+    import webdataset
+
+    urls = [
+        f"pipe:curl -s -f {endpoint()}/bench/{shards.folder}.tar/{number:06}.tar" for number in range(len(shards.keys))
+    ]
+    batch = []
+    for sample in webdataset.WebDataset(urls, shardshuffle=False):
+        batch.append(sample["bin"])
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _mosaicml(shards: Shards) -> Iterator[list[bytes]]:
+    from streaming import StreamingDataset
+
+    place = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        dataset = StreamingDataset(
+            remote=f"s3://bench/{shards.folder}.mds", local=place, shuffle=True, shuffle_seed=1, batch_size=BATCH
+        )
+        batch = []
+        for sample in dataset:
+            batch.append(sample["record"])
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        yield batch
+    finally:
+        shutil.rmtree(place)
+
+
+READERS: dict[str, tuple[Reader, str]] = {
+    "s3torchconnector": (_peer(_s3torchconnector, whole=True), EPOCH),
+    "WebDataset": (_peer(_webdataset), EPOCH),
+    "MosaicML Streaming": (_peer(_mosaicml), EPOCH),
+}

@@ -1,0 +1,104 @@
+"""What a far store is asked for before records come, and what is done with records that come damaged."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.storage._base import ByteSource, ObjectInfo
+from asyncrec.storage._memory import MemoryStorage
+from tests.sampling.far_store import Wire, forty_blocks
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+
+class TellsSumsByHead(Wire):
+    """As S3: an answer to a range does not say the checksum of the object."""
+
+    heads = 0
+
+    async def head(self, key: str) -> ObjectInfo:
+        self.heads += 1
+        await anyio.sleep(self.latency)
+        return await super().head(key)
+
+    @asynccontextmanager
+    async def _slow(self, opening: Any) -> AsyncIterator[ByteSource]:
+        async with super()._slow(opening) as source:
+            source.info = replace(source.info, crc32c=None)
+            yield source
+
+
+async def test_a_checksum_is_asked_for_while_the_index_comes() -> None:
+    store = TellsSumsByHead()
+    async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=1000, writer_id="w") as writer:
+        await writer.write_many([b"%04d" % number * 25 for number in range(4000)])
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        store.heads, store.latency = 0, 1.0
+        began = anyio.current_time()
+        async with dataset.shuffled() as stream:
+            found = [record async for record in stream]
+        assert anyio.current_time() - began <= 2.5
+    assert sorted(found) == [b"%04d" % number * 25 for number in range(4000)]
+    assert store.heads == 4
+
+
+class Damages(Wire):
+    """Flips a bit of each shard's first answers."""
+
+    answers = 0
+
+    @asynccontextmanager
+    async def _slow(self, opening: Any) -> AsyncIterator[ByteSource]:
+        async with super()._slow(opening) as source:
+            receive = source.receive
+
+            async def damaged(max_bytes: int) -> bytes:
+                block = bytearray(await receive(max_bytes))
+                if self.answers > 0 and len(block) > 10_000:
+                    self.answers -= 1
+                    block[5000] ^= 1
+                return bytes(block)
+
+            source.receive = damaged  # type: ignore[method-assign]
+            yield source
+
+
+@pytest.mark.parametrize("answers", [1, 2])
+async def test_neighbours_that_come_damaged_are_read_once_more(answers: int) -> None:
+    store = Damages()
+    records = [b"%04d" % number * 25 for number in range(1000)]
+    async with asyncrec.open_sharded_writer("pages", storage=store, writer_id="w") as writer:
+        await writer.write_many(records)
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        await dataset.get(0)
+        store.answers, store.reads = answers, 0
+        if answers == 1:
+            assert await dataset.get_many(range(1000)) == records
+        else:
+            with pytest.raises(asyncrec.CorruptRecordError, match="record 43") as caught:
+                await dataset.get_many(range(1000))
+            assert "read twice, and damaged both times: damaged at rest, not in transit" in caught.value.__notes__
+        assert store.reads == 2
+
+
+async def test_what_a_global_order_costs_in_a_store_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    far = await forty_blocks()
+    near = MemoryStorage()
+    async for info in far.list_objects():
+        await near.put(info.key, await far.get(info.key))
+    for store, mode, lines in ((far, "global", 1), (far, "block", 0), (near, "global", 0)):
+        caplog.clear()
+        async with (
+            asyncrec.open_dataset("pages", storage=store) as dataset,
+            dataset.shuffled(mode=mode, num_repeat=2) as stream,
+        ):
+            assert len([batch async for batch in stream.batches(1000)]) == 16
+        told = [record for record in caplog.records if "by a request of its own" in record.message]
+        assert [vars(line)["records"] for line in told] == [8000] * lines

@@ -1,0 +1,156 @@
+"""The body of an answer of aiohttp, received without its parser: what comes, and what becomes of the connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import anyio
+import pytest
+
+from asyncrec.storage.http import StraightBody
+from asyncrec.testing._checks import content
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
+
+BLOCK = 512 << 10
+SIZES = [1, 10_000, BLOCK - 1, BLOCK, BLOCK + 1, (3 << 20) + 7]
+
+
+class Server:
+    """Answers ``GET /N`` with N bytes, and keeps the connection."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.sent = 0
+        self.breaks_at: int | None = None  # of a body; then the connection is closed
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                size = int(head.split()[1][1:])
+                writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode())
+                await writer.drain()
+                body = content(size)[: self.breaks_at]
+                for begin in range(0, len(body), 100_000):
+                    writer.write(body[begin : begin + 100_000])
+                    await writer.drain()
+                    self.sent += 100_000
+                if len(body) < size:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[Server, aiohttp.ClientSession]]:
+    server = Server()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    async with listening, aiohttp.ClientSession() as session:
+        yield server, session
+
+
+async def begun(server: Server, session: aiohttp.ClientSession, size: int) -> tuple[aiohttp.ClientResponse, Callable]:
+    """An answer, and what reads it: straight, or as usual where all of it has come with its head."""
+    response = await session.get(f"{server.url}/{size}")
+    body = StraightBody.of(response, size)
+    return response, response.content.readany if body is None else body.read
+
+
+async def rest(read: Callable) -> bytes:
+    blocks = []
+    with anyio.fail_after(20):
+        while block := await read():
+            assert len(block) <= BLOCK
+            blocks.append(block)
+    return b"".join(blocks)
+
+
+async def test_bodies_come_whole_and_one_connection_brings_them_all() -> None:
+    async with serving() as (server, session):
+        for size in SIZES * 3:
+            _, read = await begun(server, session, size)
+            assert await rest(read) == content(size)
+        assert server.connections == 1
+
+
+async def test_many_bodies_at_once_come_whole() -> None:
+    async with serving() as (server, session), anyio.create_task_group() as tasks:
+
+        async def one(size: int) -> None:
+            _, read = await begun(server, session, size)
+            assert await rest(read) == content(size)
+
+        for size in SIZES * 4:
+            tasks.start_soon(one, size)
+
+
+@pytest.mark.parametrize("breaks_at", [0, 10, BLOCK, BLOCK + 10])
+async def test_of_a_body_that_breaks_off_what_came_is_given_then_an_error(breaks_at: int) -> None:
+    async with serving() as (server, session):
+        server.breaks_at = breaks_at
+        response, read = await begun(server, session, 2 << 20)
+        came = b""
+        with pytest.raises((OSError, aiohttp.ClientPayloadError)), anyio.fail_after(20):
+            while True:
+                came += await read()
+        assert came == content(2 << 20)[:breaks_at]
+        response.close()
+        server.breaks_at = None
+        _, read = await begun(server, session, 1000)
+        assert await rest(read) == content(1000)
+
+
+async def test_a_body_that_is_left_closes_its_connection() -> None:
+    async with serving() as (server, session):
+        response = await session.get(f"{server.url}/{8 << 20}")
+        body = StraightBody.of(response, 8 << 20)
+        assert body is not None
+        await body.read()
+        body.leave()
+        response.close()
+        _, read = await begun(server, session, 3 << 20)
+        assert await rest(read) == content(3 << 20)
+        assert server.connections == 2
+
+
+async def test_a_cancelled_read_loses_nothing() -> None:
+    async with serving() as (server, session):
+        response = await session.get(f"{server.url}/{3 << 20}")
+        body = StraightBody.of(response, 3 << 20)
+        assert body is not None
+        blocks = []
+        while True:
+            with anyio.move_on_after(0) as scope:
+                block = await body.read()
+                if not block:
+                    break
+                blocks.append(block)
+            if scope.cancelled_caught:
+                await anyio.lowlevel.checkpoint()
+        assert b"".join(blocks) == content(3 << 20)
+
+
+async def test_a_reader_that_rests_lets_the_sender_wait() -> None:
+    size = 64 << 20
+    async with serving() as (server, session):
+        response = await session.get(f"{server.url}/{size}")
+        body = StraightBody.of(response, size)
+        assert body is not None
+        for _ in range(5000):
+            await anyio.lowlevel.checkpoint()
+        assert server.sent < size / 2
+        assert await rest(body.read) == content(size)
+
+
+async def test_a_body_of_another_length_is_left_to_aiohttp() -> None:
+    async with serving() as (server, session), session.get(f"{server.url}/{1 << 20}") as response:
+        assert StraightBody.of(response, 1000) is None
+        assert await response.read() == content(1 << 20)

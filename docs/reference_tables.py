@@ -30,7 +30,7 @@ def with_table(page: Path) -> str:
     names = NAMES.findall(text)
     if not names or page.name in BY_HAND:
         return text
-    rows = "".join(f"| `{name}` | {first_sentence(name)} |\n" for name in names)
+    rows = "".join(f"| `{name}` | {first_sentence(name)} |\n" for name in names if not is_message(name))
     before, heading, after = text.partition("\n## ")
     return f"{before}\n{HEAD}{rows}{heading}{after}"
 
@@ -58,6 +58,11 @@ def resolved(name: str) -> Any:
         return resolve_name(name)
     except (ImportError, AttributeError):  # an integration with what is not installed here
         return None
+
+
+def is_message(name: str) -> bool:
+    """A protobuf message, whose class is made by protobuf, docstring and all."""
+    return getattr(resolved(name), "__module__", "").endswith("_pb2")
 
 
 def sources(module: str) -> Iterator[ast.Module]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
-from asyncrec.cli._output import print_json, say
+from asyncrec.cli._output import plural, print_json, say
 from asyncrec.cli._values import parse_duration, parse_options
 
 
@@ -47,8 +47,9 @@ def command(
         print_json(report.to_json())
         return 0
     if report.written:
-        say(f"merged {report.merged:,} segments into {report.checkpoint}")
-        say(f"{report.shards:,} shards, {report.records:,} records; {len(report.deleted):,} older objects deleted")
+        deleted = plural(len(report.deleted), "older object")
+        say(f"merged {plural(report.merged, 'segment')} into {report.checkpoint}")
+        say(f"{plural(report.shards, 'shard')}, {plural(report.records, 'record')}; {deleted} deleted")
     elif report.checkpoint is None:
         say(f"{report.path}: another process is making the first checkpoint right now")
     else:

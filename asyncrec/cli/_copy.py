@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from asyncrec.cli._options import Debug, Json, Source, SourceOptions, Target, TargetOptions, run_async
-from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._progress import Bar
 from asyncrec.cli._values import stores
 
@@ -45,7 +45,7 @@ def command(
         print_json(report.to_json())
     else:
         kept = f"; {len(report.kept):,} were there already" if report.kept else ""
-        say(f"{len(report.copied):,} objects copied to {report.target}, {human_bytes(report.bytes)}{kept}")
+        say(f"{plural(len(report.copied), 'object')} copied to {report.target}, {human_bytes(report.bytes)}{kept}")
         if report.kept_by_size:
             say(
                 f"{len(report.kept_by_size):,} objects that were already there have the right size, but their "

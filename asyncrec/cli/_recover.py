@@ -8,7 +8,7 @@ import typer
 
 from asyncrec.cli._exits import DAMAGE, FINE
 from asyncrec.cli._options import Debug, Json, StorageOptions, run_async
-from asyncrec.cli._output import human_bytes, print_json, say
+from asyncrec.cli._output import human_bytes, plural, print_json, say
 from asyncrec.cli._values import parse_options
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
         print_json(report.to_json())
     else:
         for shard in found.shards:
-            say(f"{shard.path}: {shard.records:,} records, {human_bytes(shard.bytes)}")
+            say(f"{shard.path}: {plural(shard.records, 'record')}, {human_bytes(shard.bytes)}")
         for name in found.damaged:
             say(f"{name}: damaged; the records before the damage are committed. 'asyncrec repair' may save more")
         for name in found.discarded:
@@ -87,7 +87,7 @@ def command(
         for target in found.targets:
             say(f"published in {redact(target)}")
         done = (
-            f"recovered {found.records:,} records"
+            f"recovered {plural(found.records, 'record')}"
             if found.records
             else "nothing to recover: dead writers left no records"
         )

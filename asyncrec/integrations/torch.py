@@ -199,7 +199,8 @@ class ShuffledDataset(StreamDataset):
         **shuffling: Any,
     ) -> None:
         if refused := {"worker", "epoch"} & shuffling.keys():
-            raise ArgumentTypeError(f"{', '.join(sorted(refused))}: found out by itself; epochs are told by set_epoch")
+            remedy = "each worker detects its share, and set_epoch sets the epoch"
+            raise ArgumentTypeError(f"{', '.join(sorted(refused))}: not an argument here; {remedy}")
         super().__init__(_no_stream, transform=transform)
         self._batch_size = whole_number(batch_size, "batch_size", least=1)
         self._reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}

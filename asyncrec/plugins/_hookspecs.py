@@ -16,6 +16,7 @@ PROJECT = "asyncrec"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as its implementation of one of asyncrec's hooks."""
 
 
 @hookspec

@@ -58,7 +58,7 @@ class _Objects(dict[str, _Object]):
     def refuse(self, key: str) -> None:
         """Raise ObjectExistsError where the key is taken."""
         if key in self:
-            raise ObjectExistsError(f"{self.path(key)} exists already")
+            raise ObjectExistsError(f"{self.path(key)} exists already").with_remedy("choose another name")
 
     def add(self, key: str, data: bytes, checksum: int) -> ObjectInfo:
         etag = f"v{next(self._versions)}"

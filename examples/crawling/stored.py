@@ -10,6 +10,8 @@ import asyncrec
 from crawling.frontier import Frontier
 from crawling.website import links_in
 
+READ = ("url", "status", "headers", "content_type", "content")  # of a page, by links_in
+
 
 async def add_links_of_stored(to: str, frontier: Frontier) -> int:
     """Give the frontier the links of every page that a data set holds; returns how many pages that are.
@@ -26,7 +28,9 @@ async def add_links_of_stored(to: str, frontier: Frontier) -> int:
     schema = asyncrec.Schema.from_json(manifest.schema)
 
     def links(records: Sequence[bytes]) -> list[str]:
-        return [link for page in map(schema.decode, records) for link in links_in(page)]
+        columns = schema.decode_batch(records)  # many times faster than one record at a time
+        rows = zip(*(columns[name] for name in READ), strict=True)
+        return [link for row in rows for link in links_in(dict(zip(READ, row, strict=True)))]
 
     for path in await asyncrec.list_shards(manifest):
         async with asyncrec.open_reader(path) as reader:

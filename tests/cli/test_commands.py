@@ -541,7 +541,8 @@ def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
     said = run("uploads", "data", "--remove").ok()
     assert "3 unfinished, 0 removed, 3 kept" in said
     assert said.count("kept: it belongs to a job; 'asyncrec recover' takes care of dead jobs") == 3
-    assert "recovered 1 records" in run("recover", "data/killed").ok()
+    assert "recovered 1 record; shards: 1" in run("recover", "data/killed").ok()
+    assert "\n1 shard, 1 record; 0 older objects deleted\n" in run("compact", "data/killed").ok()
 
 
 def test_doctor(run: Run, data: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,16 @@ def test_every_class_of_blocking_is_in_the_reference() -> None:
     }
     own = {name for name in blocking.__all__ if f"asyncrec.blocking.{name}" in DOCUMENTED}
     assert set(blocking.__all__) - own - namesakes == set()
+
+
+def test_each_page_begins_with_a_table_that_is_up_to_date() -> None:
+    """So the reference can be read in a checkout, where mkdocstrings does not fill the pages in."""
+    spec = spec_from_file_location("reference_tables", ROOT / "docs/reference_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tables = module_from_spec(spec)
+    spec.loader.exec_module(tables)
+    pages = [page for page in sorted(ROOT.glob("docs/reference/*.md")) if tables.NAMES.search(page.read_text("utf-8"))]
+    assert len(pages) > 30
+    old = [page.name for page in pages if tables.with_table(page) != page.read_text("utf-8")]
+    assert old == [], "run: python docs/reference_tables.py"

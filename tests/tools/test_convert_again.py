@@ -129,6 +129,6 @@ async def test_a_file_that_is_there_is_not_written_over(storage: Storage, target
     source = "a.jsonl" if target == "out.tfrecord" else "set"
     await convert(storage, source, target)
     content = await storage.get(target)
-    with pytest.raises(ObjectExistsError):
+    with pytest.raises(ObjectExistsError, match=f"{target} exists already; choose another name"):
         await convert(storage, source, target)
     assert await storage.get(target) == content

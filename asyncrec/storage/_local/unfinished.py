@@ -320,7 +320,7 @@ def _see_found(disk: Disk, fd: int, partial: str, target: Target) -> None:
 
 
 def _exists_already(target: Target) -> ObjectExistsError:
-    return ObjectExistsError(f"{target.shown} exists already")
+    return ObjectExistsError(f"{target.shown} exists already").with_remedy("choose another name")
 
 
 def nbytes(buffer: Buffer) -> int:

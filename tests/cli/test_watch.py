@@ -109,7 +109,7 @@ def test_a_writer_in_a_store_is_shown_by_the_age_of_its_last_commit() -> None:
     report = replace(REPORT, writers=(far, new), classes={})
     text = "\n".join(screen(report, 80, 24))
     assert "records   committed 5\n" in text
-    assert "speed     10 records/s; of 1 unknown" in text
+    assert "speed     10 records/s; 1 unknown" in text
     assert "not safe" not in text
     assert [line.split()[:6] for line in text.splitlines()[-2:]] == [
         ["far", "unknown", "10", "2.0", "h", "ago"],

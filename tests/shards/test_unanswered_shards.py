@@ -20,7 +20,7 @@ RECORDS = {f"key {number}": b"record %d" % number for number in range(6)}
 
 
 async def write(storage: Storage, **options: Any) -> None:
-    async with asyncrec.open_sharded_writer("pages", storage=storage, status_seconds=None, **options) as writer:
+    async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
         for key, record in RECORDS.items():
             await writer.write(record, key=key)
 

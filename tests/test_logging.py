@@ -17,7 +17,7 @@ LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 # "file: beginning of the words" -> why it has none.
 BARE = {
     "asyncrec/_shards/journal/staging.py: nothing on this machine will prove": "it is of no data set",
-    "asyncrec/plugins/_manager.py: the entry points of what is installed": "it is of no plugin",
+    "asyncrec/plugins/_manager.py: the entry points of the installed": "it is of no plugin",
 }
 # An imitation says what its original does.
 IMITATIONS = "asyncrec/compat/"

@@ -81,7 +81,7 @@ def command(
         for job in found.lost:
             say(f"job {job} died without a spool here: the records that it had not uploaded are lost")
         for job in found.in_use:
-            say(f"job {job} is running and was left alone")
+            say(f"job {job} is running, or is being ended by another process, and was left alone")
         for unfinished in found.unfinished:
             say(_explained(unfinished))
         for target in found.targets:

@@ -155,7 +155,7 @@ def test_the_blocking_dataset_is_not_the_async_one(tmp_path: Any) -> None:
             dataset.shuffled(worker=wrong).__enter__()
         with dataset.shuffled() as stream, pytest.raises(TypeError, match="batch_size='3': must be an integer"):
             next(stream.batches(wrong))
-        with dataset.shuffled() as stream, pytest.raises(TypeError, match="a state is the dict"):
+        with dataset.shuffled() as stream, pytest.raises(TypeError, match="a state must be the dict"):
             stream.load_state_dict(wrong)
 
 

@@ -17,7 +17,6 @@ WAYS: dict[State, tuple[Event, ...]] = {
     "sent": ("begin", "finish"),
     "doubtful": ("begin", "finish", "ask"),
     "published": ("begin", "finish", "ask", "answer"),
-    "shared": ("share",),
     "committed": ("begin", "finish", "ask", "answer", "commit"),
     "dropped": ("begin", "drop"),
 }

@@ -39,7 +39,7 @@ def left(folder: Path) -> list[str]:
 
 async def test_opening_says_what_to_do_and_leaves_nothing(without_locks: Path) -> None:
     for _ in range(2):
-        with pytest.raises(StorageError, match=r"locking .*has no locks.*use a folder on a disk") as caught:
+        with pytest.raises(StorageError, match=r"locking .*does not support locks.*use a folder on a disk") as caught:
             async with asyncrec.open_sharded_writer(without_locks / "pages"):
                 pass
         assert caught.value.errno == errno.ENOLCK
@@ -55,7 +55,7 @@ async def test_a_spool_on_another_disk_does(without_locks: Path, tmp_path: Path)
 
 
 async def test_a_spool_there_is_refused_and_the_folder_is_none_afterwards(without_locks: Path) -> None:
-    with pytest.raises(StorageError, match="has no locks"):
+    with pytest.raises(StorageError, match="does not support locks"):
         async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage(), spool=without_locks):
             pass
     assert left(without_locks) == []
@@ -75,12 +75,12 @@ async def test_a_cache_there_is_an_error_and_not_waited_for(without_locks: Path)
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
         await writer.write(b"record")
-    with pytest.raises(StorageError, match="has no locks"):
+    with pytest.raises(StorageError, match="does not support locks"):
         async with asyncrec.open_dataset("pages", storage=storage, cache=without_locks) as dataset:
             await dataset.get_many([0])
 
 
 async def test_appending_to_a_file_there_says_why_not(without_locks: Path) -> None:
-    with pytest.raises(StorageError, match="has no locks"):
+    with pytest.raises(StorageError, match="does not support locks"):
         async with asyncrec.open_writer(without_locks / "a.tfrecord", mode="a"):
             pass

@@ -629,7 +629,7 @@ class TestTrouble:
             ({"on_error": "ignore"}, "on_error is one of"),
             ({"on_duplicate": "raise"}, "on_duplicate is one of"),
             ({"writer_id": "../x"}, "becomes part of file names"),
-            ({"memory_limit": 0}, "holds nothing"),
+            ({"memory_limit": 0}, "memory_limit must be positive"),
             ({"compression": "auto"}, "auto"),
         ],
     )

@@ -1,7 +1,9 @@
 """`census`: which jobs on a data set have not ended, and which of them live. This is the one place that judges life.
 
 A lock says so, where it would have been seen (`storage._local.mounts`): on the job's header where that is on a disk,
-else on a file of its machine whose token stands in the job's mark (`_shards.journal.staging`).
+else on a file of its machine whose token stands in the job's mark (`_shards.journal.staging`). In a folder that
+several machines share, two minutes of silence say that a job is dead (`JobFiles.are_silent`). Nothing says it of a
+detached job.
 """
 
 from __future__ import annotations
@@ -130,7 +132,8 @@ async def states_of(jobs: Iterable[FoundJob]) -> list[tuple[FoundJob, JobState]]
 async def census(folder: Storage, name: str) -> list[tuple[FoundJob, JobState]]:
     """The jobs on a data set that have not ended, and whether they live.
 
-    Jobs of other machines and of other users are ``"unknown"``: a lock proves nothing there.
+    In a store, jobs of other machines and of other users are ``"unknown"``. In a shared folder a job is alive if its
+    lock is seen, dead after two minutes of silence, and else unknown.
     """
     return await states_of(await find_jobs(folder, name))
 

@@ -13,7 +13,8 @@ The naive way is to see that A's mark is old, delete what A left, and go on. It 
 
 So B does this, in this order, and whoever comes after B's death begins anew:
 
-1. *Does A live?* Its lock says so (`FoundJob.claim`), and where nothing here can tell, a person does (`Verdict`). B has
+1. *Does A live?* Its lock says so, or its silence in a shared folder (`FoundJob.claim`); where nothing here can tell, a
+   person does (`Verdict`). B has
    the lock to the end, so that on this machine C finds A "alive" meanwhile.
 2. *Has A ended?* Its closing segment or a tombstone says so. Then only what is left is cleared up.
 3. *Has A promised something?* Where the caller may, it is finished: B makes A's segments for it (`finishing`). Else it

@@ -2,7 +2,8 @@
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
 an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
-an object, and a locked file on the job's machine says whether the job lives (`_shards.ownership.census`).
+an object, and a locked file on the job's machine says whether the job lives (`_shards.ownership.census`), unless the
+job is detached, or no lock file could be made.
 
 A claim is for those who want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
 created exclusively, and the highest counts.

@@ -10,10 +10,10 @@ from asyncrec._shards.manifest.segment import ShardEntry
 Answer: TypeAlias = Literal["alive", "unknown", "promised", "ended", "finished", "given up"]
 """What became of a job. The first three have not ended, and stay as they are.
 
-``"alive"``: its lock is held. ``"unknown"``: nothing here proves it dead, and no person says so. ``"promised"``: it is
-dead, and holds records that this caller may neither finish nor discard. ``"ended"``: it had ended by itself, or another
-ended it. ``"finished"``: what it had promised is committed. ``"given up"``: a tombstone stands in the place of its
-closing segment.
+``"alive"``: its lock is held, by itself or by a process that is ending it. ``"unknown"``: nothing here proves it
+dead, and no person says so. ``"promised"``: it is dead, and holds records that this caller may neither finish nor
+discard. ``"ended"``: it had ended by itself, or another ended it. ``"finished"``: what it had promised is committed.
+``"given up"``: a tombstone stands in the place of its closing segment.
 """
 
 

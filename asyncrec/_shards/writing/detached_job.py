@@ -144,7 +144,7 @@ async def begin_detached_job(path: str | os.PathLike[str], **options: Any) -> De
             replaced=await in_thread(_paths, job.before) if job.replaces else None,
             removals=0 if job.before is None else job.before.removals,
         )
-        job.detached = True
+        job.shares = "end elsewhere"
         return detached
 
 

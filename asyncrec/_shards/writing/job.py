@@ -62,8 +62,8 @@ class Job:
         manifest: writes its segments.
         publisher: publishes its shards.
         fates: what has become of them.
-        shared: other processes make shards under its names: at its end they are looked for.
-        detached: it goes on when this process lets go of it; another process ends it.
+        shares: whether other processes make shards under its names; these are looked for at its end, which is here, or
+            elsewhere if the job goes on when this process lets go of it.
     """
 
     def __init__(
@@ -107,9 +107,7 @@ class Job:
             fates=self.fates,
             staging=staging_folder,
         )
-        self.shared = False
-        self.detached = False
-        self._names = JobNames.of(header, plain=claim is not None and claim.plain)
+        self.shares: Literal["none", "end here", "end elsewhere"] = "none"
         self._claim = claim
         self.replaces = mode == "replace"
         self._placed = False
@@ -121,7 +119,7 @@ class Job:
 
     def shard_name(self, number: int) -> str:
         """Name the shard of this number."""
-        return self._names.shard(number)
+        return JobNames.of(self.header, plain=self._claim is not None and self._claim.plain).shard(number)
 
     async def commit(self, entries: Sequence[ShardEntry] = (), *, metadata: Mapping[str, Any] | None = None) -> None:
         """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
@@ -171,7 +169,8 @@ class Job:
             if mark is not None:
                 stack.push_async_callback(lambda: surely_in_thread(partial(mark.end, keep=not ended)))
             stack.push_async_callback(lambda: surely_in_thread(partial(self.staging.end, keep=not ended)))
-            with self.deadline.cleaning_up(2 * CLEAN_UP_SECONDS if self.shared else CLEAN_UP_SECONDS) as scope:
+            seconds = CLEAN_UP_SECONDS if self.shares == "none" else 2 * CLEAN_UP_SECONDS
+            with self.deadline.cleaning_up(seconds) as scope:
                 try:
                     ended = await self._end()
                 except Exception as error:
@@ -184,7 +183,7 @@ class Job:
 
     async def _end(self) -> bool:
         """Take away what is left of the job; returns whether nothing is left that needs a mark."""
-        if self.detached or await is_lost(self.staging_folder):
+        if self.shares == "end elsewhere" or await is_lost(self.staging_folder):
             return False  # to the process that ends it, or has taken it
         committed, fates, marked = self.committed, self.fates, bool(self.header.life)
         if not (committed or self.manifest.unsettled or self._is_promised()):
@@ -203,7 +202,7 @@ class Job:
                 # Elsewhere than on a disk, a request that was given up may still create what it asked for.
                 lingers=marked and self._claim is not None and fates.asked and not committed,
                 placed=self._placed,
-                shared=self.shared,
+                shared=self.shares != "none",
                 replaced=await in_thread(set, replaced),
                 claim=None if self._claim is None else self._claim.number,
             ),

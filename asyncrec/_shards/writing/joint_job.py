@@ -9,7 +9,8 @@ What no commit names was never there: shards of an attempt that died, of one tha
 lie under the job's own names. Whoever ends the job takes them away, and `verify --delete` what comes later.
 
 A ``job_id`` makes a run repeatable. Each run is a job of its own, ``<job_id>_run1``, ``_run2``..., and only one of them
-ever commits: a new one first sees how those before it ended, and gives a dead one up behind a tombstone. So a run after
+ever commits: a new one first sees how those before it ended, and gives a dead one up behind a tombstone, and a detached
+one (`detached_job`) even if it lives. So a run after
 a commit whose answer was lost finds it, and adds nothing.
 """
 
@@ -171,7 +172,7 @@ async def open_joint_job(
                     f"{redact(str(path))}: another run of the job {job_id} began at the same moment, and makes it"
                 ) from error
             joint = JointJob(share, job, None)
-            job.shared = True
+            job.shares = "end here"
             yield joint
 
 

@@ -109,7 +109,7 @@ def access_of(
     )
     if access.identity and not access.endpoint.startswith("https://"):
         raise ArgumentValueError(
-            "the token of an identity is sent by https:// alone: for an endpoint that begins with http://, pass "
+            "the token of an identity is sent by https:// alone: for an endpoint that begins with http://, give "
             "account_key, sas_token, connection_string or anonymous=True"
         )
     return access

@@ -12,7 +12,7 @@ __all__ = ["Certificate"]
 
 @dataclass(frozen=True)
 class Certificate:
-    """Of 127.0.0.1, localhost and the hosts below localhost.
+    """Of 127.0.0.1, localhost and bucket.localhost.
 
     Attributes:
         path: of the file in PEM form: what a client is to trust.
@@ -31,7 +31,7 @@ class Certificate:
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
              "-days", "2", "-subj", "/CN=127.0.0.1", "-addext",
-             "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:*.localhost", "-keyout", key, "-out", path],
+             "subjectAltName=IP:127.0.0.1,DNS:localhost,DNS:bucket.localhost", "-keyout", key, "-out", path],
             check=True, capture_output=True,
         )  # fmt: skip
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -145,9 +145,9 @@ class Tunnels:
         self.url = ""
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Tunnels]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async def serving(self, certificate: Certificate | None = None) -> AsyncIterator[Tunnels]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=certificate and certificate.server)
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with server:
             yield self
 

@@ -51,9 +51,9 @@ def run(certificate: Certificate, scheme: str, store: Any, monkeypatch: pytest.M
         server.keys[store.access_key] = store.secret_key
         server.objects = {str(size): LARGE[:size] for size in SIZES}
         async with server.serving(certificate if scheme == "https" else None):
-            options = {"endpoint_url": f"{scheme}://{host}:{server.port}"} | options
-            if scheme == "https":
-                options = {"verify": str(certificate.path)} | options
+            options = {
+                "endpoint_url": f"{scheme}://{host}:{server.port}", "verify": str(certificate.path), **options,
+            }  # fmt: skip
             async with open_s3("s3://bucket", **options) as storage:
                 yield server, storage
 
@@ -109,14 +109,20 @@ async def test_any_certificate_is_accepted_where_one_says_so(run: Run) -> None:
         await check(storage)
 
 
-async def test_through_a_proxy_reads_are_the_same(run: Run, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Tunnels().serving() as proxy:
+@pytest.mark.parametrize("secure", [False, True])
+async def test_through_a_proxy_reads_are_the_same(
+    run: Run, scheme: str, certificate: Certificate, monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    """And through one that is spoken to by TLS itself, with the store's TLS within."""
+    async with Tunnels().serving(certificate if secure else None) as proxy:
         monkeypatch.setenv(f"{scheme.upper()}_PROXY", proxy.url)
         async with run() as (server, storage):
             await check(storage)
             assert len(proxy.asked) == len(server.connections) == 1
             assert proxy.asked[0].startswith("CONNECT" if scheme == "https" else "GET http://")
-            assert not server.asked[-3].by_sdk
+            before = len(server.asked)
+            assert await storage.get(str(len(LARGE))) == LARGE
+            assert [asked.by_sdk for asked in server.asked[before:]] == [False]
 
 
 async def test_hosts_that_name_the_bucket_are_asked_and_signed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,13 +86,18 @@ class StraightBody(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if not self._block:
-            self._block = memoryview(bytearray(min(_BLOCK, self._missing)))
-        return self._block[self._filled : self._filled + self._missing]
+            self._block = memoryview(bytearray(min(_BLOCK, self._missing) + 1))
+        end = self._filled + self._missing
+        # With room for a byte too many, which would otherwise wait in the socket and be taken for the next answer.
+        return self._block[self._filled : end + 1 if end <= _BLOCK else _BLOCK]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if nbytes > self._missing:
+            self._transport.abort()
+            nbytes = self._missing
         self._filled += nbytes
         self._missing -= nbytes
-        if self._missing and self._filled < len(self._block):
+        if self._missing and self._filled < _BLOCK:
             return
         self._hand_on()
         if not self._missing:

@@ -7,7 +7,8 @@ the address, which has the endpoint and the style, and the region and service th
 HTTP session sends them, with its connections, proxies, limits of time and errors.
 
 Where what it has sent is not understood whole, as for directory buckets, the SDK goes on to ask. Where an answer sends
-the client to another region, the SDK is asked once more, and from then on.
+the client to another region, the SDK asks once more, and what it has sent then is the pattern. If that is the pattern
+as it was, the store takes from the SDK what it refuses from us, and the SDK goes on to ask.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class DirectGets:
         Raises:
             ClientError, and what else the SDK raises.
         """
-        if self._pattern is None or self._by_sdk:
+        pattern = self._pattern
+        if pattern is None or self._by_sdk:
             return await self._get_by_sdk(key, range, etag)
         headers = {"User-Agent": self._user_agent}
         if range:
@@ -118,20 +120,21 @@ class DirectGets:
             headers["x-amz-checksum-mode"] = "ENABLED"
         if etag:
             headers["If-Match"] = etag
-        url = self._pattern.address + quoted(key)
-        if self._pattern.region is not None:
+        url = pattern.address + quoted(key)
+        if pattern.region is not None:
             found = await self._credentials.get_frozen_credentials()
             remember(found.access_key)
             remember(found.token)
-            sign(url, headers, self._pattern.region, found.access_key, found.secret_key, found.token)
+            sign(url, headers, pattern.region, found.access_key, found.secret_key, found.token)
         assert self._session is not None, "the SDK's"
         response = await self._session.send(_Request(url, headers))
         status, came = response.status_code, response.headers
         if status >= _FAILED:
             content = await response.content
             if status in _ELSEWHERE:
-                self._by_sdk = True
-                return await self._get_by_sdk(key, range, etag)
+                by_sdk = await self._get_by_sdk(key, range, etag)  # it raises where it is refused too
+                self._by_sdk = self._by_sdk or self._pattern == pattern
+                return by_sdk
             answer = {"headers": came, "status_code": status, "body": content}
             model = self._client.meta.service_model.operation_model("GetObject")
             raise ClientError(create_parser("rest-xml").parse(answer, model.output_shape), "GetObject")

@@ -14,6 +14,7 @@ import anyio.to_thread
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests are imported by path; what they share is imported by name
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests/servers"))
 
 from s3_opening import Open, opener  # found by the line above
 from s3_proxy import Proxy, running_proxy

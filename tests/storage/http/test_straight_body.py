@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import aiohttp
 import anyio
 import pytest
+from certificates import Certificate
 
 from asyncrec.storage.http import StraightBody
 from asyncrec.testing._checks import content
@@ -26,6 +27,11 @@ class Server:
         self.connections = 0
         self.sent = 0
         self.breaks_at: int | None = None  # of a body; then the connection is closed
+        self.extra = b""  # sent after a body that its length does not count
+        self.at_once = False  # a head and its body
+        self.ends = False  # the connection, after a body, without a word of it
+        self.headers = ""
+        self.ended = asyncio.Semaphore(0)
         self.url = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -33,28 +39,51 @@ class Server:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 size = int(head.split()[1][1:])
-                writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n".encode())
-                await writer.drain()
+                sent = f"HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n{self.headers}\r\n".encode()
                 body = content(size)[: self.breaks_at]
-                for begin in range(0, len(body), 100_000):
-                    writer.write(body[begin : begin + 100_000])
+                if self.at_once:
+                    writer.write(sent + body + self.extra)
                     await writer.drain()
-                    self.sent += 100_000
-                if len(body) < size:
+                else:
+                    writer.write(sent)
+                    await writer.drain()
+                    for begin in range(0, len(body), 100_000):
+                        last = begin + 100_000 >= size
+                        writer.write(body[begin : begin + 100_000] + (self.extra if last else b""))
+                        await writer.drain()
+                        self.sent += 100_000
+                if len(body) < size or self.ends:
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
+            self.ended.release()
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Server, aiohttp.ClientSession]]:
-    server = Server()
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    async with listening, aiohttp.ClientSession() as session:
-        yield server, session
+Serving = Callable[[], AbstractAsyncContextManager[tuple[Server, aiohttp.ClientSession]]]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    return Certificate.made(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture(params=["http", "https"])
+def serving(request: pytest.FixtureRequest, certificate: Certificate) -> Serving:
+    """Runs a server, and a session that asks it."""
+    tls = certificate if request.param == "https" else None
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[tuple[Server, aiohttp.ClientSession]]:
+        server = Server()
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls and tls.server)
+        server.url = f"{request.param}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        connector = aiohttp.TCPConnector(ssl=tls.client if tls else True)
+        async with listening, aiohttp.ClientSession(connector=connector) as session:
+            yield server, session
+
+    return run
 
 
 async def begun(server: Server, session: aiohttp.ClientSession, size: int) -> tuple[aiohttp.ClientResponse, Callable]:
@@ -73,7 +102,7 @@ async def rest(read: Callable) -> bytes:
     return b"".join(blocks)
 
 
-async def test_bodies_come_whole_and_one_connection_brings_them_all() -> None:
+async def test_bodies_come_whole_and_one_connection_brings_them_all(serving: Serving) -> None:
     async with serving() as (server, session):
         for size in SIZES * 3:
             _, read = await begun(server, session, size)
@@ -81,7 +110,7 @@ async def test_bodies_come_whole_and_one_connection_brings_them_all() -> None:
         assert server.connections == 1
 
 
-async def test_many_bodies_at_once_come_whole() -> None:
+async def test_many_bodies_at_once_come_whole(serving: Serving) -> None:
     async with serving() as (server, session), anyio.create_task_group() as tasks:
 
         async def one(size: int) -> None:
@@ -93,7 +122,7 @@ async def test_many_bodies_at_once_come_whole() -> None:
 
 
 @pytest.mark.parametrize("breaks_at", [0, 10, BLOCK, BLOCK + 10])
-async def test_of_a_body_that_breaks_off_what_came_is_given_then_an_error(breaks_at: int) -> None:
+async def test_of_a_body_that_breaks_off_what_came_is_given_then_an_error(serving: Serving, breaks_at: int) -> None:
     async with serving() as (server, session):
         server.breaks_at = breaks_at
         response, read = await begun(server, session, 2 << 20)
@@ -108,7 +137,7 @@ async def test_of_a_body_that_breaks_off_what_came_is_given_then_an_error(breaks
         assert await rest(read) == content(1000)
 
 
-async def test_a_body_that_is_left_closes_its_connection() -> None:
+async def test_a_body_that_is_left_closes_its_connection(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{8 << 20}")
         body = StraightBody.of(response, 8 << 20)
@@ -121,7 +150,7 @@ async def test_a_body_that_is_left_closes_its_connection() -> None:
         assert server.connections == 2
 
 
-async def test_a_cancelled_read_loses_nothing() -> None:
+async def test_a_cancelled_read_loses_nothing(serving: Serving) -> None:
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{3 << 20}")
         body = StraightBody.of(response, 3 << 20)
@@ -138,7 +167,7 @@ async def test_a_cancelled_read_loses_nothing() -> None:
         assert b"".join(blocks) == content(3 << 20)
 
 
-async def test_a_reader_that_rests_lets_the_sender_wait() -> None:
+async def test_a_reader_that_rests_lets_the_sender_wait(serving: Serving) -> None:
     size = 64 << 20
     async with serving() as (server, session):
         response = await session.get(f"{server.url}/{size}")
@@ -150,7 +179,60 @@ async def test_a_reader_that_rests_lets_the_sender_wait() -> None:
         assert await rest(body.read) == content(size)
 
 
-async def test_a_body_of_another_length_is_left_to_aiohttp() -> None:
+async def test_a_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:
     async with serving() as (server, session), session.get(f"{server.url}/{1 << 20}") as response:
         assert StraightBody.of(response, 1000) is None
         assert await response.read() == content(1 << 20)
+
+
+@pytest.mark.parametrize("size", [1, 10_000, BLOCK + 1, 700_000, (3 << 20) + 7])
+async def test_a_body_that_comes_with_its_head_comes_whole(serving: Serving, size: int) -> None:
+    async with serving() as (server, session):
+        server.at_once = True
+        for _ in range(3):
+            _, read = await begun(server, session, size)
+            assert await rest(read) == content(size)
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("headers", ["", "Connection: close\r\n"])
+@pytest.mark.parametrize("size", [700_000, 1 << 20, (1 << 20) + 300_000, (2 << 20) - 1, 2 << 20, (4 << 20) + 99])
+async def test_a_connection_that_ends_with_its_body_loses_none_of_it(serving: Serving, size: int, headers: str) -> None:
+    async with serving() as (server, session):
+        server.ends, server.headers = True, headers
+        _, read = await begun(server, session, size)
+        for _ in range(200):  # a reader that rests, so that all that fits between it and the server has come
+            await anyio.lowlevel.checkpoint()
+        with anyio.move_on_after(0.05):
+            await server.ended.acquire()
+        assert await rest(read) == content(size)
+        server.ends, server.headers = False, ""
+        _, read = await begun(server, session, 1000)
+        assert await rest(read) == content(1000)
+
+
+@pytest.mark.parametrize("extra", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil", bytes(1_000_000)])
+@pytest.mark.parametrize("size", [2 * BLOCK, (3 << 20) + 7])
+async def test_what_comes_after_a_body_is_not_the_next_answer(serving: Serving, size: int, extra: bytes) -> None:
+    async with serving() as (server, session):
+        server.extra = extra
+        _, read = await begun(server, session, size)
+        assert await rest(read) == content(size)
+        server.extra = b""
+        _, read = await begun(server, session, 4)
+        assert await rest(read) == content(4)
+        assert server.connections == 2
+
+
+async def test_a_body_that_is_left_ends_its_connection_at_the_server_too(serving: Serving) -> None:
+    async with serving() as (server, session):
+        response = await session.get(f"{server.url}/{64 << 20}")
+        body = StraightBody.of(response, 64 << 20)
+        assert body is not None
+        await body.read()
+        for _ in range(100):  # so that it waits for its reader
+            await anyio.lowlevel.checkpoint()
+        body.leave()
+        response.close()
+        with anyio.fail_after(5):
+            await server.ended.acquire()

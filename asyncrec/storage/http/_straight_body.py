@@ -40,11 +40,14 @@ class StraightBody(asyncio.BufferedProtocol):
     def of(cls, response: Any, size: int) -> StraightBody | None:
         """Take over the body of an `aiohttp.ClientResponse`, of which nothing was read.
 
-        `None` if the headers do not say that it has ``size`` bytes, or all of it has come: then it is read as usual.
+        `None` if the headers do not say that it has ``size`` bytes, or if the event loop is not asyncio's own: uvloop's
+        transports have not been shown to change protocols in the middle of a body. It is then read as usual.
         """
         connection, headers = response.connection, response.headers
         transport = None if connection is None else connection.transport
-        if transport is None or headers.get("Content-Length") != str(size) or "Transfer-Encoding" in headers:
+        if headers.get("Content-Length") != str(size) or "Transfer-Encoding" in headers:
+            return None
+        if not type(transport).__module__.startswith("asyncio."):  # or the connection is gone
             return None
         body = cls(response, transport, size)
         while block := response.content.read_nowait():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import ClassVar
 
 import aiohttp
 import anyio
@@ -177,6 +178,20 @@ async def test_a_reader_that_rests_lets_the_sender_wait(serving: Serving) -> Non
             await anyio.lowlevel.checkpoint()
         assert server.sent < size / 2
         assert await rest(body.read) == content(size)
+
+
+async def test_a_body_on_another_event_loop_is_left_to_aiohttp() -> None:
+    """Transports of uvloop, say, have not been shown to change protocols in the middle of a body."""
+
+    class Elsewhere:
+        transport = object()
+
+    class Answer:
+        connection = Elsewhere()
+        headers: ClassVar = {"Content-Length": "5"}
+
+    assert StraightBody.of(Answer(), 5) is None
+
 
 
 async def test_a_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:

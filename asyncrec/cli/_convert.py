@@ -33,11 +33,15 @@ def command(
     target: Target,
     source_format: Annotated[
         str | None,
-        typer.Option("--from", metavar="jsonl|parquet|warc|...", help="The format, if the suffix does not name it."),
+        typer.Option(
+            "--from", metavar="jsonl|parquet|warc|...", help="Format of the source, if its suffix does not name it."
+        ),
     ] = None,
     target_format: Annotated[
         str | None,
-        typer.Option("--to", metavar="jsonl|csv|parquet|warc|...", help="The format, if the suffix does not name it."),
+        typer.Option(
+            "--to", metavar="jsonl|csv|parquet|warc|...", help="Format of the target, if its suffix does not name it."
+        ),
     ] = None,
     max_shard_bytes: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Maximum size of a shard, such as 64M or 1GiB.")

@@ -29,7 +29,7 @@ def command(
     ] = None,
     limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Number of records; 10 by default.")] = None,
     fraction: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Fraction of all records, such as 0.01, in place of a number.")
+        float | None, typer.Option(min=0, max=1, help="Fraction of all records, such as 0.01, instead of a number.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the selection; another seed selects other records.")] = 0,
     format: Format = "auto",

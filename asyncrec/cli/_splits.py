@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._splits import SplitsReport
 
 SplitsTarget = Annotated[
-    str, typer.Argument(metavar="TARGET", help="The folder in which the data sets train, eval and test are made.")
+    str, typer.Argument(metavar="TARGET", help="The folder for the data sets train, eval and test.")
 ]
 Ratios = Annotated[
     str,

@@ -26,7 +26,7 @@ def command(
 ) -> int:
     """List unfinished uploads at or below PATH: multipart uploads in S3, unfinished files on a disk.
 
-    The list includes what running programs are writing, so --remove only removes uploads that were begun at least a day
+    The list includes what running programs are writing, so --remove only removes uploads that started at least a day
     ago (see --older-than). It keeps anything that a job in the folder may still be writing, here or on another machine,
     or has left for 'asyncrec recover', and gives the reason.
 

@@ -99,11 +99,11 @@ class Dataset:
             buffer = (configs.buffer_size, configs.seed, configs.reshuffle_each_iteration) if shuffle else None
             batches = ArrayBatches(self._path, instruction, batch_size, drop_remainder, buffer, repeat or 1)
             if self._checked(instruction).slices and next(batches.once(), None) is None:
-                raise InstructionError(f"{instruction!r} of {self._shown} has no batch of {batch_size} records")
+                raise InstructionError(f"{instruction!r} of {self._shown} has too few records for one batch")
             return batches
         found = self._checked(instruction)
         if not found.table:
-            raise DatasetError(f"{self._shown}: no types are stored with it, so that nothing can be decoded")
+            raise DatasetError(f"{self._shown}: no feature types are stored with it, so it cannot be decoded")
         dataset = records(tensorflow, self._path, found, configs.shuffle_files, configs.read_config)
         dataset = dataset.map(parser(tensorflow, found), num_parallel_calls=tensorflow.data.AUTOTUNE)
         if configs.cache:

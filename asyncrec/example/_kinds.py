@@ -195,7 +195,7 @@ class Tensor(Entry):
             counts = np.array([len(value) for value in flat], np.int64)
             if (counts % size).any():
                 row = int(np.argmax(counts % size != 0))
-                raise Misfit(row, f"its {counts[row]} bytes are no array of {self.dtype}")
+                raise Misfit(row, f"its {counts[row]} bytes are not a {self.dtype} array")
             counts = counts // size
             values = raw_array(flat, self.dtype)
         else:
@@ -211,7 +211,7 @@ class Tensor(Entry):
             except ValueError:  # another number of values, or a size or a rank that no array has
                 stacked[row] = None
             if stacked[row] is None:
-                raise Misfit(row, f"{values_of(len(array))} have not the shape {shape[:32]} that {name}_shape gives")
+                raise Misfit(row, f"{values_of(len(array))} do not have the shape {shape[:32]} that {name}_shape gives")
         return stacked
 
     def first(self, stacked: Any) -> Any:

@@ -246,7 +246,7 @@ class ShuffledDataset(StreamDataset):
             ValueError: the iteration has fewer batches; or ``num_repeat`` is not 1.
         """
         if self._shuffling["num_repeat"] != 1:
-            raise ArgumentValueError("num_repeat: a position counts the batches of one epoch; use set_epoch instead")
+            raise ArgumentValueError("stream_state needs num_repeat=1; for several epochs, call set_epoch for each")
         done = whole_number(batches_done, "batches_done", least=0)
         chosen = int(self._place[_EPOCH])
         batches = self._batches(None if chosen == _NONE else chosen, loaded=True)

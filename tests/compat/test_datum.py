@@ -342,7 +342,7 @@ def test_what_is_not_there_is_told_at_once() -> None:
     with pytest.raises(ValueError, match=r"train\[5:5\]"):
         load("set", ALL).train_fn("train[5:5]")
     TFRecordWriter(lambda split: [(1, {"a": 1})], lambda datum: b"no Example", "set", "raw", 1).create_records()
-    with pytest.raises(DatasetError, match="no types"):
+    with pytest.raises(DatasetError, match="no feature types"):
         load("set", ALL).train_fn("raw")
 
 

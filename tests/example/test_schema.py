@@ -152,20 +152,20 @@ def test_tensors_come_back_in_the_shape_stored_beside_them() -> None:
 @pytest.mark.parametrize("shape", [[2, 2], [-1, 3], [1] * 40, [0, 2**62], [2**62, 2**62]], ids=repr)
 def test_a_tensor_whose_shape_does_not_fit_is_an_error(shape: list[int]) -> None:
     record = encode_example({"x": [1.0, 2.0, 3.0], "x_shape": shape})
-    with pytest.raises(SchemaError, match="feature 'x': 3 values have not the shape"):
+    with pytest.raises(SchemaError, match="feature 'x': 3 values do not have the shape"):
         Schema({"x": Tensor("float32")}).decode(record)
 
 
 @pytest.mark.parametrize("shape", [[0, 2**62], [0, 2**62, 2**62], [0] * 70, [2]], ids=repr)
 def test_an_empty_tensor_whose_shape_no_array_has_is_an_error(shape: list[int]) -> None:
     record = encode_example({"x": np.zeros(0, np.float32), "x_shape": shape})
-    with pytest.raises(SchemaError, match="feature 'x': 0 values have not the shape"):
+    with pytest.raises(SchemaError, match="feature 'x': 0 values do not have the shape"):
         Schema({"x": Tensor("float32")}).decode(record)
 
 
 def test_a_raw_tensor_of_half_a_number_is_an_error() -> None:
     schema = Schema({"x": Tensor("float32", raw=True)})
-    with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are no array of float32"):
+    with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are not a float32 array"):
         schema.decode(encode_example({"x": bytes(7)}))
     with pytest.raises(SchemaError, match="feature 'x': it has 2 values, not 1"):
         schema.decode(encode_example({"x": [bytes(8), bytes(4)]}))

@@ -877,7 +877,7 @@ async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp
     async with asyncrec.open_sharded_writer("pages", writer_id="w0", storage=target) as living:
         for record in records("living"):
             await living.write(record, key=record)
-        with pytest.raises(ConflictError, match="whose names the copy would have"):
+        with pytest.raises(ConflictError, match="the copy would use the names of the writer"):
             await tools.copy("pages", "pages", storage=source, target_storage=target)
     assert await stored(target) == sorted(records("living"))
 

@@ -202,7 +202,7 @@ async def test_a_lock_that_is_none_is_an_error_and_nothing_is_made_elsewhere(tmp
             (tmp_path / name).symlink_to(tmp_path / "elsewhere")
         else:
             os.mkfifo(tmp_path / name)
-    with pytest.raises(StorageError, match=r"\.lock-.* (symbolic link|no regular file)"):
+    with pytest.raises(StorageError, match=r"\.lock-.* (symbolic link|not a regular file)"):
         async with asyncrec.open_dataset("pages", storage=await stored(), cache=tmp_path) as dataset:
             await dataset.get_many(range(400))
     assert not (tmp_path / "elsewhere").exists()

@@ -96,17 +96,17 @@ def test_links_in_a_circle_above_it_are_not_taken_for_its_own(tmp_path: Path) ->
 @pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_WRONLY, os.O_RDWR, LOCK | os.O_TRUNC])
 def test_a_pipe_is_refused_at_once(tmp_path: Path, flags: int) -> None:
     os.mkfifo(tmp_path / "lock")
-    refused(tmp_path / "lock", "no regular file", flags)
+    refused(tmp_path / "lock", "not a regular file", flags)
 
 
 def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # its address is limited in length
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("lock")
-        refused(tmp_path / "lock", "no regular file", os.O_RDONLY)
+        refused(tmp_path / "lock", "not a regular file", os.O_RDONLY)
 
 
-@pytest.mark.parametrize(("flags", "text"), [(os.O_RDONLY, "no regular file"), (LOCK, "a file|folder|directory")])
+@pytest.mark.parametrize(("flags", "text"), [(os.O_RDONLY, "not a regular file"), (LOCK, "a file|folder|directory")])
 def test_a_folder_is_refused(tmp_path: Path, flags: int, text: str) -> None:
     refused(tmp_path, text, flags)
 

@@ -53,8 +53,8 @@ async def get_tfrecord_filepaths(
             ]
     if not keys:
         raise ObjectNotFoundError(
-            f"{redact(text)}: there are no TFRecord files here, neither a manifest nor {_DATA_FILES}; give the "
-            "folder that holds them, such as .../train"
+            f"{redact(text)}: there is neither a manifest nor a file {_DATA_FILES} here; pass the folder that "
+            "holds the TFRecord files, such as .../train"
         )
     return [join(text, key) for key in sorted(keys)]
 

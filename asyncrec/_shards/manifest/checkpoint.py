@@ -248,10 +248,10 @@ class CheckpointDecoder:
                 "a newer asyncrec may read it"
             )
         if not isinstance(head.get("number"), int) or not 0 <= head["number"] < 1 << 63:
-            raise ManifestError(f"{self._name}: a checkpoint without a number")
+            raise ManifestError(f"{self._name}: the checkpoint has no valid number; it is damaged")
         runs = head.get("runs", [])
         if not isinstance(runs, list):
-            raise ManifestError(f"{self._name}: its head names no runs of keys; it is damaged")
+            raise ManifestError(f"{self._name}: the checkpoint has no valid list of key runs; it is damaged")
         self._head, self.runs = head, tuple(KeyRun.from_json(run, self._name) for run in runs)
 
     def _take(self, block: Block, content: bytes) -> None:

@@ -57,16 +57,16 @@ class Block:
             ManifestError: it is damaged.
         """
         if crc32c(stored, crc32c(_HEADER.pack(self.kind, self.rows, self._raw, self.stored, 0))) != self._checksum:
-            raise ManifestError(f"{name}: a block of it does not have its checksum; the checkpoint is damaged")
+            raise ManifestError(f"{name}: a block does not match its checksum; the checkpoint is damaged")
         if self._raw == self.stored:
             return stored
         inflating = zlib.decompressobj()
         try:
             content = inflating.decompress(stored, self._raw)
         except zlib.error as error:
-            raise ManifestError(f"{name}: a block of it does not inflate: {error}") from error
+            raise ManifestError(f"{name}: the checkpoint is damaged: a block does not decompress: {error}") from error
         if len(content) != self._raw or not inflating.eof or inflating.unused_data:
-            raise ManifestError(f"{name}: a block of it does not hold the {self._raw:,} bytes that it says")
+            raise ManifestError(f"{name}: a block does not hold {self._raw:,} bytes; the checkpoint is damaged")
         return content
 
 

@@ -126,6 +126,6 @@ async def refuse_makers(folder: Storage, names: JobNames) -> None:
         other = job.header.writer
         if other in names.stems and other != names.writer:
             raise ConflictError(
-                f"{path}: the writer {other}, whose names the copy would have, has not ended; {recover_command(path)} "
-                "sees to it if it is dead"
+                f"{path}: the copy would use the names of the writer {other}, which has not ended; if it is dead, run "
+                f"{recover_command(path)}"
             )

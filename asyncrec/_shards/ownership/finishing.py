@@ -147,7 +147,7 @@ class Finishing:
         """Take the job's files; returns its shards. What others laid under their names is logged."""
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
-            message = "it is no regular file of this user's, and no leftover of the writer %s: it is left as it is"
+            message = "it is not a regular file of this user, so not a leftover of the writer %s; it is left as it is"
             _path_log.warning(path, message, self._header.writer, writer=self._header.writer)
         await in_thread(files.take)
         return found

@@ -65,7 +65,7 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
 def chunks_of(batch: Any) -> list[Any]:
     """The RecordBatches of a Table, or the one that was given. Raises TypeError for what is neither."""
     if not isinstance(batch, pa.RecordBatch | pa.Table):
-        raise ArgumentTypeError(f"give a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
+        raise ArgumentTypeError(f"pass a pyarrow.RecordBatch or Table, not a {type(batch).__name__}")
     return batch.to_batches() if isinstance(batch, pa.Table) else [batch]
 
 

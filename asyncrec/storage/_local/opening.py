@@ -97,12 +97,12 @@ def open_own(
             if error.errno == errno.ELOOP and os.path.islink(path):
                 raise _not_own(StorageError, path, "it is a symbolic link", errno.ELOOP) from error
             if error.errno == errno.ENXIO:  # a pipe without a reader, or a socket
-                raise _not_own(StorageError, path, "it is no regular file", errno.ENXIO) from error
+                raise _not_own(StorageError, path, "it is not a regular file", errno.ENXIO) from error
             raise
         try:
             status = system.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
-                raise _not_own(StorageError, path, "it is no regular file", errno.EINVAL)
+                raise _not_own(StorageError, path, "it is not a regular file", errno.EINVAL)
             if not status.st_nlink:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if not anyones and status.st_uid not in (os.geteuid(), 0):

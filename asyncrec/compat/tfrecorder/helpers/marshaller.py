@@ -199,7 +199,7 @@ def _flat(name: str, value: Any, dtype: FieldType) -> Any:
     try:
         return np.frombuffer(value, ARRAYS[dtype]).astype(ARRAYS[dtype].newbyteorder("="))
     except ValueError:
-        raise SchemaError(f"feature {name!r}: its {len(value)} bytes are no array of {ARRAYS[dtype].name}") from None
+        raise SchemaError(f"feature {name!r}: its {len(value)} bytes are not a {ARRAYS[dtype].name} array") from None
 
 
 def tensors(tensorflow: Any, fields: Mapping[str, FieldType], record: Any) -> tuple[Any, ...]:

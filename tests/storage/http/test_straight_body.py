@@ -193,7 +193,6 @@ async def test_a_body_on_another_event_loop_is_left_to_aiohttp() -> None:
     assert StraightBody.of(Answer(), 5) is None
 
 
-
 async def test_a_body_of_another_length_is_left_to_aiohttp(serving: Serving) -> None:
     async with serving() as (server, session), session.get(f"{server.url}/{1 << 20}") as response:
         assert StraightBody.of(response, 1000) is None

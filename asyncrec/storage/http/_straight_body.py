@@ -45,9 +45,9 @@ class StraightBody(asyncio.BufferedProtocol):
         """
         connection, headers = response.connection, response.headers
         transport = None if connection is None else connection.transport
-        if headers.get("Content-Length") != str(size) or "Transfer-Encoding" in headers:
+        if transport is None or headers.get("Content-Length") != str(size) or "Transfer-Encoding" in headers:
             return None
-        if not type(transport).__module__.startswith("asyncio."):  # or the connection is gone
+        if not type(transport).__module__.startswith("asyncio."):
             return None
         body = cls(response, transport, size)
         while block := response.content.read_nowait():

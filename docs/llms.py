@@ -7,16 +7,25 @@ those who change asyncrec.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+from collections import ChainMap
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 import yaml
 
+ROOT = Path(__file__).parents[1]
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
 DIRECTIVE = re.compile(r"^::: (asyncrec[\w.]*)\n(?:    .*\n)*", re.MULTILINE)
+AT_AN_ADDRESS = re.compile(r"<(?:[^<>]|<lambda>)* at 0x[0-9a-f]+>")
+CODE = re.compile(r"`[^`]*`")
+WORDS = 6  # of the shortest sentence that says what a page is about
 COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 
@@ -43,33 +52,113 @@ def leaves(value: Any) -> Iterator[str]:
 
 
 def title_and_sentence(text: str) -> tuple[str, str]:
-    """The heading of a page, and the first sentence below it that is prose; an empty one if there is none."""
+    """The heading of a page, and the first sentence below it that `says_something`; an empty one if there is none."""
     heading, _, body = COMMENT.sub("", text).partition("\n")
     body = re.sub(r"```.*?```", "", body, flags=re.DOTALL)
     prose = [part for part in re.split(r"\n\s*\n", body) if re.match(r"\s*[\w`*\[\"]", part) and "|" not in part]
-    sentence = re.split(r"(?<=[.!?:])\s", " ".join(prose[0].split()), maxsplit=1)[0] if prose else ""
-    return heading.removeprefix("# "), re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", sentence)
+    sentences = (each for part in prose for each in re.split(r"(?<=[.!?])\s", " ".join(part.split())))
+    return heading.removeprefix("# "), next(
+        (plain for each in sentences if says_something(plain := without_links(each))), ""
+    )
 
 
-def documented(name: str) -> str:
-    """The signature and the docstring of a public name, and of the methods of a class."""
+def without_links(text: str) -> str:
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def says_something(sentence: str) -> bool:
+    """Whether it can stand alone: it does not introduce code or a list, is not an import, and does not only refer."""
+    return (
+        not sentence.endswith(":") and not sentence.startswith("See ") and len(CODE.sub("x", sentence).split()) >= WORDS
+    )
+
+
+def documented(name: str, *, inherited: bool = False) -> str:
+    """The signature and the docstring of a public name, and of the methods of a class; or of its bases, too."""
     try:
         found: Any = resolve_name(name)
-    except (ModuleNotFoundError, AttributeError):  # an integration with what is not installed here
-        return f"### {name}\n"
+    except (ImportError, AttributeError):  # it needs what is not installed here, such as PyTorch
+        return "\n\n".join(filter(None, read_from_source(name, inherited=inherited))) + "\n"
     lines = [f"### {name}{signature(found)}", inspect.getdoc(found) or ""]
     if inspect.isclass(found):
-        for member, value in vars(found).items():
+        classes = [cls for cls in found.__mro__ if cls.__module__.startswith("asyncrec")] if inherited else [found]
+        members = dict(ChainMap(*(dict(vars(cls)) for cls in classes)))
+        for member, value in members.items():
             if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property)):
                 lines += [f"#### {name}.{member}{signature(value)}", inspect.getdoc(value) or ""]
     return "\n\n".join(filter(None, lines)) + "\n"
 
 
+def of_directive(match: re.Match[str]) -> str:
+    return documented(match[1], inherited="inherited_members: true" in match[0])
+
+
 def signature(found: Any) -> str:
     try:
-        return str(inspect.signature(found)) if callable(found) else ""
+        text = str(inspect.signature(found)) if callable(found) else ""
     except ValueError:  # a class of C
         return ""
+    return AT_AN_ADDRESS.sub("...", text)
+
+
+def read_from_source(name: str, *, inherited: bool) -> Iterator[str]:
+    """As `documented`, of a name whose module cannot be imported. Raises LookupError if no source defines it."""
+    module, node = definition(name)
+    if not isinstance(node, ast.ClassDef):
+        yield f"### {name}{written_signature(node)}"
+        yield ast.get_docstring(node) or ""
+        return
+    classes = list(written_bases(module, node))
+    inits = (member for cls in classes for member in methods(cls) if member.name == "__init__")
+    yield f"### {name}{written_signature(next(inits, None), bound=True)}"
+    yield ast.get_docstring(node) or ""
+    seen = set()
+    for member in (member for cls in (classes if inherited else [node]) for member in methods(cls)):
+        if member.name.startswith("_") or member.name in seen:
+            continue
+        seen.add(member.name)
+        is_property = any(isinstance(each, ast.Name) and each.id == "property" for each in member.decorator_list)
+        yield f"#### {name}.{member.name}{'' if is_property else written_signature(member)}"
+        yield ast.get_docstring(member) or ""
+
+
+def definition(name: str) -> tuple[str, Definition]:
+    """Where a public name is defined: the module, which may be another than it is imported from, and the node."""
+    module, _, last = name.rpartition(".")
+    path = ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8")))) if path.exists() else []
+    for node in nodes:
+        if isinstance(node, Definition) and node.name == last:
+            return module, node
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and any((each.asname or each.name) == last for each in node.names):
+            return definition(f"{node.module}.{last}")
+    raise LookupError(f"{name}: no class or function of this name in {path}")
+
+
+def written_bases(module: str, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
+    """A class and those of its bases that are asyncrec's, in the order in which names are looked up, about."""
+    yield node
+    for base in node.bases:
+        with suppress(LookupError):  # it is PyTorch's, say
+            if isinstance(base, ast.Name):
+                where, found = definition(f"{module}.{base.id}")
+                if isinstance(found, ast.ClassDef):
+                    yield from written_bases(where, found)
+
+
+def methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def written_signature(node: ast.FunctionDef | ast.AsyncFunctionDef | None, *, bound: bool = False) -> str:
+    """A signature as it is written; ``bound`` leaves out ``self``."""
+    if node is None:
+        return ""
+    if bound:
+        node.args.args = node.args.args[1:]
+    return f"({ast.unparse(node.args)})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
 
 
 def write(config: Path, docs: Path, site: Path) -> None:
@@ -82,7 +171,7 @@ def write(config: Path, docs: Path, site: Path) -> None:
             title, sentence = title_and_sentence(text)
             page = re.sub(r"README\.md$", "index.md", path).removesuffix(".md")
             lines.append(f"- [{title}]({page}.html)" + (f": {sentence}" if sentence else ""))
-            full.append(DIRECTIVE.sub(lambda match: documented(match[1]), COMMENT.sub("", text)))
+            full.append(DIRECTIVE.sub(of_directive, COMMENT.sub("", text)))
         if lines:
             index.append(f"## {section}\n\n" + "\n".join(lines))
     summary = (

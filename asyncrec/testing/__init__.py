@@ -5,7 +5,7 @@
 - `check_sink`, `check_source`: the same for a single sink or source; no pytest needed.
 - `cancel_at_every_checkpoint`: cancels a function at each of its awaits in turn.
 - `FlakyStorage`, `SlowStorage`: faults and slowness, around any storage.
-- `LaxStorage`: objects in memory, kept as badly as by stores that were met.
+- `LaxStorage`: objects in memory, kept as badly as some real stores do.
 - `virtual_backend`: an ``anyio_backend`` whose clock jumps while nothing runs, so that tests never sleep.
 - `golden`: small TFRecord files as bytes, with the records in them.
 

@@ -1,4 +1,4 @@
-"""`LaxStorage`: objects in memory, in a store that keeps the contract as badly as stores that were met.
+"""`LaxStorage`: objects in memory, in a store that keeps the contract as badly as some real stores do.
 
 Ceph 16 honours the condition of a put, and ignores that of a multipart completion; some programs that speak S3's
 protocol ignore both; a gateway that dies swallows the answer to what it did; listings were stale in S3 until 2020. What

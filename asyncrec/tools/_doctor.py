@@ -233,13 +233,13 @@ class _Doctor:
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
         assert won, "both writers were told that the object belongs to the other"
-        # One race proves nothing: whoever is later may have looked in time. A store that can be asked is asked.
+        # One race does not prove it: whoever is later may have looked in time. A store that can be asked is asked.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (
                 "are also created exclusively"
                 if self._excludes_parts
-                else "had one winner in one race, which proves nothing"
+                else "had one winner in one race; a single race does not prove it"
             )
             return Check(name=name, ok=True, detail=f"objects of {size:,} bytes {found}")
         return Check(

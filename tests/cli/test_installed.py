@@ -62,7 +62,16 @@ def test_one_that_was_turned_off_says_so(run: Run, there: Any) -> None:
     assert "ASYNCREC_DISABLE_PLUGINS leaves out: report" in run("report").err
 
 
-@pytest.mark.parametrize(("guess", "meant"), [("stats", "info"), ("export", "convert"), ("get", "cat --key")])
+@pytest.mark.parametrize(
+    ("guess", "meant"),
+    [
+        ("stats", "info"),
+        ("export", "convert"),
+        ("get", "cat --key"),
+        ("delete", "docs/how-to/rotate-by-day.md"),
+        ("rm", "docs/how-to/rotate-by-day.md"),
+    ],
+)
 def test_a_guessed_command_names_the_one_that_is_meant(run: Run, guess: str, meant: str) -> None:
     result = run(guess, "data/pages")
     assert result.code == 2

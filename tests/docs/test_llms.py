@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
+
+import pytest
 
 import asyncrec
 
@@ -24,3 +27,48 @@ def test_each_page_is_listed_and_each_name_documented(tmp_path: Path) -> None:
     assert not [name for name in asyncrec.__all__ if f"### asyncrec.{name}" not in full]
     assert "#### asyncrec.Dataset.shuffled(" in full
     assert "\n::: " not in full
+    assert re.findall(r"^### (asyncrec\.\S*)\n\s*(?=#|\Z)", full, re.MULTILINE) == []
+    assert " at 0x" not in full
+    assert "progress: 'Progress' = ..., " in full
+
+
+def test_names_that_cannot_be_imported_are_read_from_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(llms, "resolve_name", refuse)
+    shard = llms.documented("asyncrec.integrations.torch.worker_shard")
+    assert shard.startswith("### asyncrec.integrations.torch.worker_shard() -> tuple[int, int]\n\nReturn ``(i, n)``")
+    shuffled = llms.documented("asyncrec.integrations.torch.ShuffledDataset")
+    assert shuffled.startswith("### asyncrec.integrations.torch.ShuffledDataset(path: ")
+    assert "ShuffledDataset.set_epoch(self, epoch: int) -> None\n\nChoose the order" in shuffled
+    assert "``ray.data.Dataset``" in llms.documented("asyncrec.integrations.ray.read_asyncrec")
+    with pytest.raises(LookupError, match="no class or function"):
+        llms.documented("asyncrec.integrations.torch.nothing")
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_the_kit_shows_what_its_bases_bring(imported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not imported:
+        monkeypatch.delattr("asyncrec.testing.__getattr__")
+    kit = llms.documented("asyncrec.testing.StorageConformance", inherited=True)
+    assert "The cases that every store passes." in kit
+    for hook in ("open_storage", "raw_put", "raw_get", "raw_list", "raw_unfinished"):
+        assert kit.count(f"#### asyncrec.testing.StorageConformance.{hook}(self") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("A page says what it is about. More.", "A page says what it is about."),
+        (
+            "You need this:\n\n```sh\nls\n```\n\nIt lists [the files](x.md) of a folder.",
+            "It lists the files of a folder.",
+        ),
+        ("It is so. It lists the files of a folder.", "It lists the files of a folder."),
+        ("`from asyncrec.plugins import Command, Format, hookimpl`.", ""),
+        ("See [Read a data set](x.md) and [Resume](y.md).", ""),
+    ],
+)
+def test_a_summary_is_the_first_sentence_that_says_something(body: str, sentence: str) -> None:
+    assert llms.title_and_sentence(f"# Title\n\n{body}\n") == ("Title", sentence)

@@ -271,10 +271,11 @@ async def test_too_few_classes_are_told_with_those_that_are_there_and_no_records
     assert await refused([]) == "there are no records, but a batch needs 20 classes"
     three = [asyncrec.encode_example({"label": label}) for label in (b"a", b"b", b"c" * 60)]
     assert await refused(three) == (
-        "there are 3 classes, but a batch needs 20; use fewer classes_per_batch. There is b'a', b'b', b'" + "c" * 38
+        "there are 3 classes, but a batch needs 20; use fewer classes_per_batch. "
+        "The classes are b'a', b'b', b'" + "c" * 38
     )
     twelve = [asyncrec.encode_example({"label": label}) for label in range(12)]
-    assert (await refused(twelve)).endswith("There is 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...")
+    assert (await refused(twelve)).endswith("The classes are 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...")
 
 
 @pytest.mark.parametrize(

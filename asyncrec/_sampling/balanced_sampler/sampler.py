@@ -135,7 +135,7 @@ class ClassBalancedSampler:
             more = ", ..." if len(column.labels) > _NAMED else ""
             raise ArgumentValueError(
                 f"{path}: there are {len(column.labels)} classes, but a batch needs {wide}; use fewer "
-                f"classes_per_batch. There is {there}{more}"
+                f"classes_per_batch. The classes are {there}{more}"
             )
         if self._class_fn is not None:
             digest = await in_thread(column.digest)

@@ -210,7 +210,7 @@ class ShardedWriter:
             ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
         """
         if self._keys is None:
-            raise ArgumentValueError(f"{self.path}: keys are known to a writer opened with on_duplicate='skip'")
+            raise ArgumentValueError(f"{self.path}: has() needs a writer opened with on_duplicate='skip'")
         return digest_of(key) in self._keys
 
     # -- acknowledging ------------------------------------------------------------------------------------------------

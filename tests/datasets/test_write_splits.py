@@ -675,7 +675,7 @@ async def test_without_a_manifest_data_files_are_found_by_their_names(tmp_path: 
     with pytest.raises(DatasetError, match=r"a\.tfrec: there is no schema.*pass example_class"):
         async with generate_dataset(paths):
             pass
-    with pytest.raises(asyncrec.ObjectNotFoundError, match="no TFRecord files"):
+    with pytest.raises(asyncrec.ObjectNotFoundError, match="neither a manifest nor a file"):
         await get_tfrecord_filepaths(tmp_path / "none")
     with pytest.raises(DatasetError, match="no files to read"):
         async with generate_dataset([]):

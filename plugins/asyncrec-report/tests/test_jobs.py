@@ -72,7 +72,7 @@ async def test_the_page_is_the_same_whatever_the_number_of_jobs(compression: Any
     await storage.delete(f"_index/{names[5]}.index")
     found = await one_page("pages", storage, sample=sample)
     assert found.sampled == (sample == 130)
-    assert "is not there" in [fault.message for fault in found.faults]
+    assert "is missing" in [fault.message for fault in found.faults]
     assert [fault.path for fault in found.faults] == sorted(fault.path for fault in found.faults)
 
 

@@ -140,7 +140,7 @@ class WorkerBatches:
         return self._batch(self._start, self._done)
 
     def took(self, batches: int = 1) -> None:
-        """So many batches of this epoch were given out."""
+        """Note how many batches of this epoch were given out."""
         self._done += batches
 
     def ranges(self, window: int) -> Iterator[PositionRange]:

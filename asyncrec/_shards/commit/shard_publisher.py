@@ -150,7 +150,7 @@ class ShardPublisher:
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
     async def _is_fenced(self, key: str) -> bool:
-        """See that nobody can commit a damaged shard, so that it can be deleted: a deletion may come late."""
+        """Fence a damaged shard, so that no process commits it before its deletion, which may come late."""
         if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage):
             return True
         with self._deadline.cleaning_up():

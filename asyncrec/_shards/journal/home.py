@@ -48,7 +48,7 @@ class Home:
         """Read the headers in it, of the jobs on the data set ``name`` or on any; they may live or not.
 
         Raises:
-            StorageError: one cannot be read: what it speaks for is not nobody's.
+            StorageError: one cannot be read; its files still belong to its job.
         """
         return []
 

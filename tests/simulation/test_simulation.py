@@ -118,7 +118,7 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
         ("a flush is synced", "crawl", 400),
         ("folders are synced", "crawl", 400),
         ("whoever recovers reads the notes", "crawl", 100),
-        ("records are flushed unasked", "crawl", 700),
+        ("records are flushed unasked", "held", 150),
         ("room is given back", "crawl", 20),
         ("a promise is written down behind what it promises", "fixed", 500),
         ("a flush looks whether its job is still its own", "shared folder", 150),

@@ -252,7 +252,7 @@ def balanced(*, entering: bool) -> Reader:
         import asyncrec
 
         async with ours(shards) as storage, asyncrec.open_dataset(f"{shards.folder}/pages", storage=storage) as dataset:
-            sampler = asyncrec.ClassBalancedSampler(dataset, 16, 16, class_fn=class_of, seed=1)
+            sampler = asyncrec.ClassBalancedSampler(dataset, 8, 32, class_fn=class_of, seed=1)
             if entering:
                 meter.start()
             async with sampler:
@@ -271,7 +271,7 @@ def balanced(*, entering: bool) -> Reader:
 
 
 def class_of(record: bytes) -> int:
-    return record[0] % 32
+    return record[0] % 8
 
 
 async def ours_small(shards: Shards, meter: Meter) -> None:

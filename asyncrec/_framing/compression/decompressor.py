@@ -75,7 +75,7 @@ class Decompressor:
 
     def __init__(self, type: str, *, fault: int | None = None) -> None:
         if type not in ("GZIP", "ZLIB"):
-            raise ArgumentValueError(f'{type!r} is not decompressed: expected "GZIP" or "ZLIB"')
+            raise ArgumentValueError(f'{type!r} is not a supported compression; expected "GZIP" or "ZLIB"')
         self.member_offset = 0
         self.member_start = 0
         self.members_end = 0

@@ -334,7 +334,7 @@ async def read_records(
         ValueError: ``limit`` is below 0.
     """
     if limit is not None and limit < 0:
-        raise ArgumentValueError(f"limit={limit}: at least 0, or None for all")
+        raise ArgumentValueError(f"limit={limit}: must be at least 0, or None for no limit")
     found: list[bytes] = []
     async with open_reader(
         path,

@@ -142,8 +142,8 @@ class RecordWriter:
         """
         if require == "committed" or (require == "spooled" and not self._target.durable_flush):
             raise ArgumentValueError(
-                f"{self.path}: flush cannot reach {require!r} here: an object is committed by leaving the context, "
-                "and spooled only on a local disk"
+                f"{self.path}: flush cannot reach the level {require!r}: a file is committed when the writer's "
+                "context exits, and spooled only on a local disk"
             )
         self._target.check_open()
         request = self._queue.flush()

@@ -40,7 +40,9 @@ def parse_shuffle_state(values: StateValues) -> ShuffleState:
     """
     version = values.whole("version")
     if version != 1:
-        raise ArgumentValueError(f"the state of a shuffle buffer has version {version}; this asyncrec reads version 1")
+        raise ArgumentValueError(
+            f"the state of a shuffle buffer has version {version}, but this release of asyncrec reads only version 1"
+        )
     return ShuffleState(values.whole("seed", least=None, most=None), values.whole("draws"), values.flag("owed"))
 
 
@@ -160,7 +162,7 @@ class ShuffleBuffer(Generic[T]):
         """Continue from what `parse_shuffle_state` gave, as `load_state_dict`."""
         held = list(items)
         if len(held) > self._buffer_size:
-            raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of {self._buffer_size}")
+            raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of size {self._buffer_size}")
         self._items = held
         self._bytes = sum(map(self._size_of, held)) if self._max_bytes is not None else 0
         self._seed, draws, self._owed = state

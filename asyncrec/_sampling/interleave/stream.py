@@ -152,7 +152,7 @@ class InterleaveStream:
             RuntimeError: reading has begun, or with ``deterministic=False``.
         """
         if self._begun:
-            raise RuntimeError("a state is loaded before the first record is read")
+            raise RuntimeError("a state must be loaded before the first record is read")
         if not self._has_state:
             raise RuntimeError(NO_STATE)
         values = checked(state, _KIND, self._identity, self._parameters)
@@ -293,9 +293,11 @@ async def interleave(
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
     """Refuse a list of shards or parameters that cannot be read; gives ``paths``."""
     if isinstance(paths, (str, bytes, PathLike)):
-        raise ArgumentTypeError("paths must be a list of shards; asyncrec.list_shards finds those of a data set")
+        raise ArgumentTypeError(
+            "paths must be a list of shards; to list the shards of a data set, use asyncrec.list_shards"
+        )
     if not paths:
-        raise ArgumentValueError("there are no shards to read")
+        raise ArgumentValueError("the list of shards is empty; pass at least one shard")
     for name in ("cycle_length", "block_length", "memory_limit"):
         whole_number(getattr(plan, name), name, least=1)
     whole_number(plan.shuffle_buffer, "shuffle_buffer", least=0)

@@ -156,9 +156,9 @@ class InterleaveSampler:
     ) -> None:
         batch_size = whole_number(batch_size, "batch_size", least=1)
         example_per_class = whole_number(example_per_class, "example_per_class", least=1)
-        check_function(deserialization_fn, "deserialization_fn", "a function from bytes to an example")
+        check_function(deserialization_fn, "deserialization_fn", "a function that turns bytes into an example")
         if class_fn is not None:
-            check_function(class_fn, "class_fn", "a function from an example to its class")
+            check_function(class_fn, "class_fn", "a function that returns the class of an example")
         if not 1 <= example_per_class <= batch_size:
             raise ArgumentValueError(
                 f"example_per_class={example_per_class}: must be from 1 to batch_size={batch_size}"
@@ -226,7 +226,7 @@ class InterleaveSampler:
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._builder is not None:
-            raise RuntimeError("a sampler can only be entered once; make another")
+            raise RuntimeError("a sampler can only be entered once; create a new one")
         self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
@@ -291,7 +291,7 @@ class InterleaveSampler:
         """
         prefetch = self._open()
         if prefetch.begun:
-            raise RuntimeError("a state is loaded before iterating")
+            raise RuntimeError("a state must be loaded before iterating")
         values = checked(state, _KIND, self._identity, self._parameters, difference=self._inputs.difference)
         check_same_seed(self._seed, values.whole("seed", least=None, most=None))
         self._inputs.check_known(versions_in(values, len(self._inputs)))

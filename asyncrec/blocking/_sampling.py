@@ -129,8 +129,7 @@ def _of_dataset(
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(
-                f"{func.__name__} takes a Dataset of asyncrec.blocking, which open_dataset returns, not "
-                f"{public_type(dataset)}"
+                f"{func.__name__} takes a Dataset from asyncrec.blocking.open_dataset, not {public_type(dataset)}"
             )
         owner = owner_of(dataset)
         return _stream(

@@ -98,7 +98,9 @@ async def recover(
         return run.outcome()
     if to is not None:
         if not is_local(path):
-            raise ArgumentValueError(f"{redact(os.fspath(path))}: a spool is a local folder, and to= is for one")
+            raise ArgumentValueError(
+                f"{redact(os.fspath(path))}: to= can only be used with a spool, which is a local folder"
+            )
         run.refuse_unknown(str(path), [])
         return run.outcome()  # no writer has written there yet
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
@@ -165,6 +167,6 @@ def _without_address(spool: LocalStorage, jobs: list[FoundJob]) -> ArgumentValue
     addresses = sorted({job.header.url for job in jobs})
     listed = ", ".join(addresses[:_MOST_LISTED]) + (" and others" if len(addresses) > _MOST_LISTED else "")
     return ArgumentValueError(
-        f"{spool.root} is a spool, and what is in it was written for {listed}; nothing was sent: "
-        f"{recover_command(spool.root, to=addresses[0])} sends it there, if that is where it belongs"
+        f"{spool.root} is a spool with records that were written for {listed}; nothing was uploaded. If they belong "
+        f"there, run {recover_command(spool.root, to=addresses[0])}"
     )

@@ -171,13 +171,11 @@ async def open_sharded_writer(
         _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
     if flush_seconds is not None and flush_seconds <= 0:
-        raise ArgumentValueError(f"flush_seconds is {flush_seconds}; it is greater than 0, or None for never")
+        raise ArgumentValueError(f"flush_seconds={flush_seconds}: must be greater than 0, or None to never flush")
     if on_error is not None:
         _one_of("on_error", on_error, ("commit", "discard"))
     if spool is not None and mode == "replace":
-        raise ArgumentValueError(
-            "what replaces a data set is promised only whole: spool= has no meaning with mode='replace'"
-        )
+        raise ArgumentValueError("spool= cannot be combined with mode='replace', which publishes everything or nothing")
     options = parse_compression(compression)
     display_path = redact(str(path))
     _check_is_no_file(display_path)
@@ -282,8 +280,8 @@ def _check_is_no_file(path: str) -> None:
     name = path.replace("\\", "/").rpartition("/")[2]
     if match := _SHARD.fullmatch(name):
         raise ArgumentValueError(
-            f"{path}: that is the name of a file, and a data set has no suffix and no shard numbers: write to "
-            f"{path[: len(path) - len(name)]}{match[1]}, or to a single file with open_writer"
+            f"{path}: this is the name of a file, but the name of a data set has no suffix and no shard numbers; "
+            f"write to {path[: len(path) - len(name)]}{match[1]}, or use open_writer to write a single file"
         )
 
 
@@ -293,9 +291,9 @@ def _limits(
     given = {"max_shard_bytes": max_bytes, "max_shard_records": max_records, "max_shard_seconds": max_seconds}
     for option, value in {**given, "num_shards": num_shards, "open_shards": open_shards}.items():
         if value is not None and value <= 0:
-            raise ArgumentValueError(f"{option} is {value}; it is greater than 0")
+            raise ArgumentValueError(f"{option}={value}: must be greater than 0")
     if num_shards is not None and num_shards > MOST_SHARDS:
-        raise ArgumentValueError(f"num_shards is {num_shards:,}; a fixed data set has at most {MOST_SHARDS:,}")
+        raise ArgumentValueError(f"num_shards={num_shards:,}: must be at most {MOST_SHARDS:,}")
     if num_shards is None:
         if max_bytes is None and max_records is None:
             max_bytes = MAX_SHARD_BYTES
@@ -304,11 +302,12 @@ def _limits(
     if rolling or open_shards != 1:
         named = ", ".join(rolling or ["open_shards"])
         raise ArgumentValueError(
-            f"num_shards={num_shards} fixes the shards, and {named} has them roll: give one or the other"
+            f"num_shards={num_shards} cannot be combined with {named}, which is for rolling shards; pass one or the "
+            "other"
         )
     return ObjectLimits()
 
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ArgumentValueError(f"{option} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+        raise ArgumentValueError(f"{option} must be one of {', '.join(map(repr, allowed))}, not {value!r}")

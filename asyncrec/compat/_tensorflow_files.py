@@ -81,7 +81,7 @@ class TFRecordOptions:
         if options in names.values():
             return str(options)
         raise ArgumentValueError(
-            f'{options!r} is no compression: give "", "GZIP" or "ZLIB", or a TFRecordCompressionType'
+            f'{options!r} is not a valid compression; pass "", "GZIP", "ZLIB" or a TFRecordCompressionType'
         )
 
 

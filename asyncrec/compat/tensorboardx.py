@@ -248,7 +248,7 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
         ValueError: the prefix contains a colon.
     """
     if ":" in prefix:
-        raise ArgumentValueError(f"the prefix {prefix!r} contains ':'; give what stands before the colon")
+        raise ArgumentValueError(f"the prefix {prefix!r} contains ':'; pass only the part before the colon")
     if isinstance(factory, S3RecordWriterFactory):
         registry.registered.pop(prefix, None)  # what it opens is opened by what is there without it
     else:

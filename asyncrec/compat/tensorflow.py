@@ -106,9 +106,9 @@ def _theirs(part: str, name: str) -> Any:
     tensorflow = None if is_pythons else found_tensorflow()
     if tensorflow is None:
         raise AttributeError(
-            f"tf.{part}{name} is not in asyncrec.compat.tensorflow, which writes and iterates over files and makes "
-            "Examples; it would be TensorFlow's own, and TensorFlow is not installed: pip install tensorflow. Without "
-            "it, asyncrec.open_dataset and asyncrec.Schema read files"
+            f"tf.{part}{name} is not part of asyncrec.compat.tensorflow, which only reads and writes files and "
+            "builds Examples. To use TensorFlow's own, install it (pip install tensorflow). To read files without "
+            "TensorFlow, use asyncrec.open_dataset and asyncrec.Schema"
         )
     return operator.attrgetter(part + name)(tensorflow)
 

@@ -61,7 +61,10 @@ class Schema:
             for feature, stored in entry.stored(name).items():
                 known = self._stored.setdefault(feature, stored)
                 if known.kind != stored.kind:
-                    raise SchemaError(f"{name!r} and {self._reader[feature]!r} read {feature!r} as different kinds")
+                    raise SchemaError(
+                        f"the entries {name!r} and {self._reader[feature]!r} read the feature {feature!r} as "
+                        "different kinds"
+                    )
                 self._stored[feature] = Stored(known.kind, known.required or stored.required)
                 self._reader.setdefault(feature, name)
         self._kinds = {feature: stored.kind for feature, stored in self._stored.items()}
@@ -156,21 +159,24 @@ class Schema:
         try:
             return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)
         except json.JSONDecodeError as error:
-            raise SchemaError(f"not a schema: the text is not JSON: {error}") from None
+            raise SchemaError(f"not a valid schema: the text is not JSON: {error}") from None
         except UnicodeDecodeError:
-            raise SchemaError("not a schema: the text is not UTF-8") from None
+            raise SchemaError("not a valid schema: the text is not UTF-8") from None
         except RecursionError:
-            raise SchemaError("not a schema: the JSON is nested too deeply") from None
+            raise SchemaError("not a valid schema: the JSON is nested too deeply") from None
 
     @classmethod
     def _from_json(cls, value: Mapping[str, Any]) -> Schema:
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), Mapping):
-            raise SchemaError(f"not a schema: {value!r:.200}")
+            raise SchemaError(f"not a valid schema: {value!r:.200}")
         if value.get("version") != _VERSION:
-            raise SchemaError(f"the schema has version {value.get('version')!r}; this asyncrec knows {_VERSION}")
+            raise SchemaError(
+                f"the schema has version {value.get('version')!r}, but this release of asyncrec reads only version "
+                f"{_VERSION}; use a newer release"
+            )
         allow_extra = value.get("allow_extra", False)
         if not isinstance(allow_extra, bool) or not all(isinstance(name, str) for name in value["features"]):
-            raise SchemaError(f"not a schema: {value!r:.200}")
+            raise SchemaError(f"not a valid schema: {value!r:.200}")
         features = {name: from_json(entry) for name, entry in value["features"].items()}
         return cls(features, allow_extra=allow_extra)
 
@@ -187,7 +193,7 @@ class Schema:
             if entry is None:
                 raise SchemaError(
                     f"feature {name!r}: no entry can read both {one or 'absent'} and {two or 'absent'}"
-                    + ("" if one and two else "; give it a default")
+                    + ("" if one and two else "; give the entry a default")
                 )
             merged[name] = entry
         return Schema(merged, allow_extra=self._allow_extra or other._allow_extra)
@@ -215,7 +221,7 @@ class Schema:
                 if absent is None or absent.to_json() != entry.to_json():
                     return f"feature {name!r}: {entry} is new and has no default"
         if other._allow_extra and not self._allow_extra:
-            return "other features were allowed before (allow_extra=True), and no longer are"
+            return "the old schema allowed other features (allow_extra=True), but the new one does not"
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -235,7 +241,7 @@ class Schema:
             self._batch([data])
         except (SchemaError, DecodeError) as error:
             raise type(error)(str(error).removeprefix("record 0 of the batch: ")) from None
-        raise AssertionError("a record is refused alone, and taken in a batch")
+        raise AssertionError("a record was rejected by itself but accepted in a batch")
 
     def _batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
         if self._sequences:
@@ -311,7 +317,7 @@ class Schema:
         for name, entry in self._sequences.items():
             kind, required = entry.stored(name)[name]
             if required and name not in lists:
-                self._refuse(row, f"feature list {name!r}: missing", name, {}, lists)
+                self._refuse(row, f"feature list {name!r} is missing", name, {}, lists)
             for step, (found, _) in enumerate(lists.get(name, ())):
                 if found != kind and (found != NONE or required):
                     reason = "empty" if found == NONE else f"its values are {KINDS[found]}"
@@ -346,4 +352,4 @@ def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str
     """Say which features a record has; the first thirty, since there may be thousands."""
     names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
     more = f" and {len(names) - 30} more" if len(names) > 30 else ""
-    return f"there is {', '.join(sorted(names)[:30]) or 'nothing'}{more}"
+    return f"the record has {{', '.join(sorted(names)[:30]) or 'no features'}}{more}"

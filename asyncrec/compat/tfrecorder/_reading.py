@@ -108,7 +108,7 @@ def generate_dataset(
         iterating, with TensorFlow: tf.errors.DataLossError, if a file is damaged that TensorFlow reads itself.
     """
     if num_workers and worker_index is None:
-        raise ArgumentValueError("give worker_index, too")
+        raise ArgumentValueError("num_workers requires worker_index; pass both")
     given = tfrecords_filepaths
     paths = [fspath(given)] if isinstance(given, str | PathLike) else [fspath(path) for path in given]
     tensorflow = found_tensorflow()
@@ -172,7 +172,7 @@ def _stored_fields(paths: list[str]) -> dict[str, FieldType]:
     for name, entry in features.items():
         if entry not in kinds:
             raise SchemaError(
-                f"{name}: no field of an Example is stored as {entry}; asyncrec.integrations.tensorflow reads all "
-                "schemas"
+                f"{name}: no field of a TFRecorder Example is stored as {entry}; to read this schema, use "
+                "asyncrec.integrations.tensorflow"
             )
     return {name: kinds[entry] for name, entry in features.items()}

@@ -65,7 +65,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
     if kind is None or rows is None:
-        raise ArgumentTypeError("example_class and examples_list_filepath are needed")
+        raise ArgumentTypeError("example_class and examples_list_filepath are required; pass both")
     counts = generate_and_save_train_eval_test_tfrecords_files_for_examples(
         save_directory_path,
         _examples_of(kind, rows, kwargs),
@@ -256,7 +256,7 @@ def _tell_of_an_old_test_split(save_directory_path: Path) -> None:
         return
     if found:
         logger.warning(
-            "%s holds a split of an earlier partition, which these ratios do not make: it stays, and its examples may "
-            "be in two splits now",
+            "%s holds a split of an earlier partition that these ratios do not write. It was kept, so its examples "
+            "may now be in two splits; delete it if you do not need it",
             folder,
         )

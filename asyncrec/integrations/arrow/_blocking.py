@@ -94,7 +94,7 @@ def write_batches(
     if told is None and first is not None:
         told = first.schema
     if told is None:
-        raise SchemaError(f"{os.fspath(path)}: there is no batch, and so no schema; give schema=")
+        raise SchemaError(f"{os.fspath(path)}: the stream has no batches to take a schema from; pass schema=")
     nulls = null_columns(batches) if whole and schema is None else None
     records, metadata = schemas_of(told, options.pop("metadata", None), nulls=nulls)
     rows = 0

@@ -145,8 +145,8 @@ class Example(DeclaredExample):
             value = int(value)
         elif dtype in ARRAYS and isinstance(value, np.ndarray) and value.dtype not in _STORED_ARRAYS:
             raise SchemaError(
-                f"an array of {value.dtype}, declared as {ARRAYS[dtype].name}; only arrays of int32 and float32 are "
-                f"taken: cast it yourself with .astype(numpy.{ARRAYS[dtype].name})"
+                f"the value is an array of {value.dtype}, but the field is declared as {ARRAYS[dtype].name}; "
+                f"convert it with .astype(numpy.{ARRAYS[dtype].name})"
             )
         return stored(value, dtype)
 

@@ -51,9 +51,9 @@ def command(
         say(f"merged {plural(report.merged, 'segment')} into {report.checkpoint}")
         say(f"{plural(report.shards, 'shard')}, {plural(report.records, 'record')}; {deleted} deleted")
     elif report.checkpoint is None:
-        say(f"{report.path}: another process is making the first checkpoint right now")
+        say(f"{report.path}: another process is creating the first checkpoint; try again later")
     else:
-        say(f"nothing to merge: {report.checkpoint} covers all {report.shards:,} shards, or was made just now")
+        say(f"nothing to merge: {report.checkpoint} covers all {report.shards:,} shards, or was created just now")
     if report.latest is not None:
         say(f"{report.latest} names it")
     return 0

@@ -119,7 +119,7 @@ class LiveFile:
 
 def _told(error: OSError | FormatError, doing: str, path: str) -> Exception:
     if isinstance(error, StorageError | FormatError):
-        return error if not doing.startswith("writing, ") else type(error)(f"{doing} {path}: {error}")
+        return error if not doing.startswith("writing (") else type(error)(f"{doing} {path}: {error}")
     return local_error(error, doing, path)
 
 

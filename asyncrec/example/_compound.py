@@ -66,8 +66,8 @@ class Sparse(Entry):
                 count = values_of(int(counts[row]))
                 raise Misfit(
                     row,
-                    f"feature {self.values} has {count} values, but feature {feature} has "
-                    f"{max(int(given[row]), 0)}; both must have the same number",
+                    f"feature {self.values} has {count}, but feature {feature} has {max(int(given[row]), 0)}; both "
+                    "must have the same number",
                 )
             beyond = (positions < 0) | (positions >= size)
             if beyond.any():

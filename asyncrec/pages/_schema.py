@@ -83,7 +83,7 @@ def page(
         TypeError: there is no such feature.
     """
     if unknown := features.keys() - _NAMES:
-        raise ArgumentTypeError(f"{min(unknown)!r} is not a feature of a page; the features are {', '.join(_NAMES)}")
+        raise ArgumentTypeError(f"the feature {min(unknown)!r} is not in PAGE; its features are {', '.join(_NAMES)}")
     check_max_bytes(max_bytes)
     if max_bytes is not None and len(content) > max_bytes:
         content, truncated = content[:max_bytes], "length"
@@ -114,7 +114,7 @@ def check_max_bytes(max_bytes: int | None) -> None:
         ValueError: it is negative.
     """
     if max_bytes is not None and max_bytes < 0:
-        raise ArgumentValueError(f"max_bytes must not be negative, not {max_bytes}")
+        raise ArgumentValueError(f"max_bytes={max_bytes}: must be at least 0")
 
 
 def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:

@@ -253,7 +253,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
     """
     have = {_identity(entry) for entry in there.shards} if there else set()
     if have - {_identity(entry) for entry in entries}:
-        raise ObjectExistsError(f"{at}: another data set is there; choose another name")
+        raise ObjectExistsError(f"{at}: another data set already has this name; choose another name")
     return [entry for entry in entries if _identity(entry) not in have]
 
 

@@ -94,7 +94,7 @@ def _refuse_json_lines(content: bytes, path: str) -> None:
         json.loads(line)
     except (ValueError, RecursionError):
         return
-    raise DatasetError(f"{path}: the first line is JSON; to read JSON lines, use 'asyncrec convert', not from-csv")
+    raise DatasetError(f"{path}: the first line is JSON, not CSV; to read JSON lines, use 'asyncrec convert'")
 
 
 class _Table:
@@ -163,9 +163,12 @@ class _Table:
                 f"{label} is empty in {count}, the first at line {first}: these rows form a class of their own, ''"
             )
         if classes == rows > 1:
-            notes.append(f"{label} has a different value in each of {rows:,} rows: use a column of keys as --key (key)")
+            notes.append(
+                f"{label} has a different value in each of {rows:,} rows: if it is a column of keys, pass it as "
+                "--key (key=)"
+            )
         elif classes > _MANY_CLASSES:
-            notes.append(f"{label} has {classes:,} classes in {rows:,} rows: is it a label?")
+            notes.append(f"{label} has {classes:,} classes in {rows:,} rows; check that it is the column of labels")
         return notes
 
     @property

@@ -127,7 +127,7 @@ async def reshard(
     if on_corrupt == "skip" and (num_shards is not None or group_by is not None):
         raise ArgumentValueError(
             "on_corrupt='skip' cannot be combined with num_shards or group_by, which count the records first; "
-            "reshard the result once more"
+            "reshard the result again to use them"
         )
     if max_shard_bytes is not None:
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")

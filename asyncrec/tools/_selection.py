@@ -225,7 +225,7 @@ async def _why_not(store: Storage, key: str) -> str:
         return f"there is no data set of this name, but there is {there}"
     home = local_folder(folder_at(store, key))
     if not key and home is None:
-        return "nothing is stored here yet"
+        return "nothing is stored here"
     if home is not None and await in_thread(os.path.isdir, home.folder):
         made = {header.name for header in await in_thread(home_of(home).headers)}
         begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""

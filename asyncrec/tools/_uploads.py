@@ -170,12 +170,12 @@ class _Owners:
                 own = header_path(job.home.folder, header.name, header.writer)
                 ends = tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status", "~taken"))
                 if name == os.path.basename(own) or name.endswith(ends):
-                    return "it belongs to a job; 'asyncrec recover' takes care of dead jobs"
+                    return "it belongs to a job; if the job is dead, run 'asyncrec recover'"
             elif state != "dead" and JobNames.of(header, plain=True).begins(shard):
                 if state == "alive":
-                    return f"its writer {header.writer} is alive"
-                where = f", on {header.host or 'another machine'}, may be alive"
-                return f"its writer {header.writer}{where}; if it is dead, 'asyncrec recover --abandon' gives it up"
+                    return f"its writer {header.writer} is still running"
+                where = f", on {header.host or 'another machine'}, may still be running"
+                return f"its writer {header.writer}{where}; if it is dead, run 'asyncrec recover --abandon'"
         return None
 
     async def _look(self, parent: str) -> list[tuple[FoundJob, JobState]]:

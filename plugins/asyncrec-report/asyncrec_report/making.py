@@ -103,7 +103,7 @@ async def report(
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"
         raise ArgumentValueError(
-            f"{selection.path}: none of the records read has the feature {class_feature!r}; the features are {there}"
+            f"{selection.path}: none of the records read has the feature {class_feature!r}; their features are {there}"
         )
     return PageReport(
         path=findings.path,

@@ -73,7 +73,9 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
         ValueError: it was.
     """
     if given is not None and given != taken_with:
-        raise ArgumentValueError(f"the state was taken with seed={taken_with}, but seed={given} was passed")
+        raise ArgumentValueError(
+            f"the state was taken with seed={taken_with}, but seed={given} was passed; pass the seed of the state"
+        )
 
 
 def new_seed() -> int:

@@ -99,7 +99,7 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
         if state.plain(name) != value:
             remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
             raise ArgumentValueError(
-                f"the state was made with {name}={state.plain(name)!r:.80}, but this stream has {value!r}, so the "
+                f"the state was taken with {name}={state.plain(name)!r:.80}, but this stream has {value!r}, so the "
                 f"order would differ{remedy}"
             )
 

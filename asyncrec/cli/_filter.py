@@ -36,7 +36,7 @@ def command(
 
     chosen = conditions(where)
     if not chosen:
-        raise UsageError("no condition was given; add one, such as --where NAME=VALUE")
+        raise UsageError("no condition was passed; add one, such as --where NAME=VALUE")
     given = opened(source, storage_option, max_record_bytes)
     return write(
         "filtering",

@@ -47,7 +47,7 @@ def command(
 
     *given, target = sources
     if not given:
-        raise UsageError("no source was given; usage: asyncrec merge SOURCE... TARGET")
+        raise UsageError("no source was passed; usage: asyncrec merge SOURCE... TARGET")
     return write(
         "merging",
         partial(tools.merge, given, **opened("", storage_option, max_record_bytes)),

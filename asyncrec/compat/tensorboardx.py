@@ -147,7 +147,7 @@ def directory_check(path: Path) -> Any:
     if is_local(path):
         local = local_path(os.fspath(path))
         if not os.path.exists(local):  # a file of that name is told by whoever opens something in it
-            with mapped_errors("making the folder", local):
+            with mapped_errors("creating the folder", local):
                 os.makedirs(local, exist_ok=True)
         return None
     return blocking.directory_check(path)

@@ -83,11 +83,12 @@ class DeclaredExample:
         for name, dtype in fields.items():
             if name in vars(DeclaredExample):
                 raise ArgumentTypeError(
-                    f"{cls.__name__}.{name}: DeclaredExample has a method of this name; choose another"
+                    f"{cls.__name__}.{name}: DeclaredExample has a method with this name; choose another name"
                 )
             if dtype in ARRAYS and f"{name}_shape" in fields:
                 raise ArgumentTypeError(
-                    f"{cls.__name__}.{name!r}_shape: this name is reserved for the shape of {name!r}; choose another"
+                    f"{cls.__name__}.{name!r}_shape: this name is reserved for the shape of {name!r}; choose "
+                    "another name"
                 )
         cls._fields = fields
         cls._schema = Schema({name: ENTRIES[dtype] for name, dtype in fields.items()})

@@ -61,10 +61,7 @@ class Schema:
             for feature, stored in entry.stored(name).items():
                 known = self._stored.setdefault(feature, stored)
                 if known.kind != stored.kind:
-                    raise SchemaError(
-                        f"the entries {name!r} and {self._reader[feature]!r} read the feature {feature!r} as "
-                        "different kinds"
-                    )
+                    raise SchemaError(f"{name!r} and {self._reader[feature]!r} disagree about the kind of {feature!r}")
                 self._stored[feature] = Stored(known.kind, known.required or stored.required)
                 self._reader.setdefault(feature, name)
         self._kinds = {feature: stored.kind for feature, stored in self._stored.items()}
@@ -170,10 +167,7 @@ class Schema:
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), Mapping):
             raise SchemaError(f"not a valid schema: {value!r:.200}")
         if value.get("version") != _VERSION:
-            raise SchemaError(
-                f"the schema has version {value.get('version')!r}, but this release of asyncrec reads only version "
-                f"{_VERSION}; use a newer release"
-            )
+            raise SchemaError(f"the schema has version {value.get('version')!r}; this release reads only {_VERSION}")
         allow_extra = value.get("allow_extra", False)
         if not isinstance(allow_extra, bool) or not all(isinstance(name, str) for name in value["features"]):
             raise SchemaError(f"not a valid schema: {value!r:.200}")
@@ -352,4 +346,4 @@ def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str
     """Say which features a record has; the first thirty, since there may be thousands."""
     names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
     more = f" and {len(names) - 30} more" if len(names) > 30 else ""
-    return f"the record has {{', '.join(sorted(names)[:30]) or 'no features'}}{more}"
+    return f"the record has {', '.join(sorted(names)[:30]) or 'no features'}{more}"

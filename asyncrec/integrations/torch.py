@@ -146,9 +146,8 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
         worker, workers = _share(self._ranks)
         if state.get("shard") != [worker, workers]:
             raise ArgumentValueError(
-                f"the state belongs to worker {state.get('shard')!r:.80} (its number, and the number of workers), "
-                f"but this is worker {[worker, workers]}; resume with the same number of ranks and workers, or from "
-                "a state of stream_state"
+                f"the state belongs to worker {state.get('shard')!r:.80}, but this is worker {[worker, workers]}; use "
+                "the same number of ranks and workers, or a state of stream_state"
             )
         if state.get("batch_size") != self._batch_size:
             raise ArgumentValueError(
@@ -201,9 +200,7 @@ class ShuffledDataset(StreamDataset):
     ) -> None:
         if refused := {"worker", "epoch"} & shuffling.keys():
             remedy = "each worker detects its share, and set_epoch sets the epoch"
-            raise ArgumentTypeError(
-                f"{', '.join(sorted(refused))}: this argument is not allowed here, because {remedy}"
-            )
+            raise ArgumentTypeError(f"{', '.join(sorted(refused))}: not allowed here, because {remedy}")
         super().__init__(_no_stream, transform=transform)
         self._batch_size = whole_number(batch_size, "batch_size", least=1)
         self._reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
@@ -249,16 +246,12 @@ class ShuffledDataset(StreamDataset):
             ValueError: the iteration has fewer batches; or ``num_repeat`` is not 1.
         """
         if self._shuffling["num_repeat"] != 1:
-            raise ArgumentValueError(
-                "stream_state requires num_repeat=1; for several epochs, call set_epoch before each"
-            )
+            raise ArgumentValueError("stream_state requires num_repeat=1; for more epochs, call set_epoch before each")
         done = whole_number(batches_done, "batches_done", least=0)
         chosen = int(self._place[_EPOCH])
         batches = self._batches(None if chosen == _NONE else chosen, loaded=True)
         if done > batches.rounds:
-            raise ArgumentValueError(
-                f"batches_done={done}: this rank gets only {batches.rounds} batches in this iteration"
-            )
+            raise ArgumentValueError(f"batches_done={done}: an iteration gives this rank {batches.rounds} batches")
         batches.took(done)
         epoch, position = batches.place
         return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}

@@ -194,7 +194,7 @@ def _date(date: datetime | str | None) -> str:
     if date is None:
         return _date_of(int(time.time()))
     if date.tzinfo is None:
-        raise ArgumentValueError(f"the date {date} has no time zone; pass one, such as datetime.now(UTC)")
+        raise ArgumentValueError(f"the date {date} has no time zone; pass a date with one, such as datetime.now(UTC)")
     return date.astimezone(UTC).strftime(_DATE)
 
 

@@ -227,10 +227,7 @@ class _Doctor:
                 f"{len(won)} of {_WRITERS} writers were told that they had created the same object: two writers "
                 "may lose each other's commits, so this store cannot hold data sets"
             )
-        return (
-            f"{_ROUNDS} races of {_WRITERS} writers had exactly one winner each, as data sets with several "
-            "writers require"
-        )
+        return f"{_ROUNDS} races of {_WRITERS} writers had one winner each, as data sets with many writers require"
 
     async def _race_in_parts(self) -> Check:
         name, size = "exclusive creation, several parts", await self._parts()
@@ -338,7 +335,7 @@ def _kills(store: Storage) -> Check:
         detail = "a kill loses at most what a rolling writer wrote in the last 5 seconds (flush_seconds)"
     else:
         detail = (
-            "a kill loses everything written since the last committed shard (256 MiB, by default; "
+            "a kill loses everything written since the last committed shard (256 MiB by default; "
             "max_shard_bytes and max_shard_seconds change that), because writers here have no local disk; with "
             "spool= in a local folder it loses the last 5 seconds (flush_seconds)"
         )

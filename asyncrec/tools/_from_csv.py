@@ -114,7 +114,9 @@ class _Table:
         self.key = key
         self._files = files
         if len(set(self._columns)) < len(self._columns) or "" in self._columns:
-            raise DatasetError(f"{path}: the first row must have a different name for each column, not {self._columns}")
+            raise DatasetError(
+                f"{path}: the first row must contain a different name for each column, not {self._columns}"
+            )
         special = [*files, *(name for name in (label, key) if name is not None)]
         for name in special:
             if name not in self._columns:
@@ -122,7 +124,10 @@ class _Table:
                     f"{path}: there is no column {name!r}; the columns are {', '.join(self._columns)}"
                 )
             if special.count(name) > 1:
-                raise ArgumentValueError(f"{path}: the column {name!r} can only be one of label, key and files")
+                raise ArgumentValueError(
+                    f"{path}: the column {name!r} is used more than once; a column can be only one of label, key "
+                    "and files"
+                )
         columns = [_Column() for _ in self._columns]
         values: set[str] = set()
         keys: dict[str, int] = {}

@@ -172,7 +172,10 @@ async def reshard(
             async for batch in batches:
                 await in_thread(sorter.add, batch)
             if group_by is not None and sorter.records and not sorter.grouped:
-                raise DatasetError(f"{report.source}: no record has the feature {group_by!r}")
+                raise DatasetError(
+                    f"{report.source}: no record has the feature {group_by!r}; pass the name of a feature that the "
+                    "records have"
+                )
             records = sorter.records
             ordered = Sorted(sorter)
         else:

@@ -176,7 +176,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
         (["uploads", "data", "--older-than", "x"], "x"),
         (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; the features are emb, label, tags"),
-        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' is not one of these"),
+        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' cannot be read as such"),
         (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags"),
         (["cat", "data/pages-*.tfrecord", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label"),
         (["cat", "data/plain.tfrecord", "--where", "a=1"], "are not Examples"),
@@ -540,7 +540,7 @@ def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
         os.utime(path, (0, 0))
     said = run("uploads", "data", "--remove").ok()
     assert "3 unfinished, 0 removed, 3 kept" in said
-    assert said.count("kept: it belongs to a job; 'asyncrec recover' takes care of dead jobs") == 3
+    assert said.count("kept: it belongs to a job; if the job is dead, run 'asyncrec recover'") == 3
     assert "recovered 1 record; shards: 1" in run("recover", "data/killed").ok()
     assert "\n1 shard, 1 record; 0 older objects deleted\n" in run("compact", "data/killed").ok()
 

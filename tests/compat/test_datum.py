@@ -264,7 +264,7 @@ def test_configurations_are_merged_unless_they_contradict_each_other() -> None:
     assert (merged.batch_size_train, merged.echoing, merged.read_config.seed) == (3, 2, 5)
     assert merged == DatasetConfigs(batch_size_train=3, echoing=2, read_config=TFRReadConfigs(seed=5))
     assert merged != one
-    with pytest.raises(ValueError, match="echoing is 2 in one and 3 in the other"):
+    with pytest.raises(ValueError, match="the option echoing is 2 in one of the configs and 3 in the other"):
         other.merge(DatasetConfigs(echoing=3))
 
 

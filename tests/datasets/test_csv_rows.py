@@ -70,7 +70,7 @@ def test_a_bad_encoding_names_the_byte_its_offset_and_its_line() -> None:
 
 
 def test_a_quote_that_is_not_closed_is_an_error_and_no_long_cell() -> None:
-    with pytest.raises(DatasetError, match=r"a\.csv, line 2: not a row of CSV: unexpected end of data"):
+    with pytest.raises(DatasetError, match=r"a\.csv, line 2: this is not a valid CSV row: unexpected end of data"):
         rows_of(b'a,1\n"b,2\nc,3\n')
 
 

@@ -333,7 +333,7 @@ async def test_folds_are_written_from_examples_by_the_dict() -> None:
 
 async def test_folds_that_are_none_are_refused() -> None:
     storage = MemoryStorage()
-    with pytest.raises(DatasetError, match="no example for 'a'"):
+    with pytest.raises(DatasetError, match="the fold 'a' has no examples"):
         await write_folds("out", {"a": []}, storage=storage)
     with pytest.raises(ValueError, match="no folds"):
         await write_folds("out", {}, storage=storage)
@@ -459,7 +459,7 @@ async def test_fault_a_value_that_is_not_loaded_is_no_zero() -> None:
         def load(self, **kwargs: Any) -> None:
             pass
 
-    with pytest.raises(DatasetError, match=r"Forgetful\.data: the value is None; did load\(\) not set it\?"):
+    with pytest.raises(DatasetError, match=r"Forgetful\.data: the value is None; set it in load\(\)"):
         await write(await stored_csv(), Forgetful)
 
 
@@ -511,7 +511,10 @@ async def test_a_short_row_is_named() -> None:
     [
         (b"", r"list\.csv: there are no rows"),
         (b"a,1\n\xff,2\n", r"list\.csv, line 2: byte 0xff at offset 4 is not utf-8"),
-        (b"a,1\n", r"list\.csv: 1 rows with ratios=0\.8 leave no example for 'eval'"),
+        (
+            b"a,1\n",
+            r"list\.csv: 1 rows are too few for ratios=0\.8: the split 'eval' would get no example",
+        ),
     ],
 )
 async def test_a_csv_that_cannot_be_used_changes_nothing(content: bytes, message: str) -> None:
@@ -672,7 +675,7 @@ async def test_without_a_manifest_data_files_are_found_by_their_names(tmp_path: 
     assert paths == [f"{tmp_path}/a.tfrec", f"{tmp_path}/b.tfrecords"]
     async with generate_dataset(paths, Toy) as dataset:
         assert [values[:2] async for values in dataset] == [("a", 1)] * 2
-    with pytest.raises(DatasetError, match=r"a\.tfrec: there is no schema.*pass example_class"):
+    with pytest.raises(DatasetError, match=r"a\.tfrec: the file has no schema.*pass example_class"):
         async with generate_dataset(paths):
             pass
     with pytest.raises(asyncrec.ObjectNotFoundError, match="neither a manifest nor a file"):

@@ -85,7 +85,7 @@ def test_where_some_records_lack_it_nothing_is_made_up(entry: Entry, expected: E
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FixedLen((), "int65"), "'int65' is not a type of a schema; the types are bool, int8"),
+        (lambda: FixedLen((), "int65"), "'int65' is not a valid dtype; the dtypes are bool, int8"),
         (lambda: VarLen("complex64"), "'complex64' is not a type"),
         (lambda: VarLen(3), "3 is not a type"),
         (lambda: FixedLen((-1,), "int64"), r"the shape \(-1,\) has a negative size"),

@@ -59,21 +59,24 @@ def test_a_batch_is_stacked(count: int) -> None:
     [
         (
             encode_example({"label": 1, "tags": ["a"]}),
-            r"feature 'emb': missing; expected FixedLen\(shape=\(2, 2\), dtype='float.*\); there is 'label', 'tags'$",
+            r"feature 'emb': missing; expected FixedLen\(shape=\(2, 2\), dtype='float.*\); the record has 'label', 'tags'$",
         ),
         (
             page(label=1.5),
-            r"feature 'label': its values are float; expected FixedLen\(shape=\(\), dtype='int64'.*'emb', 'label', ",
+            r"feature 'label': its values have the type float; expected FixedLen\(shape=\(\), dtype='int64'.*'emb', 'label', ",
         ),
-        (page(label=[1, 2]), r"feature 'label': it has 2 values, not 1; expected FixedLen.*there is 'emb', 'label'"),
+        (
+            page(label=[1, 2]),
+            r"feature 'label': it has 2 values, not 1; expected FixedLen.*the record has 'emb', 'label'",
+        ),
         (page(label=np.zeros(0, int)), "feature 'label': it has 0 values, not 1"),
         (page(label=[]), "feature 'label': missing"),
         (page(emb=[1.0] * 3), "feature 'emb': it has 3 values, not 4"),
         (
             page(more=1),
-            "feature 'more' is not in the schema; to ignore such features, use allow_extra=True; there is 'emb', ",
+            "feature 'more' is not in the schema; to ignore such features, use allow_extra=True; the record has 'emb', ",
         ),
-        (encode_example({}), "feature 'label': missing; .*; there is nothing"),
+        (encode_example({}), "feature 'label': missing; .*; the record has no features"),
     ],
 )
 def test_a_record_that_does_not_fit_is_an_error_that_names_feature_expectation_and_what_is_there(
@@ -165,7 +168,7 @@ def test_an_empty_tensor_whose_shape_no_array_has_is_an_error(shape: list[int]) 
 
 def test_a_raw_tensor_of_half_a_number_is_an_error() -> None:
     schema = Schema({"x": Tensor("float32", raw=True)})
-    with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are not a float32 array"):
+    with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are not a whole number of float32 values"):
         schema.decode(encode_example({"x": bytes(7)}))
     with pytest.raises(SchemaError, match="feature 'x': it has 2 values, not 1"):
         schema.decode(encode_example({"x": [bytes(8), bytes(4)]}))
@@ -190,7 +193,10 @@ def test_sparse_arrays_have_sorted_indices_values_and_a_dense_shape() -> None:
     ("features", "message"),
     [
         ({"row": [1], "column": [1, 2], "value": [0.5]}, "'m': value has 1 value, column 2"),
-        ({"row": [3], "column": [1], "value": [0.5]}, "'m': row has the index 3, but the axis has 3 places"),
+        (
+            {"row": [3], "column": [1], "value": [0.5]},
+            "feature 'm': row has the index 3, but the axis has only 3 positions",
+        ),
         ({"row": [-1], "column": [1], "value": [0.5]}, "'m': row has the index -1"),
     ],
 )
@@ -223,11 +229,11 @@ def test_a_sequence_example_decodes_its_context_and_its_steps() -> None:
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ({}, "feature list 'x': missing; expected Sequence.*there is nothing"),
+        ({}, "feature list 'x' is missing; expected Sequence.*the record has no features"),
         ({"x": [[1, 2], 3]}, "feature list 'x', step 1: it has 1 value, not 2; expected Sequence"),
         ({"x": [[1, 2], []]}, "feature list 'x', step 1: empty"),
-        ({"x": [[0.5, 1.5]]}, "feature list 'x', step 0: its values are float"),
-        ({"x": [], "y": []}, r"feature list 'y' is not in the schema; .*there is 'x' \(a list\), 'y' \(a list\)"),
+        ({"x": [[0.5, 1.5]]}, "feature list 'x', step 0: its values have the type float"),
+        ({"x": [], "y": []}, r"feature list 'y' is not in the schema; .*the record has 'x' \(a list\), 'y' \(a list\)"),
     ],
 )
 def test_feature_lists_that_do_not_fit_are_errors_that_name_list_and_step(lists: Any, message: str) -> None:
@@ -299,7 +305,7 @@ def test_a_merge_that_cannot_be_names_the_feature_and_both_sides() -> None:
     ):
         Schema({"a": FixedLen((), "int64")}).merge(Schema({"a": FixedLen((), "float32")}))
     with pytest.raises(
-        SchemaError, match=r"feature 'a': no entry can read both Tensor\(.*\) and absent; give it a default"
+        SchemaError, match=r"feature 'a': no entry can read both Tensor\(.*\) and absent; give the entry a default"
     ):
         Schema({"a": Tensor("int64")}).merge(Schema({}))
     with pytest.raises(SchemaError, match="feature 'a': no entry can read both absent and FixedLen"):

@@ -20,7 +20,7 @@ from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
 pytestmark = pytest.mark.anyio
 
-INSTEAD = r"; 'pages' is a data set, and open_dataset\('.*pages'\) reads it$"
+INSTEAD = r"; 'pages' is a data set: to read it, use open_dataset\('.*pages'\)$"
 
 
 class ListedStorage(MemoryStorage):

@@ -236,7 +236,9 @@ async def test_a_folder_of_several_data_sets_is_an_error_that_names_them() -> No
     for name in ("train", "eval"):
         async with asyncrec.open_sharded_writer(f"crawl/{name}", storage=storage) as writer:
             await writer.write(b"0")
-    with pytest.raises(ObjectNotFoundError, match=r"crawl: this folder holds 2 data sets: eval, train; .*'crawl/eval'"):
+    with pytest.raises(
+        ObjectNotFoundError, match=r"crawl: this folder contains 2 data sets: eval, train; .*'crawl/eval'"
+    ):
         async with asyncrec.open_dataset("crawl", storage=storage):
             pass
 
@@ -245,7 +247,9 @@ async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name()
     storage = MemoryStorage()
     await written(storage)
     assert await asyncrec.list_shards("page", storage=storage) == []
-    with pytest.raises(ObjectNotFoundError, match="page: there is no data set of this name, but there is pages"):
+    with pytest.raises(
+        ObjectNotFoundError, match="page: there is no data set with this name; the folder contains pages"
+    ):
         async with asyncrec.open_dataset("page", storage=storage):
             pass
 

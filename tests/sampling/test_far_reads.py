@@ -84,7 +84,7 @@ async def test_neighbours_that_come_damaged_are_read_once_more(answers: int) -> 
         else:
             with pytest.raises(asyncrec.CorruptRecordError, match="record 43") as caught:
                 await dataset.get_many(range(1000))
-            assert "read twice and damaged both times, so the stored object is damaged" in caught.value.__notes__
+            assert "both of two reads were damaged, so the stored object itself is damaged" in caught.value.__notes__
         assert store.reads == 2
 
 

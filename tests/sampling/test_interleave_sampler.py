@@ -141,11 +141,11 @@ async def test_ten_thousand_batches_have_exactly_p_classes_k_each() -> None:
 async def test_too_few_classes_are_short_or_are_an_error() -> None:
     storage = await folder([[b"%d:%d" % (cls, i) for i in range(4)] for cls in range(3)])
     options: dict[str, Any] = {"class_fn": class_of, "batch_size": 8, "example_per_class": 2}
-    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, but a batch needs 4"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples each, but a batch needs 4"):
         await batches_of(sampler_of(storage, on_exhausted="stop", **options))
     short = await batches_of(sampler_of(storage, on_exhausted="short", num_repeat=1, **options))
     assert [len(batch) for batch in short] == [6, 6]
-    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples, but a batch needs 4"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="3 classes have 2 examples each, but a batch needs 4"):
         await batches_of(sampler_of(storage, on_exhausted="repeat", **options))
 
 
@@ -160,7 +160,9 @@ async def test_a_first_pass_that_gives_no_batch_is_an_error_each_time(
     options |= {"on_exhausted": on_exhausted, "num_repeat": num_repeat, "prefetch_size": prefetch_size}
     async with sampler_of(storage, **options) as sampler:
         for _ in range(2):
-            with pytest.raises(asyncrec.errors.DatasetError, match="0 classes have 2 examples, but a batch needs 4"):
+            with pytest.raises(
+                asyncrec.errors.DatasetError, match="0 classes have 2 examples each, but a batch needs 4"
+            ):
                 await anext(sampler)
     with pytest.raises(asyncrec.errors.DatasetError, match="no records in the 2 shards"):
         await batches_of(sampler_of(await folder([[], []]), **options))
@@ -508,7 +510,7 @@ async def test_workers_deal_the_shards() -> None:
     async with sampler_of(storage, worker=(0, 2)) as sampler:
         state = sampler.state_dict()
     async with sampler_of(storage, worker=(0, 4)) as sampler:
-        with pytest.raises(ValueError, match=r"worker=\[0, 2\] there, \[0, 4\] here"):
+        with pytest.raises(ValueError, match=r"worker=\[0, 2\] in the state, \[0, 4\] here"):
             sampler.load_state_dict(state)
 
 

@@ -29,7 +29,7 @@ WRONG = [
     ("shuffled", {"seed": "a"}, TypeError, "seed='a': must be an integer, or None for a random one"),
     ("shuffled", {"seed": 1.5}, TypeError, "seed=1.5: must be an integer, or None for a random one"),
     ("shuffled", {"seed": None, "worker": (0, 2)}, ValueError, "seed=None: each worker would choose"),
-    ("shuffled", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker i of n, counted from 0"),
+    ("shuffled", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker number i of n, counted from 0"),
     ("shuffled", {"worker": (2, 2)}, ValueError, "worker=(2, 2): pass (i, n) for worker i of n"),
     ("shuffled", {"buffer_size": 0}, ValueError, "buffer_size=0: must be at least 1"),
     ("shuffled", {"block_bytes": 0}, ValueError, "block_bytes=0: must be at least 1, or None"),
@@ -61,7 +61,7 @@ WRONG = [
         "interleaving",
         {"class_fn": "label"},
         TypeError,
-        "class_fn='label': must be a function from an example to its class",
+        "class_fn='label': must be a function that returns the class of an example",
     ),
 ]
 
@@ -141,7 +141,7 @@ async def test_a_dataset_of_the_other_kind_is_told_apart(tmp_path: Any) -> None:
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
         with pytest.raises(TypeError, match=r"takes a Dataset of asyncrec\.blocking, .* not asyncrec\.Dataset"):
             blocking.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(TypeError, match=r"not str; open_dataset takes its path"):
+    with pytest.raises(TypeError, match=r"not str; pass its path to open_dataset"):
         asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
 
 
@@ -191,9 +191,11 @@ async def test_the_first_shard_that_is_another_than_the_states_is_named() -> Non
         return str(raised.value).partition("; ")[2]
 
     await asyncrec.write_records("data/5.tfrecord", [b"5"], storage=storage)
-    assert await refused() == "there were 3, and now there are 4, and the first that is new is data/5.tfrecord"
+    assert await refused() == "there were 3 shards, and now there are 4; the first new shard is data/5.tfrecord"
     await asyncrec.write_records("data/3.tfrecord", [b"3"], storage=storage)
-    assert await refused() == "there were 3, and now there are 5, and the first that differs is data/3.tfrecord"
+    assert (
+        await refused() == "there were 3 shards, and now there are 5; the first shard that differs is data/3.tfrecord"
+    )
     for n in (3, 4, 5):
         await storage.delete(f"data/{n}.tfrecord")
-    assert await refused() == "there were 3, and now there are 2"
+    assert await refused() == "there were 3 shards, and now there are 2"

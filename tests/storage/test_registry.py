@@ -152,8 +152,8 @@ async def test_an_error_in_the_body_leaves_as_itself(found: Found) -> None:
         ("https://host/x", "pip install asyncrec-http"),
         ("hf://datasets/x", "pip install asyncrec-fsspec"),
         ("file+aiofiles:///x", "pip install asyncrec-aiofiles"),
-        ("azure://bucket/x", "no plugin for it is known"),
-        ("what://bucket/x", "install the plugin that brings it"),
+        ("azure://bucket/x", "check the spelling; no plugin for this scheme is known"),
+        ("what://bucket/x", "install the plugin that provides it"),
     ],
 )
 async def test_an_unknown_scheme_names_the_remedy_and_what_there_is(found: Found, url: str, says: str) -> None:

@@ -72,7 +72,7 @@ async def test_the_last_error_is_raised_with_a_note_of_attempts_and_time(clock: 
     operation = Failing(99)
     with pytest.raises(TransientStorageError, match="reset 4") as caught:
         await retrying(operation, what="put x", policy=RetryPolicy(attempts=4))
-    assert caught.value.__notes__ == ["put x: given up after 4 attempts over 1.4 s"]
+    assert caught.value.__notes__ == ["put x: asyncrec gave up after 4 attempts in 1.4 s"]
     assert caught.value.__context__ is None
     assert operation.calls == 4
 

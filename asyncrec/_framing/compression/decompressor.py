@@ -182,9 +182,9 @@ class Decompressor:
             if self._type == "GZIP" and piece[0] != 0x1F:
                 self._began = (self.consumed, self._made)  # the one before is whole
                 raise self._corrupt(
-                    f"the data after the GZIP member that ends at byte {self.consumed:,} is not GZIP"
+                    f"the GZIP member ends at byte {self.consumed:,}, but the data after it is not GZIP"
                     if self._members
-                    else 'this is not GZIP; open it with compression="auto", or the right one',
+                    else 'the file is not GZIP; open it with compression="auto", or with its actual compression',
                     mends=self._members > 0,
                 )
             self._began = (self.consumed, self._made)

@@ -103,7 +103,7 @@ class WorkerBatches:
         if not self._epoch_given:
             if run[1] != self.num_repeat:
                 raise ArgumentValueError(
-                    f"the state was made with num_repeat={run[1]}, but this stream has {self.num_repeat}, so it "
+                    f"the state was taken with num_repeat={run[1]}, but this stream has {self.num_repeat}, so it "
                     "would end in a different place; pass the same num_repeat"
                 )
             self.first_epoch = first

@@ -36,7 +36,7 @@ def begin_token() -> tuple[str, FileLock]:
         StorageError: the folder cannot be written to.
     """
     folder = _folder()
-    with mapped_errors("making", folder):
+    with mapped_errors("creating", folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         status = os.lstat(folder)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:

@@ -211,7 +211,7 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
     if wanted is not None:
         raise ManifestError(
             f"{path}: the data set has no snapshot with the id {wanted}; the id may belong to another data set, or "
-            "to a snapshot that was compacted"
+            "to a snapshot that compaction removed"
         )
     return np.sort(np.array(list(live.values()), np.int64)), identity, until
 

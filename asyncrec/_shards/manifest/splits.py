@@ -116,6 +116,6 @@ def _resolve(part: SplitPart, counts: Mapping[str, int]) -> tuple[str, int, int]
 def _position(bound: Bound, records: int, part: SplitPart) -> int:
     value = round(Fraction(bound.value * records, 100)) if bound.percent else bound.value
     if abs(value) > records:
-        raise ArgumentValueError(f"{part} reaches beyond the {records} records of {part.name!r}")
+        raise ArgumentValueError(f"{part} is out of range, because {part.name!r} has only {records} records")
     from_end = bound.value < 0
     return records + value if from_end else value

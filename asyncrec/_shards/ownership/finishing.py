@@ -266,7 +266,7 @@ class Finishing:
 def _keep(path: str) -> str:
     """Give a damaged journal a second name, which no recovery removes; returns it."""
     kept = kept_path(path)
-    with mapped_errors("keeping", kept):
+    with mapped_errors("saving", kept):
         try:
             os.link(path, kept)
         except FileExistsError:

@@ -122,9 +122,9 @@ def _tell_outcome(run: RecoveryRun, path: str) -> None:
 def _told_unknown_keys(mark: JobHeader, where: str) -> str:
     held = "are in a spool on this machine" if mark.spool else "are not committed"
     return (
-        f"the writer {mark.writer} died, and the records that it left {held}: this writer does not know "
-        f"their keys and may store the same records again; run {command_for(mark, where)} before you open a "
-        "writer with on_duplicate='skip', or remove duplicates later (asyncrec dedupe --by-key)"
+        f"the writer {mark.writer} died and left records that {held}. The new writer does not know their keys, "
+        f"so it may store the same records again. Run {command_for(mark, where)} before you open a writer with "
+        "on_duplicate='skip', or remove duplicates later (asyncrec dedupe --by-key)"
     )
 
 

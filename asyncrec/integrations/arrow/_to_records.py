@@ -143,7 +143,7 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
     if isinstance(entry, Tensor):
         _check_rows(column)
     if not pa.types.is_struct(column.type):
-        raise SchemaError(f"the column is {column.type}")
+        raise SchemaError(f"the column has the type {column.type}")
     if isinstance(entry, Tensor):
         flats = _var_len(column.field("values"), _reader(entry.dtype, narrow))
         shapes = _var_len(column.field("shape"), _reader("int64", narrow))
@@ -165,7 +165,7 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
 
 def _steps(entry: Sequence, column: Array) -> Values:
     if not _is_list(column.type):
-        raise SchemaError(f"the column is {column.type}, not a list of steps")
+        raise SchemaError(f"the column has the type {column.type}, not a list of steps")
     inner = _plain(column.flatten())
     if isinstance(entry.entry, FixedLen):
         _check_rows(column)
@@ -195,7 +195,7 @@ def _fixed_len(entry: FixedLen, column: Array, narrow: bool) -> Values:
 
 def _var_len(column: Array, read: Callable[[Array], Any]) -> Values:
     if not _is_list(column.type):
-        raise SchemaError(f"the column is {column.type}, not a list")
+        raise SchemaError(f"the column has the type {column.type}, not a list")
     return _sliced(read(_plain(column.flatten())), column)
 
 
@@ -258,7 +258,7 @@ def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
 def _strings(column: Array, dtype: str) -> list[bytes]:
     kind = str(column.type)
     if not any(known in kind for known in ("string", "binary")):
-        raise SchemaError(f"its values are {kind}")
+        raise SchemaError(f"its values have the type {kind}")
     if dtype == "str" and "binary" in kind:
         column = column.cast(pa.large_string())  # refuses what is not UTF-8
     values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
@@ -270,7 +270,7 @@ def _numbers(column: Array, dtype: str) -> Any:
     if pa.types.is_temporal(kind):
         column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(kind) != (dtype == "bool") or str(kind).endswith(("string", "binary", "view")):
-        raise SchemaError(f"its values are {kind}")
+        raise SchemaError(f"its values have the type {kind}")
     return column.cast(pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))).to_numpy(
         zero_copy_only=False
     )

@@ -114,6 +114,7 @@ def _keys(batch: Any, key: str, first: int) -> list[str | bytes]:
     for row, value in enumerate(values):
         if not isinstance(value, str | bytes):
             raise SchemaError(
-                f"row {first + row} of the batch: the key {key!r} is {value!r}; a key must be text or bytes"
+                f"row {first + row} of the batch: the key column {key!r} has the value {value!r}; a key must be "
+                "text or bytes"
             )
     return values  # type: ignore[no-any-return]  # as checked

@@ -106,7 +106,7 @@ def open_own(
             if not status.st_nlink:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if not anyones and status.st_uid not in (os.geteuid(), 0):
-                who = f"it belongs to user {status.st_uid}, but this process runs as {os.geteuid()}"
+                who = f"it belongs to user {status.st_uid}, but this process runs as user {os.geteuid()}"
                 raise _not_own(StoragePermissionError, path, who, errno.EPERM)
             if linked is not True and status.st_nlink > 1 + _names_of(status, linked or ()):
                 what = "it has another hard link"

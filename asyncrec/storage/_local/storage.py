@@ -150,7 +150,7 @@ class LocalStorage(Storage):
 
     async def head(self, key: str) -> ObjectInfo:
         path, shown = self.path_of(key), join(self.root, key)
-        with mapped_errors("finding", shown):
+        with mapped_errors("looking up", shown):
             status = await self.disk.in_thread(self.disk.system.stat, path)
         check_regular(status, shown)
         return object_info(key, status)
@@ -195,7 +195,7 @@ def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
     """Give the first of these that is an object there, or `None`. Blocks: one hop for many names."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
-        with suppress(ObjectNotFoundError), mapped_errors("finding", shown):
+        with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):
             check_regular(storage.disk.system.stat(path), shown)
             return key
     return None

@@ -143,7 +143,7 @@ class Upload:
         )
         address = answer.headers.get("Location")
         if not address:
-            raise TransientStorageError(f"{self._what}: the store opened an upload session without saying where")
+            raise TransientStorageError(f"{self._what}: the store opened an upload session but did not send its URL")
         self._address = address
 
     async def _publish(self, data: memoryview, total: int, checksum: int) -> Resource:

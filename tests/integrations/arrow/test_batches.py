@@ -126,7 +126,7 @@ def test_an_arrow_schema_may_be_asked_for() -> None:
         {"n": 5, "s": None, "t": datetime.datetime(1970, 1, 1)},
         {"n": None, "s": "x", "t": datetime.datetime(1970, 1, 1, 0, 0, 1)},
     ]
-    with pytest.raises(SchemaError, match="'n': 2 values, and the column has one"):
+    with pytest.raises(SchemaError, match="'n': 2 values, but the column holds one per record"):
         to_batch([encode_example({"n": [1, 2], "t": 0})], wanted)
 
 

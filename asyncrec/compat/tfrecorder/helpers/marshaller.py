@@ -199,7 +199,9 @@ def _flat(name: str, value: Any, dtype: FieldType) -> Any:
     try:
         return np.frombuffer(value, ARRAYS[dtype]).astype(ARRAYS[dtype].newbyteorder("="))
     except ValueError:
-        raise SchemaError(f"feature {name!r}: its {len(value)} bytes are not a {ARRAYS[dtype].name} array") from None
+        raise SchemaError(
+            f"feature {name!r}: its {len(value)} bytes are not a whole number of {ARRAYS[dtype].name} values"
+        ) from None
 
 
 def tensors(tensorflow: Any, fields: Mapping[str, FieldType], record: Any) -> tuple[Any, ...]:

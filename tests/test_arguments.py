@@ -83,7 +83,7 @@ async def test_compressions_are_named_in_any_case(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [5, ("a", 1), 1.5])
 async def test_a_key_of_the_wrong_type_is_told_what_a_key_is(tmp_path: Path, key: Any) -> None:
-    said = f"a key is a str or bytes, not {type(key).__name__}: give its text"
+    said = f"a key must be a str or bytes, not {type(key).__name__}; convert it to text"
     async with asyncrec.open_sharded_writer(tmp_path / "x", on_duplicate="skip") as writer:
         with pytest.raises(TypeError, match=said):
             await writer.write(b"x", key=key)

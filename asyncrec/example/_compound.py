@@ -66,7 +66,7 @@ class Sparse(Entry):
                 count = values_of(int(counts[row]))
                 raise Misfit(
                     row,
-                    f"feature {self.values} has {count}, but feature {feature} has {max(int(given[row]), 0)}; both "
+                    f"{self.values!r} has {count}, but {feature!r} has {max(int(given[row]), 0)}; both "
                     "must have the same number",
                 )
             beyond = (positions < 0) | (positions >= size)
@@ -74,7 +74,7 @@ class Sparse(Entry):
                 at = int(np.argmax(beyond))
                 raise Misfit(
                     int(axes[0][at]),
-                    f"feature {feature} has the index {positions[at]}, but the axis has only {size} positions",
+                    f"{feature!r} has the index {positions[at]}, but the axis has only {size} positions",
                 )
             axes.append(positions)
         order = np.lexsort(axes[::-1])

@@ -87,8 +87,7 @@ class DeclaredExample:
                 )
             if dtype in ARRAYS and f"{name}_shape" in fields:
                 raise ArgumentTypeError(
-                    f"{cls.__name__}.{name!r}_shape: this name is reserved for the shape of {name!r}; choose "
-                    "another name"
+                    f"{cls.__name__}.{name}_shape: this name is reserved for the shape of {name!r}; choose another name"
                 )
         cls._fields = fields
         cls._schema = Schema({name: ENTRIES[dtype] for name, dtype in fields.items()})

@@ -133,7 +133,7 @@ def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
         if changed.any():
             raise SchemaError(
                 f"the value is an array of {value.dtype}, but the field is declared as {dtype.name}. Converting it "
-                f"would change the value {value[changed][0]!r} and {int(changed.sum()) - 1} others; if that is "
+                f"would change the value {value[changed][0]!r} and {int(changed.sum()) - 1} more; if that is "
                 f"intended, convert it with .astype(numpy.{dtype.name})"
             )
     return array.tobytes(), np.array(array.shape, np.int64)

@@ -250,7 +250,7 @@ async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathL
     if len(factories) > 1:
         names = [factory.name for factory in factories]
         raise AmbiguousSchemeError(
-            f"{shown}: {len(names)} installed backends serve {scheme}: {', '.join(names)}. Name one in the URL, as "
+            f"{shown}: {len(names)} installed backends serve {scheme!r}: {', '.join(names)}. Name one in the URL, as "
             f"in {scheme}+{names[0]}://, or disable one with {DISABLE}"
         )
     return factories[0], root

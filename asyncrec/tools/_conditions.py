@@ -201,7 +201,7 @@ def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[S
     if operator == "contains":
         if kind != BYTES:
             raise ArgumentValueError(
-                f"'{feature!r} contains {text}': the feature {feature!r} holds {_HOLDS[kind]}, but 'contains' works "
+                f"'{feature} contains {text}': the feature {feature!r} holds {_HOLDS[kind]}, but 'contains' works "
                 "only on text; use = != < <= > >= or in"
             )
         part = _bytes(text)

@@ -72,7 +72,7 @@ def command(
         for name in found.damaged:
             say(f"{name}: damaged; the records before the damage are committed. 'asyncrec repair' may save more")
         for name in found.discarded:
-            say(f"{name}: discarded, because its writer publishes all shards or none and had not finished")
+            say(f"{name}: discarded, because its writer publishes all shards or none and had acknowledged nothing")
         for job in found.abandoned:
             say(
                 f"job {job} was given up: the uncommitted objects that it left here were deleted, but not a spool "

@@ -164,7 +164,7 @@ async def test_a_first_pass_that_gives_no_batch_is_an_error_each_time(
                 asyncrec.errors.DatasetError, match="0 classes have 2 examples each, but a batch needs 4"
             ):
                 await anext(sampler)
-    with pytest.raises(asyncrec.errors.DatasetError, match="no records in the 2 shards"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="the 2 shards contain no records"):
         await batches_of(sampler_of(await folder([[], []]), **options))
 
 
@@ -249,7 +249,7 @@ async def test_no_shard_matches_is_told_and_underscores_are_never_shards() -> No
         await storage.put(f"data/{name}", b"no shard")
     assert await batches_of(sampler_of(storage, num_repeat=1)) == [[b"x"]]
     with pytest.raises(
-        asyncrec.ObjectNotFoundError, match=r"data: no shard matches shard_suffix='\*\.rec'; there are 2 other"
+        asyncrec.ObjectNotFoundError, match=r"data: no shard matches shard_suffix='\*\.rec'; the folder has 2 other objects\. Names"
     ):
         await batches_of(sampler_of(storage, shard_suffix="*.rec"))
 
@@ -375,7 +375,7 @@ async def test_a_shard_that_was_replaced_since_it_was_listed_is_named(
 async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record() -> None:
     storage = await folder([[b"0", b"1", b"x", b"2"]])
     sampler = sampler_of(storage, class_fn=lambda record: float("nan") if record == b"x" else record, batch_size=2)
-    with pytest.raises(DecodeError, match=r"s000\.tfrecord, record 2: class_fn .*nan, which does not equal"):
+    with pytest.raises(DecodeError, match=r"data/s000\.tfrecord, record 2: class_fn raised SchemaError: it returned nan, which"):
         await batches_of(sampler)
 
 
@@ -422,7 +422,7 @@ async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that
 
 
 async def test_shards_without_a_record_are_an_error_not_an_endless_loop() -> None:
-    with pytest.raises(asyncrec.errors.DatasetError, match="no records in the 2 shards"):
+    with pytest.raises(asyncrec.errors.DatasetError, match="the 2 shards contain no records"):
         await batches_of(sampler_of(await folder([[], []])))
 
 

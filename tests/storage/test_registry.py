@@ -357,7 +357,7 @@ async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: 
     monkeypatch.setenv(DISABLE, "two, three")
     async with open_storage("cl://x"):
         pass
-    with pytest.raises(UnknownSchemeError, match="ASYNCREC_DISABLE_PLUGINS leaves out: two"):
+    with pytest.raises(UnknownSchemeError, match=r"These plugins are disabled by ASYNCREC_DISABLE_PLUGINS: two"):
         async with open_storage("tw://x"):
             pass
     monkeypatch.setenv(DISABLE, "1")

@@ -266,8 +266,8 @@ class BatchBuilder:
             raise self._no_batch(queues)
         if not self._in_pass:
             _log.warning(
-                "a whole pass over the shards yielded no batch of %d classes with %d examples each: only %d "
-                "classes have enough examples; the sampler stops here",
+                "a whole pass over the shards yielded no batch of %d classes with %d examples each: the class "
+                "buffer still holds examples of %d classes; the sampler stops here",
                 classes,
                 plan.per_class,
                 queues.waiting,

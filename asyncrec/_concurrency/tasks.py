@@ -75,7 +75,7 @@ class TaskScope:
         self._group.start_soon(self._run, scope, func, args)
 
     def cancel(self) -> None:
-        """Cancel the tasks, those still to be started included; the body goes on."""
+        """Cancel the tasks, including those that have not started; the body continues."""
         self._cancelled = True
         for scope in list(self._running):
             scope.cancel()

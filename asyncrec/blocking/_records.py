@@ -109,7 +109,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
 
     @property
     def published(self) -> ObjectInfo | None:
-        """What the store says of the object, once the context has exited cleanly."""
+        """What the store reports about the object, once the context has exited cleanly."""
         return self._value.published
 
     @property

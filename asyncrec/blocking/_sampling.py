@@ -69,7 +69,7 @@ class Dataset(Handle[dataset.Dataset]):
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer gave one."""
+        """The schema in the manifest; `None` if no writer passed one."""
         return self._value.schema
 
     def get(self, index: SupportsIndex) -> bytes:

@@ -31,8 +31,8 @@ def command(
     change.
 
     You can run it at any time, also while other processes write, read or compact; readers see the same data set before
-    and after. A later run deletes the segments of single commits, once they have been merged for --grace. Run it now
-    and then while a crawl of many processes is going on, and once when it has ended.
+    and after. A later run deletes the segments of single commits, once they have been merged for --grace. Run it from
+    time to time during a crawl with many processes, and once at the end.
 
     \b
     Example:

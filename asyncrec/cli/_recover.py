@@ -48,9 +48,10 @@ def command(
 ) -> int:
     """Commit the records that dead writers left behind: in a spool, or as unfinished shards of a local data set.
 
-    An all-or-nothing job that had promised nothing is given up. A job on another machine may be alive, so it is listed
-    and left alone. Use --dead to declare it dead and commit what it had published, or --abandon to delete that. You can
-    run recover at any time, also while others write, and more than once. The exit code is 1 if a journal was damaged.
+    A job that publishes everything or nothing is abandoned, unless a flush had acknowledged its records. A job on
+    another machine may still be running, so it is only listed. Use --dead to declare it dead and commit what it had
+    published, or --abandon to delete that. You can run recover at any time, also while others write, and more than
+    once. The exit code is 1 if a journal was damaged.
 
     \b
     Example:

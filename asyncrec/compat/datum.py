@@ -161,7 +161,7 @@ class TFRecordWriter:
         Raises:
             DuplicatedKeysError: a key came twice. Told here where it can be seen, else by `flush_records`.
             SchemaError: a value that no feature holds (a TypeError, too), or examples that contradict each other.
-            DatasetError: the generator gave no example.
+            DatasetError: the generator yielded no example.
         """
         if not self.shuffler.added:
             self.current_examples = 0
@@ -199,7 +199,7 @@ class TFRecordWriter:
         self.flush_records()
 
     def flush_records(self) -> tuple[ShardInfo, int]:
-        """Write the records that were kept, make them the split, and give up what was kept.
+        """Write the cached records, publish them as the split, and empty the cache.
 
         Returns:
             ``{split: {file name: records}}`` of all splits in the folder, and the bytes of this one's records.

@@ -163,7 +163,7 @@ def install() -> AbstractContextManager[object]:
     that were registered with tensorboardX are registered here too. Names that another module has imported from
     tensorboardX before, such as ``RecordWriter``, stay what they were there.
 
-    A ``SummaryWriter`` on a store that nobody closes is closed when the main thread ends, by an exception or not, and
+    A ``SummaryWriter`` on a store that is not closed is closed when the main thread ends, by an exception or not, and
     loses no event. A store that does not answer is tried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
@@ -242,7 +242,7 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
     """Route ``prefix:...`` to a factory: any object with ``open(path)``, and ``directory_check(path)`` if it is asked.
 
     As `asyncrec.storage.register_writer_factory`, which takes a `StorageFactory` too and looks at what it is given; as
-    in tensorboardX, what it lacks is told when it is used.
+    in tensorboardX, a missing method is reported only when it is used.
 
     Raises:
         ValueError: the prefix contains a colon.

@@ -43,7 +43,7 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
     64-bit floats are rounded to float32, the only float type of the format; none becomes infinite. With
     ``narrow=False`` an array of them that would change is an error.
 
-    Raises SchemaError, naming the feature, for a value that no feature can hold or that would change; TypeError when
+    Raises SchemaError, naming the feature, for a value that no feature can hold or that would change; TypeError if
     ``features`` is neither a mapping nor an Example.
     """
     if type(features) is dict:

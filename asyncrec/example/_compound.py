@@ -33,7 +33,7 @@ class Sparse(Entry):
     """An array of ``shape`` in which only some values are stored, as by tf.io.SparseFeature.
 
     ``values`` names the feature that holds them, ``indices`` the int64 features that say where they are, one per
-    dimension. A record without any of these features is all zero. Raises SchemaError when there is not one index
+    dimension. A record without any of these features is all zero. Raises SchemaError if there is not one index
     feature per dimension.
     """
 

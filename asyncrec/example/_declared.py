@@ -161,7 +161,7 @@ def check_round_trip(
     Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
     its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
 
-    Raises SchemaError naming the field and both values when one differs; TypeError when the class declares no field,
+    Raises SchemaError naming the field and both values when one differs; TypeError if the class declares no field,
     when ``from_csv_row`` makes something else, or when a method it needs here is ``async`` (await it yourself, and give
     the example).
     """

@@ -76,7 +76,7 @@ class Entry(ABC):
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
-        """What it becomes when some records do not have it: nothing is made up. None where that cannot be."""
+        """The entry to use if some records lack the feature; no values are made up. None if there is no such entry."""
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:

@@ -21,7 +21,7 @@ _DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
 def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[Raw]]]]) -> dict[str, Entry]:
     """The entries for the contexts and feature lists of these records, in the order of their names' UTF-8.
 
-    Raises SchemaError when there are no records, when a feature is of two kinds, or a name is that of a feature and of
+    Raises SchemaError if there are no records, when a feature is of two kinds, or a name is that of a feature and of
     a feature list; DecodeError when an int64 feature cannot be read.
     """
     seen: dict[tuple[str, bool], _Seen] = {}

@@ -40,7 +40,7 @@ _VERSION = 1  # of the JSON form
 class Schema:
     """The names of features, and what each of them is; immutable.
 
-    Equal schemas have equal entries in the same order. Raises SchemaError when two entries read one feature as
+    Equal schemas have equal entries in the same order. Raises SchemaError if two entries read one feature as
     different kinds, TypeError for what is not an entry.
     """
 
@@ -85,7 +85,7 @@ class Schema:
         entry is not raw.
 
         Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,
-        does not fit or is not in the schema; TypeError when ``values`` is no mapping.
+        does not fit or is not in the schema; TypeError if ``values`` is not a mapping.
         """
         encoder = self._encoder
         if encoder is None:
@@ -95,7 +95,7 @@ class Schema:
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
         """Decode one record: a dict of its values by name, in the schema's order.
 
-        Raises DecodeError when it is not an Example, SchemaError when it does not match the schema.
+        Raises DecodeError if it is not an Example, SchemaError when it does not match the schema.
         """
         data = record if type(record) is bytes else _record(record)
         try:
@@ -120,9 +120,9 @@ class Schema:
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
         """The features of many Examples as they are stored: for each one all values, and how many each record has.
 
-        For who makes arrays of another kind of them, such as Arrow's: bytes and text of those named in ``joined`` have
-        no object each, but are one after the other. Not of SequenceExamples. Raises as ``decode``, but for what only
-        the making of an array finds out.
+        For code that builds other kinds of arrays, such as Arrow's: the bytes and text of features that are named in
+        ``joined`` are not separate objects, but one buffer. SequenceExamples are not supported. Raises as ``decode``,
+        except for errors that only building an array would find.
         """
         return read_columns(records, self._kinds, self._check, joined)
 
@@ -134,7 +134,7 @@ class Schema:
         and any other, and one that some records do not have, VarLen. Types are int64, float32 and bytes, because an
         Example has no others. Names are in UTF-8 order. A feature for which no record has a value is left out.
 
-        Raises SchemaError when there are no records, or two have one feature of different kinds; DecodeError, naming
+        Raises SchemaError if there are no records, or two have one feature of different kinds; DecodeError, naming
         the record, when one is neither an Example nor a SequenceExample.
         """
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
@@ -149,7 +149,8 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | str | bytes) -> Schema:
-        """Return the schema that ``to_json`` gave, also from its JSON text, as ``asyncrec schema --json`` prints it.
+        """Return the schema from the value that ``to_json`` returned, or from its JSON text, as ``asyncrec schema
+        --json`` prints it.
 
         Raises SchemaError for anything else, and for a later version.
         """

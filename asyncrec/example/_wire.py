@@ -31,7 +31,7 @@ _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 def parse_example(data: bytes) -> dict[str, Raw]:
     """The features of a serialized Example, in the order in which they first appear.
 
-    Raises DecodeError when ``data`` is not the serialized form of an Example.
+    Raises DecodeError if ``data`` is not the serialized form of an Example.
     """
     if native is not None:
         found = native.parse_example(data)
@@ -49,7 +49,7 @@ def parse_example(data: bytes) -> dict[str, Raw]:
 def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:
     """The context and the feature lists of a serialized SequenceExample; an Example reads as one without lists.
 
-    Raises DecodeError when ``data`` is not the serialized form of a SequenceExample.
+    Raises DecodeError if ``data`` is not the serialized form of a SequenceExample.
     """
     context: dict[str, Raw] = {}
     lists: dict[str, list[Raw]] = {}

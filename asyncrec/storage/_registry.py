@@ -132,7 +132,7 @@ async def located(
     ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` where the path names only a
     root.
 
-    Raises: as `open_storage`; TypeError when both are given.
+    Raises: as `open_storage`; TypeError if both are given.
     """
     if storage is not None:
         if storage_options is not None:

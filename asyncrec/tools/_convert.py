@@ -74,7 +74,7 @@ async def convert(
         target: for records a data set, or a single file if the name contains ``.tfrec``; otherwise the file to write.
         source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or the format of a plugin, such as asyncrec-formats'
             ``"parquet"`` and ``"warc"``; by default the suffixes of the names decide.
-        max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file begins a shard of its own.
+        max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file starts a new shard.
         compression: the compression of the shards.
         jobs: how many source files are converted at once, if the target is a data set; by default the number of
             processors that this process may use. The output and the report are the same for any number. Two files take

@@ -44,7 +44,7 @@ class ReshardReport:
     """The result of `reshard`. ``spilled_bytes`` is the size of the temporary files for sorting.
 
     Attributes:
-        losses: what ``on_corrupt="skip"`` left out, for each damaged shard of the source.
+        losses: what ``on_corrupt="skip"`` skipped, for each damaged shard of the source.
     """
 
     source: str

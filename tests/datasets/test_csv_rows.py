@@ -64,7 +64,9 @@ def test_other_encodings() -> None:
 
 
 def test_a_bad_encoding_names_the_byte_its_offset_and_its_line() -> None:
-    with pytest.raises(DatasetError, match=r"a\.csv, line 3: byte 0xe9 at offset 9 is not valid utf-8; pass the file's encoding") as caught:
+    with pytest.raises(
+        DatasetError, match=r"a\.csv, line 3: byte 0xe9 at offset 9 is not valid utf-8; pass the file's encoding"
+    ) as caught:
         rows_of(b"a,1\nb,2\nc\xe9,3\n")
     assert isinstance(caught.value.__cause__, UnicodeDecodeError)
 

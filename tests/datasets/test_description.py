@@ -95,7 +95,9 @@ class TestConflicts:
             described({"x": np.zeros(4)}, {"x": np.zeros((2, 2))})
 
     def test_of_an_array_that_some_examples_lack(self) -> None:
-        with pytest.raises(SchemaError, match="feature 'x' has 2 axes in example 1, but is missing from example 0; pass it in"):
+        with pytest.raises(
+            SchemaError, match="feature 'x' has 2 axes in example 1, but is missing from example 0; pass it in"
+        ):
             described({"y": 1}, {"x": np.zeros((2, 2)), "y": 1}).schema()
 
 

@@ -339,7 +339,9 @@ async def test_folds_that_are_none_are_refused() -> None:
         await write_folds("out", {}, storage=storage)
     with pytest.raises(ValueError, match=r"'a/b': the name of a fold"):
         await write_folds("out", {"a/b": [Toy("a", 1)]}, storage=storage)
-    with pytest.raises(TypeError, match="the examples of all folds must be instances of the same subclass of DeclaredExample"):
+    with pytest.raises(
+        TypeError, match="the examples of all folds must be instances of the same subclass of DeclaredExample"
+    ):
         await write_folds("out", {"a": [Toy("a", 1), type("Other", (Toy,), {})("b", 2)]}, storage=storage)
     with pytest.raises(DatasetError, match=r"^'a', example 0: Toy\.load: TypeError"):
         await write_folds("out", {"a": [Toy("a", 1)], "b": [Toy("b", 1), Toy("c", 1)]}, storage=storage, scale=None)
@@ -499,7 +501,9 @@ async def test_a_short_row_is_named() -> None:
     with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: Toy\.from_csv_row: IndexError: [^.]*$"):
         await write(storage, ratios=0.5)
     await storage.put("list.csv", b"name,label\na,1\n")
-    with pytest.raises(DatasetError, match=r"line 1, row .* ValueError: .*'label'\. If this row is a header, remove it"):
+    with pytest.raises(
+        DatasetError, match=r"line 1, row .* ValueError: .*'label'\. If this row is a header, remove it"
+    ):
         await write(storage, ratios=0.5)
     await storage.put("list.csv", b"a,1\nb\n")
     with pytest.raises(DatasetError, match=r"list\.csv, line 2, row \['b'\]: stratify_by=1: list index"):
@@ -534,7 +538,9 @@ async def test_a_split_whose_examples_were_all_left_out_is_an_error() -> None:
             raise IgnoreExample
 
     storage = await stored_csv()
-    with pytest.raises(DatasetError, match=r"memory://out: every example of the split 'train' was skipped \(IgnoreExample\), so"):
+    with pytest.raises(
+        DatasetError, match=r"memory://out: every example of the split 'train' was skipped \(IgnoreExample\), so"
+    ):
         await write(storage, Nothing)
     assert list(await contents(storage)) == ["list.csv"]
 
@@ -544,7 +550,9 @@ async def test_an_example_of_another_class_is_refused() -> None:
         def split(self, **kwargs: Any) -> Any:
             return ["no example"]
 
-    with pytest.raises(DatasetError, match=r"Strange\.split: ArgumentTypeError: the method returned a str, which does not have"):
+    with pytest.raises(
+        DatasetError, match=r"Strange\.split: ArgumentTypeError: the method returned a str, which does not have"
+    ):
         await write(await stored_csv(), Strange)
 
 
@@ -563,7 +571,9 @@ async def test_misuse_is_told_before_anything_happens() -> None:
         await write(storage, ratios=[0.5, 0.4])
     with pytest.raises(ValueError, match="concurrency must be"):
         await write(storage, concurrency=0)
-    with pytest.raises(TypeError, match="DeclaredExample has no field declared with @tfrecordable; declare at least one"):
+    with pytest.raises(
+        TypeError, match="DeclaredExample has no field declared with @tfrecordable; declare at least one"
+    ):
         await write(storage, DeclaredExample)
     assert list(await contents(storage)) == ["list.csv"]
 
@@ -680,7 +690,9 @@ async def test_without_a_manifest_data_files_are_found_by_their_names(tmp_path: 
             pass
     with pytest.raises(asyncrec.ObjectNotFoundError, match="neither a manifest nor a file"):
         await get_tfrecord_filepaths(tmp_path / "none")
-    with pytest.raises(DatasetError, match="the list of files is empty; use get_tfrecord_filepaths to find the files of a folder"):
+    with pytest.raises(
+        DatasetError, match="the list of files is empty; use get_tfrecord_filepaths to find the files of a folder"
+    ):
         async with generate_dataset([]):
             pass
 

@@ -168,7 +168,7 @@ class TestGenerators:
             yield "a", {"id": 1}
             yield {"id": 2}
 
-        with pytest.raises(TypeError, match=r'example 1 is "\{'id': 2\}", a dict; the generator must yield \(key, features\) pairs,'):
+        with pytest.raises(TypeError, match=r"example 1 is .*a dict; the generator must yield \(key, features\)"):
             await DatasetWriter(no_pairs, None, "", "train", storage=MemoryStorage()).create_records()
         text: Any = lambda features: "text"  # noqa: E731  # the shortest wrong serializer
         with pytest.raises(TypeError, match="example 0: the serializer returned a str, not bytes"):
@@ -411,8 +411,7 @@ class TestReplacing:
             "raises at once": (OSError, "no such input"),
             "duplicate": (DuplicateKeyError, "number 7"),
             "conflict": (SchemaError, "feature 'id' is int64 in example 0 and float in example 50"),
-            "None": (SchemaError, "feature 'id': the value is None; leave the feature out, or pass a value
-train: the"),
+            "None": (SchemaError, "feature 'id': the value is None; leave the feature out"),
         }[failure]
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, num_shards=3).create_records()

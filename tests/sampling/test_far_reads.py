@@ -100,5 +100,5 @@ async def test_what_a_global_order_costs_in_a_store_is_told_once(caplog: pytest.
             dataset.shuffled(mode=mode, num_repeat=2) as stream,
         ):
             assert len([batch async for batch in stream.batches(1000)]) == 16
-        told = [record for record in caplog.records if "by a request of its own" in record.message]
+        told = [record for record in caplog.records if "makes a separate request" in record.message]
         assert [vars(line)["records"] for line in told] == [8000] * lines

@@ -174,7 +174,7 @@ async def test_a_later_pass_that_gives_no_batch_is_the_end_and_is_logged(caplog:
     options: dict[str, Any] = {"class_fn": lambda _: next(classes, 9), "batch_size": 8, "example_per_class": 2}
     with caplog.at_level(logging.WARNING, "asyncrec.sampling"):
         assert len(await batches_of(sampler_of(storage, on_exhausted="stop", **options))) == 1
-    assert "1 classes are waiting" in caplog.text
+    assert "holds examples of 1 classes" in caplog.text
 
 
 async def test_repeat_reads_on_until_the_last_batch_is_complete() -> None:
@@ -249,7 +249,8 @@ async def test_no_shard_matches_is_told_and_underscores_are_never_shards() -> No
         await storage.put(f"data/{name}", b"no shard")
     assert await batches_of(sampler_of(storage, num_repeat=1)) == [[b"x"]]
     with pytest.raises(
-        asyncrec.ObjectNotFoundError, match=r"data: no shard matches shard_suffix='\*\.rec'; the folder has 2 other objects\. Names"
+        asyncrec.ObjectNotFoundError,
+        match=r"data: no shard matches shard_suffix='\*\.rec'; the folder has 2 other objects\. Names",
     ):
         await batches_of(sampler_of(storage, shard_suffix="*.rec"))
 
@@ -375,7 +376,9 @@ async def test_a_shard_that_was_replaced_since_it_was_listed_is_named(
 async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record() -> None:
     storage = await folder([[b"0", b"1", b"x", b"2"]])
     sampler = sampler_of(storage, class_fn=lambda record: float("nan") if record == b"x" else record, batch_size=2)
-    with pytest.raises(DecodeError, match=r"data/s000\.tfrecord, record 2: class_fn raised SchemaError: it returned nan, which"):
+    with pytest.raises(
+        DecodeError, match=r"data/s000\.tfrecord, record 2: class_fn raised SchemaError: it returned nan, which"
+    ):
         await batches_of(sampler)
 
 
@@ -411,7 +414,7 @@ async def test_shards_of_several_data_sets_are_read_together_with_a_warning_that
     assert len(found[0]) == 12
     (told,) = caplog.messages
     assert told == (
-        "data: the shards of 2 data sets are read together: train, train-2; to read one of them, pass "
+        "data: the shards of 2 data sets are read together: train, train-2; to read only one of them, pass "
         "shard_suffix='train-*.tfrecord'"
     )
     caplog.clear()

@@ -150,7 +150,9 @@ async def test_a_state_is_of_these_shards_and_parameters() -> None:
         with pytest.raises(RuntimeError, match="before the first"):
             stream.load_state_dict(state)
     async with asyncrec.interleave(["s1", "s0"], storage=storage) as stream:
-        with pytest.raises(ValueError, match="the state was taken with different shards: their names or their order have changed"):
+        with pytest.raises(
+            ValueError, match="the state was taken with different shards: their names or their order have changed"
+        ):
             stream.load_state_dict(state)
         with pytest.raises(ValueError, match="version"):
             stream.load_state_dict({**state, "version": 4})

@@ -51,7 +51,9 @@ async def test_a_state_of_any_version_is_gone_on_from(kind: str, version: int, v
 async def test_a_state_of_a_later_version_is_refused_in_words(kind: str, vectors: Path) -> None:
     state = json.loads((vectors / "states" / "version-3.json").read_text())[kind]["state"] | {"version": 4}
     async with golden(MemoryStorage(), kind) as stream:
-        with pytest.raises(ValueError, match="reads only its own states of version 3; load the state into the kind of object that"):
+        with pytest.raises(
+            ValueError, match="reads only its own states of version 3; load the state into the kind of object that"
+        ):
             stream.load_state_dict(state)
 
 

@@ -53,7 +53,8 @@ class WrittenSplits:
     Attributes:
         examples: for each split, the number of rows in its ``examples.csv``.
         records: for each split, the number of records; more than examples if ``split`` made several of one.
-        ignored: examples left out by `IgnoreExample`, or because ``split`` gave none; each is logged with its reason.
+        ignored: examples that were skipped by `IgnoreExample`, or because ``split`` returned none; each is logged with
+            its reason.
         manifests: the manifest of each split.
     """
 

@@ -119,7 +119,7 @@ class ShuffledStream:
         """Iterate over lists of ``batch_size`` records.
 
         All workers must use the same size, because whole batches are divided among them. If the size changes, batches
-        are counted anew from the current position.
+        are counted again from the current position.
         """
         return Batches(partial(self._take, whole_number(batch_size, "batch_size", least=1)))
 

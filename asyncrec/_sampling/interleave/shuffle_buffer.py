@@ -151,7 +151,7 @@ class ShuffleBuffer(Generic[T]):
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
-        """Continue as the buffer that gave this state and held these items.
+        """Continue as the buffer that returned this state and held these items.
 
         Raises:
             ValueError: a state of another version, or more items than there is room for.
@@ -159,7 +159,7 @@ class ShuffleBuffer(Generic[T]):
         self.load(parse_shuffle_state(StateValues(state)), items)
 
     def load(self, state: ShuffleState, items: Iterable[T]) -> None:
-        """Continue from what `parse_shuffle_state` gave, as `load_state_dict`."""
+        """Continue from what `parse_shuffle_state` returned, as `load_state_dict`."""
         held = list(items)
         if len(held) > self._buffer_size:
             raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of size {self._buffer_size}")

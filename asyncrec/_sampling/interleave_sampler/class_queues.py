@@ -134,8 +134,7 @@ class ClassQueues(Generic[T]):
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}
         if min(lengths, default=1) < 1 or len(state.ready) != len(ready) or set(state.ready) != ready:
             raise ArgumentValueError(
-                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other "
-                "parameters"
+                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other parameters"
             )
         return state
 
@@ -144,8 +143,7 @@ class ClassQueues(Generic[T]):
         pairs = list(items)
         if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
             raise ArgumentValueError(
-                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other "
-                "parameters"
+                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other parameters"
             )
         self._queues, self._by_length, self._longest = {}, {}, 0
         order: list[Hashable] = []

@@ -47,7 +47,8 @@ _CLASS_BUFFER = 4096
 
 @dataclass(frozen=True, slots=True)
 class SamplerStats:
-    """What an `InterleaveSampler` did so far, the batches that wait included; in all, where it went on from a state.
+    """What an `InterleaveSampler` did so far, including waiting batches; if it resumed from a state, including what was
+    done before.
 
     Attributes:
         batches: how many were made.
@@ -87,8 +88,8 @@ class InterleaveSampler:
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
         parallelism: how many threads or coroutines decode; `None` is one.
-        async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, is what is
-            fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
+        async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, chooses
+            what is fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
             `interleave` for the memory that it takes.
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
         shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
@@ -118,7 +119,7 @@ class InterleaveSampler:
     Raises:
         ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
-        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class does not equal itself (not a number);
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class is not equal to itself, such as NaN;
             the message says for which record.
         DatasetError: no shard has a record; with ``class_fn``, a pass had too few classes, and no batch came before, or
             ``"repeat"`` found too few.

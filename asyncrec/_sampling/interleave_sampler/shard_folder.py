@@ -162,7 +162,7 @@ def warn_of_several(
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:
         _log.warning(
-            "%s: the folder holds %d data sets, whose shards are read together: %s; to read only one, pass %s",
+            "%s: the shards of %d data sets are read together: %s; to read only one of them, pass %s",
             path,
             len(mixed),
             ", ".join(mixed[:_NAMED]) + (", ..." if len(mixed) > _NAMED else ""),

@@ -34,8 +34,8 @@ def numbers_of(
     if isinstance(indices, np.ndarray):
         if indices.dtype.kind not in "iu" or indices.ndim != 1:
             raise ArgumentTypeError(
-                f"indices must be a one-dimensional array of integers, not {indices.dtype} with {indices.ndim} "
-                "dimension(s)"
+                f"indices must be a one-dimensional array of integers, not an array of {indices.dtype} with the shape "
+                f"{indices.shape}"
             )
         given: Any = indices
         # Before it is cast: of unsigned numbers, those beyond int64 would become negative ones, which are records.

@@ -47,11 +47,11 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A snapshot of a data set: which shards it consists of, and what is known of them.
+    """A snapshot of a data set: which shards it consists of, and what is known about them.
 
     Attributes:
-        path: the data set, as the caller gave it.
-        id: 32 hexadecimal digits, which are equal for equal shards, whoever reads them and whenever.
+        path: the data set, as the caller passed it.
+        id: 32 hexadecimal digits. Two snapshots with equal shards have the same id, in every process and at any time.
         shards: the shards, in the order of their names; a `ShardEntry` is made when it is asked for.
         schema: the features of the records, as JSON; if writers gave different schemas, the latest.
         metadata: that of all writers, merged; for equal names the latest counts.

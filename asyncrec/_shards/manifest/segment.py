@@ -104,7 +104,7 @@ class ShardEntry:
 
     @property
     def max_record_bytes(self) -> int:
-        """What a reader of the shard takes: as every reader, or its longest record, if that is longer."""
+        """The limit for readers of the shard: the default, or the longest record of the shard if that is longer."""
         largest = self.extra.get(_LARGEST)
         return max(MAX_RECORD_BYTES, largest) if isinstance(largest, int) else MAX_RECORD_BYTES
 

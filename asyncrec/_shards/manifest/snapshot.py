@@ -45,7 +45,8 @@ async def read_manifest(
 ) -> Manifest:
     """Read the manifest of the data set at ``path``, a folder and a name such as ``"s3://crawl/2026/pages"``.
 
-    The path of a checkpoint (`asyncrec.tools.compact`) is taken, too: it holds a whole snapshot, and nothing is listed.
+    The path of a checkpoint (`asyncrec.tools.compact`) is accepted, too: it holds a whole snapshot, and nothing is
+    listed.
 
     ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
 

@@ -58,14 +58,14 @@ async def recover(
         path: a spool; a data set, as for `open_sharded_writer`; or a folder: then every data set in it, and below, to
             which a job has begun to write.
         to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It has to be the one that
-            they were written for. What lies in the folder does not decide where they are sent: the folder may have come
-            from another person.
+            they were written for. The contents of the folder do not decide where they are sent, because the folder may
+            come from another person.
         abandon: ids of jobs to give up, whatever they had promised. What they wrote and did not commit is deleted. A
             job that is proven to be alive is not given up.
         dead: ids of jobs whose machines are gone, with their disks, or that a person knows to be dead. What a rolling
             writer of these had published is committed, what it had in a folder that is here as well, and then the job
-            is ended: if the writer lives after all, its exit raises an error. What was all or nothing is given up.
-            A job that is proven to be alive is not touched.
+            is ended: if the writer is still running after all, its exit raises an error. A job that publishes
+            everything or nothing is abandoned. A job that is proven to be alive is not touched.
         storage: an open `Storage`; the path of the data set, ``to`` where ``path`` is a spool, is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 

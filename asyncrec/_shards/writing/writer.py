@@ -52,9 +52,9 @@ class ShardedWriter:
     """A data set that is being written, opened by `open_sharded_writer`. Any number of tasks may use it.
 
     Attributes:
-        path: the data set, as the caller gave it.
+        path: the data set, as the caller passed it.
         writer_id: the id of this writer, used in names and in the manifest.
-        flush_seconds: after this many seconds a record is on the disk, unasked; `None` where it is not.
+        flush_seconds: the writer flushes a record to the disk when it is this old; `None` if it does not.
         max_record_bytes: a longer record is refused.
     """
 
@@ -237,7 +237,8 @@ class ShardedWriter:
         """Publish and commit everything written so far, which ends the open shards.
 
         Raises:
-            RuntimeError: the shards are fixed, or replace others; these are committed together, when the context exits.
+            RuntimeError: the shards are fixed or replace others; such shards are committed together when the context
+                exits.
         """
         if self._shards.job.header.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")

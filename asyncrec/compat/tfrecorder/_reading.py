@@ -39,7 +39,7 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
     """List the TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``), too.
 
     Raises:
-        NoDirectoryError: there is no such folder; of a store that knows no folders, nothing in it.
+        NoDirectoryError: there is no such folder; in a store without folders, no object below it.
     """
     try:
         return blocking.get_tfrecord_filepaths(dirpath)

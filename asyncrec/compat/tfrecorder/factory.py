@@ -103,7 +103,8 @@ def generate_and_save_tfrecords_files_for_examples_dict(
 
     Args:
         examples_log_in_csv_file: write ``examples.csv`` beside the records, a row for each example.
-        examples_concurrency: of so many examples at a time the methods are called, in threads; of one, in the caller's.
+        examples_concurrency: for how many examples the methods are called at a time, in threads; with 1, in the
+            caller's thread.
 
     Returns:
         the number of examples given for each.
@@ -138,7 +139,8 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     """Split examples as `split_examples_list` does, and write them as `..._for_examples_dict`.
 
     A list of examples is shuffled in place, as it was: by ``random.shuffle``, which ``random.seed`` makes repeatable,
-    or by a seed of its own. A test split of an earlier run, which these ratios do not make, stays; that is logged.
+    or by a seed of its own. A test split of an earlier run that these ratios do not write is kept, with a warning in
+    the log.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:

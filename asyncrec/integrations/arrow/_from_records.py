@@ -36,8 +36,9 @@ def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Itera
 
     Args:
         records: serialised Examples, or SequenceExamples where the schema has a Sequence.
-        schema: theirs; or the ``pyarrow.Schema`` wanted, whose columns of one value may be null where it says so.
-        columns: the names of those wanted, in that order; the others are not parsed.
+        schema: the schema of the records; or the ``pyarrow.Schema`` to return, in which columns of one value may be
+            nullable.
+        columns: the names of the columns to read, in this order; the others are not parsed.
 
     Raises:
         SchemaError, DecodeError: as `Schema.decode_batch`, naming the record.

@@ -36,7 +36,7 @@ class Part:
         path: of the file.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` where nothing says.
         offset: the byte of the file to begin at.
-        skip: how many records there are to be passed over first.
+        skip: how many records to skip first.
         records: how many there are; `None` for all to the end of the file, where nothing has counted them.
         bytes: that are read of the file, about; 0 where nothing says.
         index: the file's index, by which any of its records is found, or `None`.
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be read, and what it becomes. It can be pickled.
+    """What to read, and which columns it becomes. A plan can be pickled.
 
     Attributes:
         parts: in the order of the records.
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def records(self) -> int | None:
-        """In all parts; `None` where nobody has counted them."""
+        """The number of records in all parts; `None` if they have not been counted."""
         counts = [part.records for part in self.parts if part.records is not None]
         return sum(counts) if len(counts) == len(self.parts) else None
 

@@ -30,7 +30,7 @@ class BatchReader:
 
     Attributes:
         schema: the ``pyarrow.Schema`` of every batch.
-        records: how many records there are in all; `None` if nobody has counted them.
+        records: the number of records; `None` if they have not been counted.
     """
 
     def __init__(self, schema: Any, records: int | None, received: Handover[Any]) -> None:

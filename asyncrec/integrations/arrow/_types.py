@@ -35,7 +35,7 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
     Args:
         schema: of the records.
-        columns: the names of those wanted, in that order; all unless given.
+        columns: the names of the columns to read, in this order; by default all.
         large: bytes and text of 64-bit offsets, for columns of over 2 GiB in one batch.
 
     Raises:

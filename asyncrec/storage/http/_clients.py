@@ -62,7 +62,7 @@ class SharedClients(Generic[K, C]):
         """Give the client of ``key`` for as long as the context lasts.
 
         Raises:
-            Exception: what ``make`` raises; the next that asks makes it anew.
+            Exception: what ``make`` raises; the next caller makes it again.
         """
         try:
             clients = self._clients.get()
@@ -106,8 +106,8 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
             thread: aiohttp's; not httpx's, which say on it, for each connection, which protocols they speak.
 
     Raises:
-        StorageError: the file is not there, cannot be read, or holds none: else every request would fail, late and
-            unnamed.
+        StorageError: the file does not exist, cannot be read, or holds no certificates; otherwise every request would
+            fail later, without naming the file.
     """
     where = f"{what}: the certificate file {path}, which {named_by} names"
     paths = ssl.get_default_verify_paths()

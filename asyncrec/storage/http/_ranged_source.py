@@ -171,7 +171,7 @@ class RangedSource(ByteSource):
         Fewer are taken, too, at least one: those of an answer that broke off.
 
         Raises:
-            TransientStorageError: the same call may succeed. The core goes on from here; nothing is repeated for it.
+            TransientStorageError: the same call may succeed. The core continues from here; nothing is repeated.
             ObjectChangedError: the object was replaced, or deleted, since `look`.
         """
 

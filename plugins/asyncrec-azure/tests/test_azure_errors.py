@@ -36,7 +36,7 @@ async def test_words_that_cannot_be_read_are_tried_again(
 async def test_a_404_without_a_reason_says_nothing_of_an_object(azure: FakeAzure) -> None:
     azure.plan = lambda kind, n: Fault("status", 404, words="Not here")
     async with open_quick(azure.endpoint) as storage:
-        with pytest.raises(StorageError, match="is the endpoint correct") as raised:
+        with pytest.raises(StorageError, match="check the endpoint") as raised:
             await storage.head("key")
     assert type(raised.value) is StorageError
 

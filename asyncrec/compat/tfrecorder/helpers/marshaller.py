@@ -118,7 +118,8 @@ class Example(DeclaredExample):
 
     @staticmethod
     def to_csv_file(filepath: Path, examples: Iterable[Any]) -> None:
-        """Add the row of each example to a CSV file, local or at the URL of any store; it is made where there is none.
+        """Add the row of each example to a CSV file, local or at the URL of any store; the file is created if it does
+        not exist.
 
         It is read and written again, whole, since stores cannot append.
         """

@@ -53,4 +53,4 @@ def record_limit(max_record_bytes: Size) -> int:
     return most
 
 
-_WRITE = "give a number of bytes, or text such as '64MiB' (64 times 2**20) or '64M' (64 times 10**6)"
+_WRITE = "must be a number of bytes, or text such as '64MiB' (64 times 2**20) or '64M' (64 times 10**6)"

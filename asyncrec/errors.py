@@ -150,7 +150,7 @@ class FormatError(AsyncRecError, ValueError):
     """The bytes are not those of a TFRecord file.
 
     Attributes (each is ``None`` if it is not known):
-        path: the file or URL as the caller gave it.
+        path: the file or URL as the caller passed it.
         offset: the byte at which the frame begins, in the decompressed stream.
         member_offset: for GZIP, the compressed byte at which the frame's member begins.
         record: how many records precede it in the file.

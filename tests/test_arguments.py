@@ -83,7 +83,7 @@ async def test_compressions_are_named_in_any_case(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [5, ("a", 1), 1.5])
 async def test_a_key_of_the_wrong_type_is_told_what_a_key_is(tmp_path: Path, key: Any) -> None:
-    said = f"a key is a str or bytes, not {type(key).__name__}: give its text"
+    said = f"a key must be a str or bytes, not {type(key).__name__}; convert it to text"
     async with asyncrec.open_sharded_writer(tmp_path / "x", on_duplicate="skip") as writer:
         with pytest.raises(TypeError, match=said):
             await writer.write(b"x", key=key)
@@ -100,7 +100,7 @@ async def test_a_key_of_the_wrong_type_is_told_what_a_key_is(tmp_path: Path, key
 
 @pytest.mark.parametrize("name", ["pages.tfrecord", "pages-00000-of-00004.tfrecord", "pages-00003.tfrecords.gz"])
 async def test_the_path_of_a_file_is_no_data_set_s(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match=r"write to .*/pages, or to a single file with open_writer"):
+    with pytest.raises(ValueError, match=r"write to .*/pages, or use open_writer to write a single file"):
         async with asyncrec.open_sharded_writer(tmp_path / name):
             raise AssertionError
     assert not list(tmp_path.iterdir())

@@ -179,7 +179,7 @@ async def test_under_shield_a_cancelled_body_has_its_tasks_finish() -> None:
 
 async def test_when_the_time_of_the_shield_is_over_a_timeout_error_leaves() -> None:
     log: list[str] = []
-    with pytest.raises(TimeoutError, match="finishing"):
+    with pytest.raises(TimeoutError, match="the remaining work did not finish in time and was cancelled"):
         async with TaskScope() as scope:
             scope.start_soon(block, log)
             scope.shield(0)

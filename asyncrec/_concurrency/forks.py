@@ -31,7 +31,7 @@ def on_fork(owner: Forkable) -> None:
 
 def forked_error(what: str) -> RuntimeError:
     """Make the error of a child that uses what its parent opened."""
-    return RuntimeError(f"{what} was opened before a fork, in process {os.getppid()}; open it again in this one")
+    return RuntimeError(f"{what} was opened before a fork, in process {os.getppid()}; open it again in this process")
 
 
 class OfOneProcess:

@@ -75,7 +75,7 @@ class TaskScope:
         self._group.start_soon(self._run, scope, func, args)
 
     def cancel(self) -> None:
-        """Cancel the tasks, those still to be started included; the body goes on."""
+        """Cancel the tasks, including those that have not started; the body continues."""
         self._cancelled = True
         for scope in list(self._running):
             scope.cancel()
@@ -124,7 +124,7 @@ class TaskScope:
             error = error or interruption
         self._outer.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
         if self._outer.cancelled_caught:
-            raise TimeoutError("the time for finishing ran out, and the remaining work was cancelled") from exc
+            raise TimeoutError("the remaining work did not finish in time and was cancelled") from exc
         if error is not None:
             for lost in self._errors:
                 error.add_note(f"a background task failed too: {lost!r}")
@@ -166,7 +166,7 @@ async def in_thread(func: Callable[[*Ts], T], *args: *Ts, limiter: anyio.Capacit
 
     def run() -> T:
         if not claim.acquire(blocking=False):
-            raise RuntimeError("given up before it began")
+            raise RuntimeError("the task was cancelled before it started")
         try:
             called, arguments = given.pop()
             return called(*arguments)

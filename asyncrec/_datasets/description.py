@@ -164,7 +164,7 @@ class Description:
         elif kind_of(feature.dtype) != kind_of(dtype):
             raise SchemaError(
                 f"feature {name!r} is {KINDS[kind_of(feature.dtype)]} in example {feature.example} and "
-                f"{KINDS[kind_of(dtype)]} in example {example}; a feature is of one kind"
+                f"{KINDS[kind_of(dtype)]} in example {example}; a feature must have the same kind in every example"
             )
         else:
             feature.dtype = common_dtype(feature.dtype, dtype) or _PLAIN[kind_of(dtype)]
@@ -194,8 +194,9 @@ class Description:
         if len(feature.shape) >= 2:
             if feature.lacking is not None:
                 raise SchemaError(
-                    f"feature {name!r} has {len(feature.shape)} axes in example {feature.example}, and example "
-                    f"{feature.lacking} does not have it: an array without values has a shape too; give it to all"
+                    f"feature {name!r} has {len(feature.shape)} axes in example {feature.example}, but is missing "
+                    f"from example {feature.lacking}; pass it in every example, as an empty array if it has no "
+                    "values"
                 )
             return Tensor(feature.dtype) if name in self._sparse else FixedLen(_sizes(feature.shape), feature.dtype)
         if None in feature.shape or feature.lacking is not None or name in self._sparse:
@@ -223,7 +224,7 @@ def schema_of_table(table: Mapping[str, Any]) -> Schema:
             else:
                 entries[name] = Tensor(dtype) if name in tensors else VarLen(dtype)
     except (KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"not a table of types and shapes: {error!r}") from error
+        raise SchemaError(f"the table of feature types and shapes cannot be read: {error!r}") from error
     return Schema(entries)
 
 

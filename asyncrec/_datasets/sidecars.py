@@ -80,7 +80,7 @@ async def update(folder: Storage, shard_info: ShardInfo, split: str | None = Non
         if not changed:
             return
     _log.warning(
-        "%s: %s and %s changed %d times under way",
+        "%s: %s and %s may be out of date: other processes changed them during each of %d attempts to write them",
         folder.root,
         SHARD_INFO,
         TABLE,
@@ -106,7 +106,7 @@ def merged_tables(tables: list[FeatureTable]) -> FeatureTable:
                 }
             elif before is not None and before != feature:
                 _log.warning(
-                    "feature %r is %s in one split and %s in another",
+                    "the type of feature %r is %s in one split and %s in another",
                     name,
                     before["type"],
                     feature["type"],
@@ -134,9 +134,11 @@ async def _read(folder: Storage, key: str) -> dict[str, Any]:
     except ObjectNotFoundError:
         return {}
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"{folder.root}/{key}: no JSON that asyncrec or datum wrote: {error}") from error
+        raise ManifestError(
+            f"{folder.root}/{key}: the file is not JSON as asyncrec or datum writes it: {error}"
+        ) from error
     if not isinstance(content, dict):
-        raise ManifestError(f"{folder.root}/{key}: a JSON {type(content).__name__}, where an object should be")
+        raise ManifestError(f"{folder.root}/{key}: the file must hold a JSON object, not a {type(content).__name__}")
     return content
 
 

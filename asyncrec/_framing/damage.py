@@ -50,7 +50,8 @@ class Damage:
 
     @property
     def is_at_the_beginning(self) -> bool:
-        """Whether there is no length where the first record should begin: it may be no TFRecord file at all."""
+        """Whether the file has no valid length where its first record should begin, so it may not be a TFRecord
+        file."""
         return self.offset == 0 and self.reason == "length" and self.records_before == 0 and not self.member_offset
 
     def to_json(self) -> dict[str, int | str | None]:

@@ -138,11 +138,11 @@ class FrameDecoder:
             return
         if self._length is None:
             there, promised = len(self._header), HEADER_BYTES
-            what = f"in a record's header: {there} of its {promised} bytes are there"
+            what = f"inside a record's header: only {there} of its {promised} bytes are present"
         else:
             there = HEADER_BYTES + self._length - self._missing + len(self._footer)
             promised = self._length + FRAME_OVERHEAD
-            what = f"in a record: {there:,} of the {promised:,} bytes that its header announces are there"
+            what = f"inside a record: only {there:,} of the {promised:,} bytes that its header announces are present"
         self.error = TruncatedError(
             f"the file ends {what}; it was not written or copied completely. The {self.records:,} records before "
             "it are intact",
@@ -297,7 +297,11 @@ class FrameDecoder:
         """Return the length in a header; `None`, with `error` set, when it is not to be believed."""
         length, crc = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != crc:
-            hint = "" if self.records else "is this a TFRecord file, and is its compression right? If so: "
+            hint = (
+                ""
+                if self.records
+                else "check that this is a TFRecord file and that its compression is correct. If so: "
+            )
             self.error = CorruptRecordError(
                 f"the record's length ({length:,}) does not match its checksum",
                 offset=self.offset,

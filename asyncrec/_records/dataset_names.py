@@ -37,7 +37,7 @@ async def not_found(error: ObjectNotFoundError, storage: Storage, key: str, *, p
     if not await is_dataset(storage, key):
         return None
     name = key.rpartition("/")[2]
-    told = ObjectNotFoundError(f"{error}; {name!r} is a data set, and open_dataset({path!r}) reads it")
+    told = ObjectNotFoundError(f"{error}; {name!r} is a data set: to read it, use open_dataset({path!r})")
     told.errno = error.errno
     return told
 

@@ -149,16 +149,18 @@ def parse_index_in_python(text: bytes) -> RecordIndex:
     if not text:
         return RecordIndex.of_sizes(np.empty(0, np.int64))
     if columns not in (2, 3) or not text.endswith(b"\n"):
-        raise FormatError("not an index: each line must have two or three numbers and a newline")
+        raise FormatError("not a valid index: each line must have two or three numbers and end in a newline")
     try:
         numbers = _numbers(text)
     except (ValueError, OverflowError) as error:
-        raise FormatError("not an index: it contains something other than numbers") from error
+        raise FormatError("not a valid index: it contains characters other than digits") from error
     if len(numbers) != columns * text.count(b"\n"):
-        raise FormatError(f"not an index: some lines do not have {columns} numbers")
+        raise FormatError(f"not a valid index: some lines do not have {columns} numbers")
     table = numbers.reshape(-1, columns)
     if (table < 0).any() or (table[:, 1] < FRAME_OVERHEAD).any():
-        raise FormatError(f"not an index: a negative number, or a frame of fewer than {FRAME_OVERHEAD} bytes")
+        raise FormatError(
+            f"not a valid index: it contains a negative number, or a frame shorter than {FRAME_OVERHEAD} bytes"
+        )
     begins = np.ones(len(table), np.bool_)  # a run
     begins[1:] = table[1:, 0] != table[:-1, 0] + table[:-1, 1]
     if columns == 3:
@@ -173,11 +175,11 @@ def _numbers(text: bytes) -> Numbers:
     characters = np.frombuffer(text, np.uint8)
     # Digits, and what stands between numbers: spaces, tabs, and the ends of lines.
     if not ((characters - np.uint8(48) < 10) | (characters == 32) | (characters - np.uint8(9) < 5)).all():
-        raise ValueError("something other than digits")
+        raise ValueError("the index contains characters other than digits")
     # Split into texts, each number would take twenty times what it weighs.
     numbers = np.fromstring(text.decode("ascii"), dtype=np.int64, sep=" ")
     if (numbers == np.iinfo(np.int64).max).any():  # what is too large for it becomes the largest there is
-        raise OverflowError("a number of more than 64 bits")
+        raise OverflowError("the index contains a number of more than 64 bits")
     return numbers
 
 

@@ -176,7 +176,7 @@ class Sums:
     def before_each_in_python(self, within: Numbers) -> Numbers:
         """Do what `before_each` does, where there is no compiler."""
         if ((within < 0) | (within >= len(self.sizes))).any():
-            raise IndexError("there is no such record in the index")
+            raise IndexError("the index has no record with this number")
         places = (within - within % _BLOCK)[:, None] + np.arange(_BLOCK)
         before = places < within[:, None]
         sizes = np.where(before, self.sizes[np.where(before, places, 0)], 0)

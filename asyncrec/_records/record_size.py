@@ -34,8 +34,9 @@ def check_size(size: int, most: int, path: str) -> None:
     """
     if size > most:
         raise ArgumentValueError(
-            f"{path}: the record has {size:,} bytes, and the limit of this writer is {most:,}; if such records are "
-            "intended, pass a larger max_record_bytes to the writer, and to functions that read single files of it"
+            f"{path}: the record has {size:,} bytes, more than this writer's limit of {most:,}; if such records are "
+            "intended, pass a larger max_record_bytes to the writer, and to functions that read its files one by "
+            "one"
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError
 
-_WORKER = "pass (i, n) for worker i of n, counted from 0"
+_WORKER = "pass (i, n) for worker number i of n, counted from 0"
 
 
 def whole_number(value: Any, name: str, *, least: int, other: str = "") -> int:
@@ -56,7 +56,9 @@ def check_seed(seed: Any, *, workers: int = 1) -> int | None:
     """
     if seed is None:
         if workers > 1:
-            raise ArgumentValueError("seed=None: each worker would choose its own order; pass the same seed to all")
+            raise ArgumentValueError(
+                "seed=None: each worker would choose its own order; pass the same integer to all workers"
+            )
         return None
     try:
         return operator.index(seed)
@@ -71,7 +73,9 @@ def check_same_seed(given: int | None, taken_with: int) -> None:
         ValueError: it was.
     """
     if given is not None and given != taken_with:
-        raise ArgumentValueError(f"the state was taken with seed={taken_with}, but seed={given} was passed")
+        raise ArgumentValueError(
+            f"the state was taken with seed={taken_with}, but seed={given} was passed; pass the seed of the state"
+        )
 
 
 def new_seed() -> int:

@@ -57,9 +57,9 @@ def check_versions(
         found = now(shard)
         if found is not None and not same_version(version, found):
             raise DatasetError(
-                f"{path(shard)}: it was replaced since the state was taken: it has {found[0]:,} bytes, etag "
-                f"{found[2]}, and had {version[0]:,}, etag {version[2]}. A position in it means something "
-                "else now: bring the old one back, or begin anew without the state"
+                f"{path(shard)}: the shard was replaced after the state was taken: it now has {found[0]:,} bytes "
+                f"(etag {found[2]}), not {version[0]:,} (etag {version[2]}). The position in the state is no longer "
+                "valid: restore the old shard, or start again without the state"
             )
 
 

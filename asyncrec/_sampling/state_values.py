@@ -84,13 +84,13 @@ class StateValues:
         for row in rows:
             fits = isinstance(row, list | tuple) and len(row) == len(limits)
             if not fits or not all(_is_whole(each, 0, most) for each, most in zip(row, limits, strict=True)):
-                raise self._error(name, "whole numbers of what is there")
+                raise self._error(name, "whole numbers within the limits of this stream")
         return rows
 
     def _error(self, name: str, wanted: str) -> ArgumentValueError:
         return ArgumentValueError(
-            f"the state has {name}={self._state.get(name)!r:.80}, and state_dict gives {wanted}: it is damaged, or of "
-            "something else"
+            f"the state has {name}={self._state.get(name)!r:.80}, but {name} must be {wanted}: the state is damaged "
+            "or belongs to another object"
         )
 
 

@@ -23,12 +23,12 @@ _ORDERED = 2
 ShardVersion = Sequence[Any]
 # What there is to do where the snapshot is another one.
 _OTHER_SNAPSHOT = (
-    "; if that is an earlier snapshot of this data set, and not another data set, read_manifest(path, at=<that id>) "
-    "opens it"
+    "; if the state belongs to an earlier snapshot of this data set, open that snapshot with "
+    "read_manifest(path, at=<its id>)"
 )
 _OTHER_FILES = (
-    "; no manifest lists these files, which are told apart by their names, sizes and numbers of records: bring those "
-    "of then back, or begin anew without the state"
+    "; no manifest lists these files, so they are identified by their names, sizes and record counts: restore "
+    "the earlier files, or start again without the state"
 )
 # Parameters whose argument has another name than they have in a state, which stays what it was.
 _ARGUMENTS = {"shard": "worker"}
@@ -62,16 +62,16 @@ def checked(
     _check_kind(values, kind, VERSION)
     theirs = values.part("parameters")
     different = [
-        f"{_ARGUMENTS.get(name, name)}={theirs.plain(name)!r:.80} there, {mine!r} here"
+        f"{_ARGUMENTS.get(name, name)}={theirs.plain(name)!r:.80} in the state, {mine!r} here"
         for name, mine in parameters.items()
         if theirs.plain(name) != mine
     ]
     if different:
-        raise ArgumentValueError(f"the state was taken with other parameters: {'; '.join(different)}")
+        raise ArgumentValueError(f"the state was taken with different parameters: {'; '.join(different)}")
     if values.plain("inputs") != inputs:
         versions = versions_in(values)
         raise ArgumentValueError(
-            "the state was taken with other shards: their names or their order have changed"
+            "the state was taken with different shards: their names or their order have changed"
             + (difference(versions) if difference is not None and versions else "")
         )
     return values
@@ -99,7 +99,7 @@ def check_ordered(state: StateValues, kind: str, identity: Mapping[str, Any], *,
         if state.plain(name) != value:
             remedy = (_OTHER_SNAPSHOT if listed else _OTHER_FILES) if name == "snapshot" else ""
             raise ArgumentValueError(
-                f"the state was made with {name}={state.plain(name)!r:.80}, but this stream has {value!r}, so the "
+                f"the state was taken with {name}={state.plain(name)!r:.80}, but this stream has {value!r}, so the "
                 f"order would differ{remedy}"
             )
 
@@ -108,8 +108,9 @@ def _check_kind(state: StateValues, kind: str, reads: int) -> None:
     version = state.plain("version")
     if type(version) is not int or version != reads or state.plain("kind") != kind:
         raise ArgumentValueError(
-            f"a state of kind {state.plain('kind')!r:.80}, version {version!r:.80}; this is {kind!r}, and reads "
-            f"version {reads}: take a state of another version to the asyncrec that made it"
+            f"the state has kind {state.plain('kind')!r:.80}, version {version!r:.80}, but {kind!r} reads only its "
+            f"own states of version {reads}; load the state into the kind of object that made it, with the release "
+            "of asyncrec that made it"
         )
 
 

@@ -17,9 +17,10 @@ not repeated here.
 A call to that thread and back costs about 60 microseconds, so records are moved in lists.
 
 - ``KeyboardInterrupt`` cancels the call that it interrupts, and leaves the ``with`` as any other exception does.
-- After a fork the child starts an event loop of its own. What was opened before raises a RuntimeError there.
-- What is dropped closes itself, as on an exception, with a ResourceWarning; and so does what is still open when Python
-  ends, which waits for every thread that used this module and is no daemon.
+- After a fork the child starts its own event loop. Objects that were opened before the fork raise RuntimeError there.
+- An object that is dropped closes itself, as on an exception, with a ResourceWarning; so does an object that is still
+  open when Python
+  ends, which waits for every non-daemon thread that used this module.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Collected:
             await self.hand_on_in_time()
         except Exception as error:
             logger.warning(
-                "%s: the writer was not closed, and %d of its collected records could not be passed on: %s",
+                "%s: the writer was not closed, and %d records that it had buffered were lost: %s",
                 self._writer.path,
                 len(self.records),
                 error,

@@ -101,7 +101,10 @@ class SplitReader(Handle[reader.SplitReader], Iterator[dict[str, Any]]):
 
     def __next__(self) -> dict[str, Any]:
         if self.schema is None:
-            raise DatasetError(f"{self.split}: the data set has no schema; batches() gives the records as bytes")
+            raise DatasetError(
+                f"{self.split}: the data set has no schema, so its records cannot be decoded; use batches() to read "
+                "them as bytes"
+            )
         return self.schema.decode(self._records.next_record())
 
     def batches(self) -> Iterator[list[bytes]]:

@@ -80,7 +80,7 @@ class Held(Generic[A]):
         if job.error is not None:
             raise job.error
         if not job.succeeded:
-            raise anyio.ClosedResourceError(f"{self._what} was closed while it was used")
+            raise anyio.ClosedResourceError(f"{self._what} was closed while it was in use")
         result: T = job.result
         return result
 

@@ -194,22 +194,24 @@ class Opened(AbstractContextManager[H, bool]):
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(f"{self._what} is opened by a with statement: with {self._what}(...) as it: it.{name}")
+        raise AttributeError(
+            f"{self._what} must be opened in a with statement: with {self._what}(...) as it: it.{name}"
+        )
 
     def __iter__(self) -> NoReturn:
         raise ArgumentTypeError(
-            f"{self._what} is opened by a with statement: with {self._what}(...) as it: for each in it: ..."
+            f"{self._what} must be opened in a with statement: with {self._what}(...) as it: for each in it: ..."
         )
 
     def __getitem__(self, index: object) -> NoReturn:
         raise ArgumentTypeError(
-            f"{self._what} is opened by a with statement: with {self._what}(...) as it: it[{index!r}]"
+            f"{self._what} must be opened in a with statement: with {self._what}(...) as it: it[{index!r}]"
         )
 
     def __aenter__(self) -> NoReturn:
         raise ArgumentTypeError(
-            f"{self._what}: objects of asyncrec.blocking are opened with `with`, without async; `async with` is "
-            "for objects of asyncrec itself"
+            f"{self._what}: open objects of asyncrec.blocking with `with`; `async with` is for objects of asyncrec "
+            "itself"
         )
 
     def __aexit__(self, *error: object) -> NoReturn:

@@ -67,13 +67,13 @@ class Portal:
             raise forked_error(what)
         if self.is_own_thread():
             raise RuntimeError(
-                f"{what} was used in a callback on asyncrec.blocking's own event loop, where it would wait for "
-                "itself; use the asynchronous API there"
+                f"{what} was called on asyncrec.blocking's own event loop, where it would block forever; use the "
+                "asynchronous API there"
             )
         if self.has_ended:
             raise RuntimeError(
-                f"{what}: Python is exiting, and open objects were closed already, as after an exception; leave "
-                "the with statement earlier, not in an exit handler or a daemon thread"
+                f"{what}: Python is exiting and has already closed all open objects, as after an exception; leave "
+                "the with statement before that, not in an exit handler or a daemon thread"
             )
         self._note_user()
 
@@ -143,10 +143,10 @@ class Call(Generic[T]):
             except (KeyboardInterrupt, SystemExit) as error:
                 # Raised by a user's function, and meant for whoever called: asyncio would end the loop for it.
                 self._fatal = error
-                raise RuntimeError("raised again for the caller") from error
+                raise RuntimeError("raised in the caller's thread") from error
             finally:
                 self._ended.set()
-        raise RuntimeError("cancelled, and no thread waits for it")
+        raise RuntimeError("the call was cancelled, and no thread waits for it")
 
     def begin(self) -> None:
         """Hand it to the loop."""
@@ -164,7 +164,7 @@ class Call(Generic[T]):
             assert self._future is not None
             return self._future.result()
         except CancelledError:
-            raise RuntimeError("cancelled, because Python is exiting") from None
+            raise RuntimeError("the call was cancelled because Python is exiting") from None
         except BaseException:
             if self._fatal is not None:
                 raise self._fatal from None

@@ -109,7 +109,7 @@ class RecordWriter(Handle[writer.RecordWriter]):
 
     @property
     def published(self) -> ObjectInfo | None:
-        """What the store says of the object, once the context has exited cleanly."""
+        """What the store reports about the object, once the context has exited cleanly."""
         return self._value.published
 
     @property
@@ -236,4 +236,6 @@ class Examples(Iterator[dict[str, Any]]):
         try:
             return self._decode(record)
         except ExampleError as error:
-            raise type(error)(f"{self._path}: record {self._given - 1:,} of those read here: {error}") from None
+            raise type(error)(
+                f"{self._path}: record {self._given - 1:,} (counted from where reading began): {error}"
+            ) from None

@@ -69,7 +69,7 @@ class Dataset(Handle[dataset.Dataset]):
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer gave one."""
+        """The schema in the manifest; `None` if no writer passed one."""
         return self._value.schema
 
     def get(self, index: SupportsIndex) -> bytes:
@@ -129,8 +129,7 @@ def _of_dataset(
     def opened(dataset: Dataset, /, *args: P.args, **kwargs: P.kwargs) -> Opened[Stream[T]]:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(
-                f"{func.__name__} takes a Dataset of asyncrec.blocking, which open_dataset returns, not "
-                f"{public_type(dataset)}"
+                f"{func.__name__} takes a Dataset from asyncrec.blocking.open_dataset, not {public_type(dataset)}"
             )
         owner = owner_of(dataset)
         return _stream(

@@ -254,7 +254,7 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
                     self._owner.call(self._collected.hand_on_in_time)
                 except BaseException as failure:
                     error.add_note(
-                        f"{self.path}: and {len(self._pending)} collected records could not be passed on: {failure}"
+                        f"{self.path}: in addition, {len(self._pending)} buffered records were not written: {failure}"
                     )
 
 

@@ -138,8 +138,8 @@ class Stream(Handle[Any], Iterator[T]):
             self._refill()
         if self._given < len(self._current):
             raise RuntimeError(
-                "this stream was iterated record by record, and some of the next records were already read: "
-                "iterate over batches from the beginning, or continue record by record"
+                "this stream was iterated record by record and has already read ahead; continue record by record, "
+                "or iterate over the batches of a new stream"
             )
         return _Lists(Puller(self._owner, self._value.batches(batch_size)))
 

@@ -197,7 +197,7 @@ def number_refused(error: BaseException | None) -> str | None:
     given = str(mistake["input"])
     match mistake["type"]:
         case "int_parsing_size":
-            return f"{given[:3]}... is too long for a number"
+            return f"{given[:3]}... has too many digits for a number"
         case "int_parsing" | "int_from_float" | "int_type":
             return f"{given[:_SHOWN]!r} is not a whole number"
         case _ if given.strip().lower().lstrip("+-") == "nan":

@@ -31,8 +31,8 @@ def command(
     change.
 
     You can run it at any time, also while other processes write, read or compact; readers see the same data set before
-    and after. A later run deletes the segments of single commits, once they have been merged for --grace. Run it now
-    and then while a crawl of many processes is going on, and once when it has ended.
+    and after. A later run deletes the segments of single commits, once they have been merged for --grace. Run it from
+    time to time during a crawl with many processes, and once at the end.
 
     \b
     Example:
@@ -51,9 +51,9 @@ def command(
         say(f"merged {plural(report.merged, 'segment')} into {report.checkpoint}")
         say(f"{plural(report.shards, 'shard')}, {plural(report.records, 'record')}; {deleted} deleted")
     elif report.checkpoint is None:
-        say(f"{report.path}: another process is making the first checkpoint right now")
+        say(f"{report.path}: another process is creating the first checkpoint; try again later")
     else:
-        say(f"nothing to merge: {report.checkpoint} covers all {report.shards:,} shards, or was made just now")
+        say(f"nothing to merge: {report.checkpoint} covers all {report.shards:,} shards, or was created just now")
     if report.latest is not None:
         say(f"{report.latest} names it")
     return 0

@@ -98,8 +98,8 @@ def command(
             say(f"... and {report.bad_count - _MOST_SHOWN:,} more skipped (--json has a thousand)")
         for file, count in report.bad_before.items():
             say(
-                f"{file}: {count:,} invalid parts were skipped when it was first converted; they are not in the "
-                "data set"
+                f"{file}: {count:,} invalid parts were skipped when this file was first converted; they are not in "
+                "the data set"
             )
         before = f", {len(report.done_before):,} were converted before" if report.done_before else ""
         passed = f", {report.passed:,} of other types skipped" if report.passed else ""

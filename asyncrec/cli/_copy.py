@@ -48,8 +48,8 @@ def command(
         say(f"{plural(len(report.copied), 'object')} copied to {report.target}, {human_bytes(report.bytes)}{kept}")
         if report.kept_by_size:
             say(
-                f"{len(report.kept_by_size):,} objects that were already there have the right size, but their "
-                f"contents were not compared. To check them, run 'asyncrec verify {report.target}'; delete the "
-                "damaged ones, and copy again"
+                f"{len(report.kept_by_size):,} existing objects have the right size, but their contents were not "
+                f"compared. To check them, run 'asyncrec verify {report.target}'; delete those that are damaged, "
+                "and copy again"
             )
     return 0

@@ -19,7 +19,7 @@ def of_the_dead(path: str, dead: Iterable[tuple[str, bool]]) -> list[str]:
     if any(spool for _, spool in jobs):
         said.append(
             "Records in the spools of dead writers are not counted. Commit them with 'asyncrec recover SPOOL --to "
-            f"{path}' on the machine that has the spool, or open a writer with the same spool"
+            f"{path}' on the machine that has the spool, or open a writer with the same spool there"
         )
     bare = {kind for kind, spool in jobs if not spool}
     if bare and is_local(path):

@@ -61,8 +61,8 @@ def command(
 ) -> int:
     """Write a new data set that has only one of several equal records.
 
-    Records are equal if their bytes are equal; with --by-key, if their keys are; with --by, if that feature is. The
-    source is read twice and is not changed. All or nothing, in bounded memory.
+    Two records are equal if their bytes are equal; with --by-key, if their keys are; with --by, if that feature is. The
+    source is read twice and not changed. If the command fails, nothing is written.
 
     \b
     Example:

@@ -51,7 +51,7 @@ def explained(error: BaseException) -> tuple[int, list[str]]:
     if isinstance(error, AsyncRecError):  # an ArgumentError, a PluginError
         return USAGE, lines
     if isinstance(error, ImportError):
-        return USAGE, [*lines, "this needs a library that is not installed"]
+        return USAGE, [*lines, "this command needs a library that is not installed"]
     return FAULT, [
         f"{type(error).__name__}: {error}",
         f"this is a bug in {_whose(error)}; please report it, with the output of --debug",

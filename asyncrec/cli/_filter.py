@@ -26,7 +26,8 @@ def command(
     """Write the records that match every condition as a new data set, or as a file.
 
     Numbers are compared as numbers, text byte by byte; if a feature is a list, one matching value is enough. Records
-    keep their order and keys, the data set its schema and metadata. All or nothing; the source is not changed.
+    keep their order and keys; the data set keeps its schema and metadata. The source is not changed. If the command
+    fails, nothing is written.
 
     \b
     Example:
@@ -36,7 +37,7 @@ def command(
 
     chosen = conditions(where)
     if not chosen:
-        raise UsageError("no condition was given; add one, such as --where NAME=VALUE")
+        raise UsageError("no condition was passed; add one, such as --where NAME=VALUE")
     given = opened(source, storage_option, max_record_bytes)
     return write(
         "filtering",

@@ -46,5 +46,5 @@ def command(
             say(made)
         for shard, reason in report.refused:
             say(f"{shard}: no index: {reason}")
-        say(f"{len(report.made):,} made, {len(report.kept):,} were there, {len(report.refused):,} refused")
+        say(f"{len(report.made):,} created, {len(report.kept):,} already existed, {len(report.refused):,} refused")
     return USAGE if report.refused else FINE

@@ -111,7 +111,9 @@ def _checked(plugin: str, command: Any) -> Command:
         raise _refused(plugin, f"{command!r} is not a Command")
     for text in (command.name, command.words, command.target, command.section):
         if not isinstance(text, str) or not text or not text.isprintable():
-            raise _refused(plugin, f"{command!r}: name, words, target and section must each be one line of text")
+            raise _refused(
+                plugin, f"the command {command!r}: name, words, target and section must each be a single line of text"
+            )
     if not _NAME.fullmatch(command.name):
         raise _refused(
             plugin, f"the name {command.name!r}: write lower-case letters and digits, with '-' between words"

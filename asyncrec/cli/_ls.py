@@ -22,7 +22,7 @@ def command(path: Path = ".", storage_option: StorageOptions = None, json: Json 
         print_json(report.to_json())
         return 0
     if not report.entries:
-        say(f"{report.path}: there is no data set and no file of records here")
+        say(f"{report.path}: the folder contains no data set and no record file")
         return 0
     table(
         ["path", "kind", "shards", "records", "bytes", "compression", "changed"],

@@ -37,7 +37,7 @@ def command(
     """Join the records of several data sets, one after another, into a new one.
 
     Keys and metadata are kept. A record that is in two sources is written twice; 'asyncrec dedupe' removes duplicates.
-    The sources must have the same schema, or none. All or nothing; no source is changed.
+    The sources must have the same schema, or none. No source is changed. If the command fails, nothing is written.
 
     \b
     Example:
@@ -47,7 +47,7 @@ def command(
 
     *given, target = sources
     if not given:
-        raise UsageError("there is nothing to merge; usage: asyncrec merge SOURCE... TARGET")
+        raise UsageError("no source was passed; usage: asyncrec merge SOURCE... TARGET")
     return write(
         "merging",
         partial(tools.merge, given, **opened("", storage_option, max_record_bytes)),

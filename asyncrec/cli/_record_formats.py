@@ -50,7 +50,7 @@ class Printer:
         self._feature = None
         if only is not None and format in ("raw", "text", "hex"):
             if len(only) > 1:
-                raise UsageError(f"--format {format} shows a single feature; give --feature once, or use --format json")
+                raise UsageError(f"--format {format} shows a single feature; pass --feature once, or use --format json")
             (self._feature,) = only
         self._format = format
         self._schema = schema

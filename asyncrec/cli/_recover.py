@@ -48,9 +48,10 @@ def command(
 ) -> int:
     """Commit the records that dead writers left behind: in a spool, or as unfinished shards of a local data set.
 
-    An all-or-nothing job that had promised nothing is given up. A job on another machine may be alive, so it is listed
-    and left alone. Use --dead to declare it dead and commit what it had published, or --abandon to delete that. You can
-    run recover at any time, also while others write, and more than once. The exit code is 1 if a journal was damaged.
+    A job that publishes everything or nothing is abandoned, unless a flush had acknowledged its records. A job on
+    another machine may still be running, so it is only listed. Use --dead to declare it dead and commit what it had
+    published, or --abandon to delete that. You can run recover at any time, also while others write, and more than
+    once. The exit code is 1 if a journal was damaged.
 
     \b
     Example:
@@ -72,7 +73,7 @@ def command(
         for name in found.damaged:
             say(f"{name}: damaged; the records before the damage are committed. 'asyncrec repair' may save more")
         for name in found.discarded:
-            say(f"{name}: discarded, because its writer publishes all shards or none, and had promised nothing")
+            say(f"{name}: discarded, because its writer publishes all shards or none and had acknowledged nothing")
         for job in found.abandoned:
             say(
                 f"job {job} was given up: the uncommitted objects that it left here were deleted, but not a spool "
@@ -81,7 +82,7 @@ def command(
         for job in found.lost:
             say(f"job {job} died without a spool here: the records that it had not uploaded are lost")
         for job in found.in_use:
-            say(f"job {job} is running, or is being ended by another process, and was left alone")
+            say(f"job {job} is still running, or another process is ending it, so it was left unchanged")
         for unfinished in found.unfinished:
             say(_explained(unfinished))
         for target in found.targets:
@@ -98,12 +99,12 @@ def command(
 def _explained(job: UnfinishedJob) -> str:
     where = f"process {job.pid} on {job.host}, started {job.age:,.0f} s ago"
     what = (
-        f"job {job.id} ({job.kind}; {where}) has not ended. It may be alive, which this machine cannot tell, so it "
-        "was left alone"
+        f"job {job.id} ({job.kind}; {where}) has not ended. This machine cannot tell whether it is still "
+        "running, so it was left unchanged"
     )
     if job.spool:
         return (
-            f"{what}. Its records are in a spool on that machine: run 'asyncrec recover SPOOL --to ...' there. If "
-            f"that machine is gone, --dead {job.id} commits what the job had published"
+            f"{what}. Its records are in a spool on that machine; run 'asyncrec recover SPOOL --to ...' there. "
+            f"If that machine is gone, --dead {job.id} commits what the job had published"
         )
     return f"{what}. If it is dead, --dead {job.id} commits what it had published, and --abandon {job.id} deletes that"

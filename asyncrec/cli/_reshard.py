@@ -65,8 +65,8 @@ def command(
 ) -> int:
     """Rewrite a data set with other shards, another compression or another order.
 
-    All or nothing, in bounded memory. Keys, schema and metadata are kept. If you give neither a number nor a size,
-    shards have up to 256 MiB. '--on-corrupt skip' saves the intact records of a damaged data set.
+    Keys, schema and metadata are kept. If the command fails, nothing is written. If you give neither a number nor a
+    size, shards have up to 256 MiB. '--on-corrupt skip' saves the intact records of a damaged data set.
 
     \b
     Example:

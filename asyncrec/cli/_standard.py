@@ -77,7 +77,7 @@ class StandardStreams(Storage):
 
     def _take_in(self) -> IO[bytes]:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("'-' means standard input, but it is a terminal; give a file, or use a pipe")
+            raise UsageError("'-' means standard input, but that is a terminal; pass a file, or use a pipe")
         file = tempfile.TemporaryFile(prefix="asyncrec-stdin-")  # noqa: SIM115  # for as long as the storage lives
         while block := sys.stdin.buffer.read(_BLOCK):
             file.write(block)

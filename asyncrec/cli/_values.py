@@ -53,7 +53,7 @@ def stores(
     """
     if target == STANDARD:
         raise UsageError(
-            "this command cannot write to standard output (filter, sample, merge, dedupe and convert can); give a path"
+            "this command cannot write to standard output (filter, sample, merge, dedupe and convert can); pass a path"
         )
     return {**opened(source, given, max_record_bytes), **opened_target(target, for_target)}
 

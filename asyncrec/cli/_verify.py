@@ -71,7 +71,7 @@ def command(
 def _show(report: VerifyReport) -> None:
     for shard in report.shards:
         if len(shard.problems) > _MOST_SHOWN:
-            say(f"{shard.path}: {len(shard.problems):,} damaged places, the first of which are:")
+            say(f"{shard.path}: {len(shard.problems):,} damaged places; the first are:")
         for problem in shard.problems[:_MOST_SHOWN]:
             where = "" if problem.record is None else f"record {problem.record:,}, "
             where += "" if problem.offset is None else f"offset {problem.offset:,}: "
@@ -85,11 +85,11 @@ def _show(report: VerifyReport) -> None:
     say(f"{shards}, {records}, {human_bytes(report.bytes)} in {report.seconds:.1f} s{rate}")
     wrong = [f"DAMAGED: {len(report.damaged):,} of {shards}"] if report.damaged else []
     wrong += [f"NOT READ: {len(report.unreadable):,} of {shards}"] if report.unreadable else []
-    wrong += [f"CONTRADICTORY: the manifest, in {plural(len(report.conflicts), 'place')}"] if report.conflicts else []
+    wrong += [f"MANIFEST CONTRADICTS ITSELF in {plural(len(report.conflicts), 'place')}"] if report.conflicts else []
     if wrong:
         say("; ".join(wrong), "bad")
     elif report.shards or not report.spool:
-        say(f"ok: every checksum holds, in {report.path}", "good")
+        say(f"ok: every checksum in {report.path} matches", "good")
     if report.spool:
         checked = "" if report.shards else "nothing was checked: "
         say(checked + SPOOL.format(path=report.path))
@@ -105,4 +105,4 @@ def _state(orphan: Orphan, report: VerifyReport) -> str:
     if orphan.refused is None:
         return "a shard that is not in the manifest; --adopt adds it to the data set, --delete removes it"
     what = {"shard": "a shard", "index": "an index", "keys": "keys"}[orphan.kind]
-    return f"{what} not in the manifest, which cannot be adopted: {orphan.refused}; --delete removes it"
+    return f"{what} not in the manifest that cannot be adopted: {orphan.refused}; --delete removes it"

@@ -66,7 +66,7 @@ def command(
     records are not safe yet.
 
     It reads the manifest and what writers report on their disks, and writes nothing. In a store it shows the age of
-    each writer's last commit. Press Ctrl-C to end it. With --json, each report is one line. For cron, use --once
+    each writer's last commit. Press Ctrl-C to stop. With --json, each report is one line. For cron, use --once
     --max-age 60.
 
     \b

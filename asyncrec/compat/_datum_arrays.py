@@ -47,7 +47,10 @@ class ArrayBatches:
         """Read them once: one pass."""
         with blocking.open_split(self.path, self.instruction) as reader:
             if reader.schema is None:
-                raise DatasetError(f"{fspath(self.path)}: no feature types are stored with it, so it cannot be decoded")
+                raise DatasetError(
+                    f"{fspath(self.path)}: no feature types are stored with the data set, so its records cannot be "
+                    "decoded"
+                )
             tensors = [name for name, entry in reader.schema.features.items() if isinstance(entry, Tensor)]
             records: Iterator[bytes] = (record for records in reader.batches() for record in records)
             if self.shuffle is not None:

@@ -38,7 +38,7 @@ class _Config(Generic[T]):
     def __set__(self, configs: ConfigBase, value: T) -> None:
         if not isinstance(value, self._kind):
             kind = getattr(self._kind, "__name__", self._kind)
-            raise ArgumentTypeError(f"{self._name} is of type {kind}, not {type(value).__name__}: {value!r}")
+            raise ArgumentTypeError(f"{self._name} must be of type {kind}, not {type(value).__name__}: {value!r}")
         configs.__dict__[self._name] = value
 
 
@@ -60,7 +60,9 @@ class ConfigBase:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not isinstance(getattr(type(self), name, None), _Config):
-            raise AttributeError(f"{type(self).__name__} has no {name!r}; it has {', '.join(self._names())}")
+            raise AttributeError(
+                f"{type(self).__name__} has no option {name!r}; its options are {', '.join(self._names())}"
+            )
         super().__setattr__(name, value)
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +79,7 @@ class ConfigBase:
             ValueError: they set the same to different values.
         """
         if type(other) is not type(self):
-            raise ArgumentTypeError(f"{type(self).__name__} is not merged with {type(other).__name__}")
+            raise ArgumentTypeError(f"{type(self).__name__} cannot be merged with {type(other).__name__}")
         merged, defaults = type(self)(), type(self)()
         for configs in (self, other):
             for name, value in vars(configs).items():
@@ -87,7 +89,9 @@ class ConfigBase:
                 if before != default and isinstance(before, ConfigBase):
                     value = before.merge(value)
                 elif before not in (default, value):
-                    raise ArgumentValueError(f"{name} is {before!r} in one and {value!r} in the other")
+                    raise ArgumentValueError(
+                        f"the option {name} is {before!r} in one of the configs and {value!r} in the other"
+                    )
                 setattr(merged, name, value)
         return merged
 

@@ -33,7 +33,7 @@ def load(path: str | os.PathLike[str], dataset_configs: Any = None) -> Dataset:
     """
     if scheme_of(path) in ("", "file") and not os.path.isdir(local_path(os.fspath(path))):
         raise ArgumentValueError(
-            f"{os.fspath(path)} is no folder; give the one in which TFRecord files and their metadata are"
+            f"{os.fspath(path)} is not a folder; pass the folder that contains the TFRecord files and their metadata"
         )
     return Dataset(path, dataset_configs or DatasetConfigs())
 
@@ -99,11 +99,13 @@ class Dataset:
             buffer = (configs.buffer_size, configs.seed, configs.reshuffle_each_iteration) if shuffle else None
             batches = ArrayBatches(self._path, instruction, batch_size, drop_remainder, buffer, repeat or 1)
             if self._checked(instruction).slices and next(batches.once(), None) is None:
-                raise InstructionError(f"{instruction!r} of {self._shown} has too few records for one batch")
+                raise InstructionError(f"the split {instruction!r} of {self._shown} has too few records for one batch")
             return batches
         found = self._checked(instruction)
         if not found.table:
-            raise DatasetError(f"{self._shown}: no feature types are stored with it, so it cannot be decoded")
+            raise DatasetError(
+                f"{self._shown}: no feature types are stored with the data set, so its records cannot be decoded"
+            )
         dataset = records(tensorflow, self._path, found, configs.shuffle_files, configs.read_config)
         dataset = dataset.map(parser(tensorflow, found), num_parallel_calls=tensorflow.data.AUTOTUNE)
         if configs.cache:
@@ -128,7 +130,7 @@ class Dataset:
         except ArgumentValueError as error:
             raise InstructionError(f"{self._shown}: {error}") from None
         if not found.slices:
-            raise InstructionError(f"{instruction!r} of {self._shown} is no record at all")
+            raise InstructionError(f"the split {instruction!r} of {self._shown} has no records")
         return found
 
     @property

@@ -100,9 +100,9 @@ class LiveFile:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise _told(self._failure, "writing, which failed before,", self._file.path) from self._failure
+            raise _told(self._failure, "writing (an earlier write failed)", self._file.path) from self._failure
         if self._closed:
-            raise ValueError(f"{self._file.path}: written to after it was closed")
+            raise ValueError(f"{self._file.path}: the file is closed and cannot be written to")
 
     def _failed(self, doing: str, error: OSError | FormatError) -> Exception:
         self._failure = error
@@ -119,7 +119,7 @@ class LiveFile:
 
 def _told(error: OSError | FormatError, doing: str, path: str) -> Exception:
     if isinstance(error, StorageError | FormatError):
-        return error if not doing.startswith("writing, ") else type(error)(f"{doing} {path}: {error}")
+        return error if not doing.startswith("writing (") else type(error)(f"{doing} {path}: {error}")
     return local_error(error, doing, path)
 
 

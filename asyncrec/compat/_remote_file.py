@@ -91,7 +91,7 @@ class _Upload:
     def write(self, data: bytes) -> None:
         self._check()
         if self._closed:
-            raise ValueError(f"{self._what}: written to after it was closed")
+            raise ValueError(f"{self._what}: the file is closed and cannot be written to")
         self._pending += data
         if len(self._pending) >= _BUFFER:
             self._hand_on()
@@ -122,7 +122,9 @@ class _Upload:
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise StorageError(f"{self._what}: not published, because writing it failed before") from self._failure
+            raise StorageError(
+                f"{self._what}: the file was not published, because an earlier write failed"
+            ) from self._failure
 
     def _publish(self) -> None:
         if self._context is None and not self._pending:  # it is all there
@@ -159,8 +161,9 @@ class _Upload:
             self._object = bytearray()
             if self._number == 1:
                 warnings.warn(
-                    f"{self._what}: goes on in {redact(self._name)}, because it was flushed and has grown too large to "
-                    "be sent again each time; its objects, sorted by name, are in order. Without a flush it is one",
+                    f"{self._what}: the file continues in {redact(self._name)}, because it has grown too large to "
+                    "be uploaded again at each flush. Sorted by name, its objects are in order. Without flushes, "
+                    "the file would be one object",
                     RuntimeWarning,
                     stacklevel=2,
                 )

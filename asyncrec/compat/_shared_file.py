@@ -150,7 +150,9 @@ class SharedFile:
                     return False
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
-        raise StorageError(f"{self.path}: another writer has been writing to it for {_PATIENCE:g} s; is it stopped?")
+        raise StorageError(
+            f"{self.path}: another writer has held this file for {_PATIENCE:g} s; check whether that process is stopped"
+        )
 
 
 def _share(fd: int, path: str, *, empty: bool) -> None:
@@ -161,7 +163,9 @@ def _share(fd: int, path: str, *, empty: bool) -> None:
             empty = False
         if _flocked(fd, shared=True):
             return
-    raise StorageError(f"{path}: another writer has it open for itself, as open_writer(mode='a') does")
+    raise StorageError(
+        f"{path}: another writer has this file open exclusively, as open_writer(mode='a') does; close that writer first"
+    )
 
 
 def _flocked(fd: int, *, shared: bool) -> bool:

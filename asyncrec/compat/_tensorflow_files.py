@@ -40,7 +40,7 @@ class TFRecordOptions:
     always a sync flush, and the store says how many bytes it takes at once. They change no byte that a reader gets.
 
     Raises:
-        ValueError: for what is no compression; on opening a file with it, for what is out of range.
+        ValueError: the compression is unknown; or, when a file is opened with it, an option is out of range.
     """
 
     compression_type_map: ClassVar[dict[int, str]] = {0: "", 1: "ZLIB", 2: "GZIP"}
@@ -81,7 +81,7 @@ class TFRecordOptions:
         if options in names.values():
             return str(options)
         raise ArgumentValueError(
-            f'{options!r} is no compression: give "", "GZIP" or "ZLIB", or a TFRecordCompressionType'
+            f'{options!r} is not a valid compression; pass "", "GZIP", "ZLIB" or a TFRecordCompressionType'
         )
 
 
@@ -193,7 +193,7 @@ def tf_record_iterator(
     """Iterate over the records of a file, which is opened now.
 
     ``options`` say how it is compressed; `None` finds it out, where TensorFlow took it to be uncompressed.
-    ``on_corrupt="skip"`` goes on behind damage; see `asyncrec.open_reader`.
+    ``on_corrupt="skip"`` continues after damage; see `asyncrec.open_reader`.
 
     Raises:
         DataLossError: naming path, offset and record, after every record before it; a CorruptRecordError or

@@ -70,7 +70,7 @@ class Shuffler(HashShuffler):
     def add(self, key: object, data: bytes, features: Mapping[str, Any] | None = None) -> None:
         """Take one record; ``features`` are what it was made of, which tell more of them than the record does."""
         if not isinstance(data, bytes):
-            raise _NoBytesError(f"example {self.added}: the serializer gave a {type(data).__name__}, not bytes")
+            raise _NoBytesError(f"example {self.added}: the serializer returned a {type(data).__name__}, not bytes")
         self._description.see_record(data, flatten(features or {}), self.added)
         self._keep(key, data)
 
@@ -161,7 +161,7 @@ class TFRecordWriter:
         Raises:
             DuplicatedKeysError: a key came twice. Told here where it can be seen, else by `flush_records`.
             SchemaError: a value that no feature holds (a TypeError, too), or examples that contradict each other.
-            DatasetError: the generator gave no example.
+            DatasetError: the generator yielded no example.
         """
         if not self.shuffler.added:
             self.current_examples = 0
@@ -176,11 +176,13 @@ class TFRecordWriter:
                     self.shuffler.add(key, self.serializer(datum), datum)
                 self.current_examples += 1
             if not self.shuffler.added:
-                raise DatasetError(f"{self._target}: the generator gave no example; nothing was written")
+                raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
             self._description.see_images(image_shapes(_with_paths(datum)))
             self._description.schema()  # what it would raise is told before anything is written
         except BaseException as error:
-            error.add_note(f"{self._target}: after {self.current_examples:,} examples; nothing was written")
+            error.add_note(
+                f"{self._target}: the error occurred after {self.current_examples:,} examples; nothing was written"
+            )
             self._begin()
             raise
 
@@ -197,7 +199,7 @@ class TFRecordWriter:
         self.flush_records()
 
     def flush_records(self) -> tuple[ShardInfo, int]:
-        """Write the records that were kept, make them the split, and give up what was kept.
+        """Write the cached records, publish them as the split, and empty the cache.
 
         Returns:
             ``{split: {file name: records}}`` of all splits in the folder, and the bytes of this one's records.
@@ -207,7 +209,7 @@ class TFRecordWriter:
         """
         shuffler = self.shuffler
         if not shuffler.added:
-            raise _NothingToWriteError(f"{self._target}: nothing to write; cache_records comes first")
+            raise _NothingToWriteError(f"{self._target}: there are no records to write; call cache_records first")
         try:
             shard_info = current_portal().run(self._target.publish, shuffler, self._description)
         except DuplicateKeyError as error:

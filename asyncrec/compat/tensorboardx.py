@@ -147,7 +147,7 @@ def directory_check(path: Path) -> Any:
     if is_local(path):
         local = local_path(os.fspath(path))
         if not os.path.exists(local):  # a file of that name is told by whoever opens something in it
-            with mapped_errors("making the folder", local):
+            with mapped_errors("creating the folder", local):
                 os.makedirs(local, exist_ok=True)
         return None
     return blocking.directory_check(path)
@@ -163,7 +163,7 @@ def install() -> AbstractContextManager[object]:
     that were registered with tensorboardX are registered here too. Names that another module has imported from
     tensorboardX before, such as ``RecordWriter``, stay what they were there.
 
-    A ``SummaryWriter`` on a store that nobody closes is closed when the main thread ends, by an exception or not, and
+    A ``SummaryWriter`` on a store that is not closed is closed when the main thread ends, by an exception or not, and
     loses no event. A store that does not answer is tried for two minutes.
     """
     theirs = importlib.import_module("tensorboardX")
@@ -242,13 +242,13 @@ def register_writer_factory(prefix: str, factory: Any) -> None:
     """Route ``prefix:...`` to a factory: any object with ``open(path)``, and ``directory_check(path)`` if it is asked.
 
     As `asyncrec.storage.register_writer_factory`, which takes a `StorageFactory` too and looks at what it is given; as
-    in tensorboardX, what it lacks is told when it is used.
+    in tensorboardX, a missing method is reported only when it is used.
 
     Raises:
         ValueError: the prefix contains a colon.
     """
     if ":" in prefix:
-        raise ArgumentValueError(f"the prefix {prefix!r} contains ':'; give what stands before the colon")
+        raise ArgumentValueError(f"the prefix {prefix!r} contains ':'; pass only the part before the colon")
     if isinstance(factory, S3RecordWriterFactory):
         registry.registered.pop(prefix, None)  # what it opens is opened by what is there without it
     else:

@@ -6,8 +6,9 @@ What is here: ``tf.io`` (also as ``tf.python_io``, ``tf.compat.v1.io`` and ``tf.
 and the five feature helpers of its tutorials. Each is also a name of this module. Every other name of TensorFlow
 (``tf.constant``, ``tf.data``, ``tf.io.gfile``) is an installed TensorFlow's, which is imported when it is first used.
 
-A file appears when it is flushed or closed, and what was there stays until then. A writer that nobody closes is closed
-when it is dropped, or Python ends, as TensorFlow's is. Left on an exception, what was not flushed does not appear.
+A file appears when it is flushed or closed, and what was there stays until then. A writer that is not closed is closed
+when it is dropped, or Python ends, as TensorFlow's is. If its context exits with an exception, data that was not
+flushed does not appear.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ def _theirs(part: str, name: str) -> Any:
     tensorflow = None if is_pythons else found_tensorflow()
     if tensorflow is None:
         raise AttributeError(
-            f"tf.{part}{name} is not in asyncrec.compat.tensorflow, which writes and iterates over files and makes "
-            "Examples; it would be TensorFlow's own, and TensorFlow is not installed: pip install tensorflow. Without "
-            "it, asyncrec.open_dataset and asyncrec.Schema read files"
+            f"tf.{part}{name} is not part of asyncrec.compat.tensorflow, which only reads and writes files and "
+            "builds Examples. To use TensorFlow's own, install it (pip install tensorflow). To read files without "
+            "TensorFlow, use asyncrec.open_dataset and asyncrec.Schema"
         )
     return operator.attrgetter(part + name)(tensorflow)
 

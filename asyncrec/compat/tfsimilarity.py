@@ -72,8 +72,8 @@ def TFRecordDatasetSampler(  # noqa: N802  # the name it has always had
     tf = found_tensorflow()
     if tf is None:
         raise ModuleNotFoundError(
-            "TFRecordDatasetSampler gives a tf.data.Dataset, and there is no TensorFlow: pip install tensorflow, or "
-            "use asyncrec.InterleaveSampler, which does without",
+            "TFRecordDatasetSampler returns a tf.data.Dataset, but TensorFlow is not installed: pip install "
+            "tensorflow, or use asyncrec.InterleaveSampler, which does not need it",
             name="tensorflow",
         )
     prefetch = prefetch_size or _PREFETCH

@@ -43,7 +43,7 @@ def encode_example(features: Mapping[str, object] | Message, *, narrow: bool = T
     64-bit floats are rounded to float32, the only float type of the format; none becomes infinite. With
     ``narrow=False`` an array of them that would change is an error.
 
-    Raises SchemaError, naming the feature, for a value that no feature can hold or that would change; TypeError when
+    Raises SchemaError, naming the feature, for a value that no feature can hold or that would change; TypeError if
     ``features`` is neither a mapping nor an Example.
     """
     if type(features) is dict:
@@ -181,7 +181,7 @@ def _entry(name: str, value: bytes) -> bytes:
 def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
     """The serialized FeatureList of the values of the feature list ``name``."""
     if isinstance(values, str | bytes | bytearray | Mapping) or not isinstance(values, Iterable):
-        raise SchemaError(f"feature list {name!r} is a {type(values).__name__}; give one value per step, in a list")
+        raise SchemaError(f"feature list {name!r} is a {type(values).__name__}; pass a list with one value per step")
     kinds: set[int] = set()
     parts = []
     for step, value in enumerate(values):
@@ -191,7 +191,10 @@ def _steps(name: str, values: Iterable[object], narrow: bool) -> bytes:
             raise SchemaError(f"feature list {name!r}, step {step}: {error}") from None
         kinds |= {raw[0]} - {NONE}
         if len(kinds) > 1:
-            raise SchemaError(f"feature list {name!r}, step {step}: the type differs from that of the earlier steps")
+            raise SchemaError(
+                f"feature list {name!r}, step {step}: the value has a different type than the earlier steps; all "
+                "steps must have the same type"
+            )
         parts.append(_delimited(b"\x0a", feature_bytes(raw)))
     return b"".join(parts)
 
@@ -210,7 +213,7 @@ def _name(name: str) -> bytes:
     try:
         return name.encode()
     except UnicodeEncodeError:
-        raise SchemaError(f"feature {name!r}: the name cannot be encoded as UTF-8") from None
+        raise SchemaError(f"feature {name!r}: the name contains characters that cannot be encoded as UTF-8") from None
 
 
 def _delimited(tag: bytes, body: bytes) -> bytes:

@@ -276,7 +276,7 @@ def _numbers(kind: int, payload: bytearray, sizes: Ints) -> tuple[Any, Ints]:
     last = np.frombuffer(payload, np.uint8) < 0x80
     ends = np.cumsum(sizes)
     if not last[ends[sizes > 0] - 1].all():
-        raise DecodeError("the last int64 value is cut short")
+        raise DecodeError("the last int64 value is truncated")
     upto = np.concatenate((np.zeros(1, np.int64), np.cumsum(last)))
     return values, upto[ends] - upto[ends - sizes]
 

@@ -33,7 +33,7 @@ class Sparse(Entry):
     """An array of ``shape`` in which only some values are stored, as by tf.io.SparseFeature.
 
     ``values`` names the feature that holds them, ``indices`` the int64 features that say where they are, one per
-    dimension. A record without any of these features is all zero. Raises SchemaError when there is not one index
+    dimension. A record without any of these features is all zero. Raises SchemaError if there is not one index
     feature per dimension.
     """
 
@@ -49,7 +49,7 @@ class Sparse(Entry):
         if not all(isinstance(name, str) for name in (self.values, *self.indices)):
             raise SchemaError(f"{self!r}: values and indices must be names of features")
         if len(self.indices) != len(self.shape) or not self.shape:
-            raise SchemaError(f"{self!r}: give one index feature per axis, and at least one")
+            raise SchemaError(f"{self!r}: pass one index feature per axis, and at least one")
 
     def stored(self, name: str) -> dict[str, Stored]:
         return {self.values: Stored(kind_of(self.dtype), False)} | dict.fromkeys(self.indices, Stored(INT64, False))
@@ -64,12 +64,17 @@ class Sparse(Entry):
             if wrong.any():
                 row = int(np.argmax(wrong))
                 count = values_of(int(counts[row]))
-                raise Misfit(row, f"{self.values} has {count}, {feature} {max(int(given[row]), 0)}")
+                raise Misfit(
+                    row,
+                    f"{self.values!r} has {count}, but {feature!r} has {max(int(given[row]), 0)}; both "
+                    "must have the same number",
+                )
             beyond = (positions < 0) | (positions >= size)
             if beyond.any():
                 at = int(np.argmax(beyond))
                 raise Misfit(
-                    int(axes[0][at]), f"{feature} has the index {positions[at]}, but the axis has {size} places"
+                    int(axes[0][at]),
+                    f"{feature!r} has the index {positions[at]}, but the axis has only {size} positions",
                 )
             axes.append(positions)
         order = np.lexsort(axes[::-1])
@@ -129,10 +134,10 @@ def from_json(value: Mapping[str, Any]) -> Entry:
     name = fields.pop("kind", "")
     kind = next((kind for kind in (FixedLen, VarLen, Tensor, Sparse, Sequence) if kind.__name__ == name), None)
     if kind is None:
-        raise SchemaError(f"{name!r:.80} is not an entry of a schema that this version knows")
+        raise SchemaError(f"the kind of entry {name!r:.80} is unknown to this release; use a newer release of asyncrec")
     for field, expected in (("dtype", str), ("raw", bool), ("shape", list | tuple), ("indices", list | tuple)):
         if field in fields and not isinstance(fields[field], expected):
-            raise SchemaError(f"not an entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
+            raise SchemaError(f"not a valid entry of a schema: {value!r:.200} ({field} is {fields[field]!r:.80})")
     try:
         if kind is Sequence:
             return Sequence(from_json(fields["entry"]))  # type: ignore[arg-type]  # checked by Sequence itself
@@ -140,4 +145,4 @@ def from_json(value: Mapping[str, Any]) -> Entry:
             fields["default"] = from_plain(fields["default"], fields["dtype"])
         return kind(**fields)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise SchemaError(f"not an entry of a schema: {value!r:.200} ({error})") from error
+        raise SchemaError(f"not a valid entry of a schema: {value!r:.200} ({error})") from error

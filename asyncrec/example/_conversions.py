@@ -104,7 +104,7 @@ def _integer(dtype: str) -> Convert:
                 raise Unfit
             value = int(value)
         if not least <= value <= most:
-            raise Unfit(f"{dtype} holds {least} to {most}")
+            raise Unfit(f"{dtype} must be from {least} to {most}")
         return INT64, varint(value & 0xFFFF_FFFF_FFFF_FFFF)
 
     return convert
@@ -120,10 +120,10 @@ def _number(dtype: str) -> Convert:
             try:
                 value = float(value)
             except OverflowError:
-                raise Unfit("it is beyond float32") from None
+                raise Unfit("the value is out of range for float32") from None
         if dtype == "float16":
             if abs(value) > largest and abs(value) != np.inf:
-                raise Unfit("it is beyond float16")
+                raise Unfit("the value is out of range for float16")
             value = float(np.float16(value))
         return raw_of(value)
 
@@ -149,7 +149,7 @@ def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
             try:
                 _, payload = convert(each)
             except Unfit as error:
-                raise Unfit(f"a value of it is {told(each)}" + (f"; {error}" if str(error) else "")) from None
+                raise Unfit(f"one of its values is {told(each)}" + (f"; {error}" if str(error) else "")) from None
             assert isinstance(payload, list), "text"
             texts += payload
         return BYTES, texts
@@ -161,7 +161,7 @@ def _many(value: Any, dtype: str, shape: tuple[int, ...] | None) -> Raw:
 
 def _flat_texts(value: Any, shape: tuple[int, ...] | None) -> list[Any]:
     if not is_list(value):
-        raise Unfit("give a list, a tuple or an array")
+        raise Unfit("pass a list, a tuple or an array")
     wanted = shape if shape is not None else (len(value),)
     array = np.empty(0, object)
     if isinstance(value, np.ndarray):
@@ -182,15 +182,15 @@ def _objects(value: Any) -> Any:
     try:
         return np.array(value, object)
     except ValueError:
-        raise Unfit("its rows are of different lengths") from None
+        raise Unfit("its rows have different lengths") from None
 
 
 def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: bool = False) -> Any:
     """The values as an array of this type; of ``shape``, of one dimension where that is None, or of any."""
     if isinstance(value, NO_LIST) or value is None:
-        raise Unfit("give a list, a tuple or an array")
+        raise Unfit("pass a list, a tuple or an array")
     if isinstance(value, np.ma.MaskedArray):
-        raise Unfit("fill what is masked first")
+        raise Unfit("fill the masked values first")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError):
@@ -199,12 +199,12 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
         pass
     elif shape is None:
         if array.ndim != 1:
-            raise Unfit(f"it has {array.ndim} dimensions, not one")
+            raise Unfit(f"it has {array.ndim} dimensions instead of one")
     elif array.shape != tuple(shape):
         raise Unfit(f"it has the shape {array.shape}")
     kinds = {"bool": "b", "float16": "iuf", "float32": "iuf", "float64": "iuf"}.get(dtype, "iub")
     if array.size and array.dtype.kind not in kinds and not _is_small_float(array.dtype, dtype):
-        raise Unfit(f"its values are {_named(array.dtype)}")
+        raise Unfit(f"its values have the type {_named(array.dtype)}")
     if array.dtype.name == dtype:
         return array
     with np.errstate(all="ignore"):  # what does not fit is found by the comparison
@@ -248,16 +248,16 @@ def tensor(name: str, entry: Tensor, value: Any) -> dict[str, Raw]:
 def sparse(entry: Sparse, value: Any) -> dict[str, Raw]:
     indices, values, shape = (getattr(value, name, None) for name in ("indices", "values", "dense_shape"))
     if indices is None or values is None or shape is None:
-        raise Unfit("give SparseArrays(indices, values, dense_shape)")
+        raise Unfit("pass SparseArrays(indices, values, dense_shape)")
     if not is_list(values) or not is_list(shape):
         raise Unfit("its values and its dense_shape must be lists, tuples or arrays")
     places = _array(indices, "int64", None, any_shape=True)
     if tuple(shape) != entry.shape:
         raise Unfit(f"it has the shape {tuple(shape)}")
     if places.shape != (len(values), len(entry.shape)):
-        raise Unfit(f"{len(values)} values have indices of the shape {(len(values), len(entry.shape))}")
+        raise Unfit(f"for its {len(values)} values, the indices must have the shape {(len(values), len(entry.shape))}")
     if places.size and ((places < 0) | (places >= np.array(entry.shape))).any():
-        raise Unfit("an index is outside of the shape")
+        raise Unfit("an index is outside the shape")
     found = {entry.values: _many(values, entry.dtype, None)}
     for axis, feature in enumerate(entry.indices):
         found[feature] = _many(np.ascontiguousarray(places[:, axis]), "int64", None)

@@ -83,10 +83,12 @@ class DeclaredExample:
         for name, dtype in fields.items():
             if name in vars(DeclaredExample):
                 raise ArgumentTypeError(
-                    f"{cls.__name__}.{name}: DeclaredExample has a method of this name; choose another"
+                    f"{cls.__name__}.{name}: DeclaredExample has a method with this name; choose another name"
                 )
             if dtype in ARRAYS and f"{name}_shape" in fields:
-                raise ArgumentTypeError(f"{cls.__name__}.{name}_shape: the shape of {name!r} is stored under that name")
+                raise ArgumentTypeError(
+                    f"{cls.__name__}.{name}_shape: this name is reserved for the shape of {name!r}; choose another name"
+                )
         cls._fields = fields
         cls._schema = Schema({name: ENTRIES[dtype] for name, dtype in fields.items()})
 
@@ -144,13 +146,11 @@ class DeclaredExample:
     @staticmethod
     def from_csv_row(row: list[str], **kwargs: Any) -> DeclaredExample | Awaitable[DeclaredExample]:
         """Return the example that a row of a CSV file describes, not loaded. The values of the row are str."""
-        raise NotImplementedError(f"override from_csv_row, so that the row {row!r} can become an example")
+        raise NotImplementedError(f"override from_csv_row to turn a CSV row into an example; the row is {row!r}")
 
     def to_csv_row(self) -> Sequence[object] | Awaitable[Sequence[object]]:
         """Return the row that describes this example: enough to make it again with ``from_csv_row``."""
-        raise NotImplementedError(
-            f"override {type(self).__name__}.to_csv_row, so that a CSV file can list its examples"
-        )
+        raise NotImplementedError(f"override {type(self).__name__}.to_csv_row to list its examples in a CSV file")
 
 
 def check_round_trip(
@@ -161,21 +161,24 @@ def check_round_trip(
     Give a loaded example, or a class and a CSV row: then one is made of the row, loaded and split with ``kwargs``, all
     its parts are checked, and its ``to_csv_row`` must make the same example again. Call it in a test of the class.
 
-    Raises SchemaError naming the field and both values when one differs; TypeError when the class declares no field,
+    Raises SchemaError naming the field and both values when one differs; TypeError if the class declares no field,
     when ``from_csv_row`` makes something else, or when a method it needs here is ``async`` (await it yourself, and give
     the example).
     """
     if isinstance(example, type):
         if row is None:
-            raise ArgumentTypeError(f"{example.__name__} is a class; give a CSV row too, or a loaded example")
+            raise ArgumentTypeError(f"{example.__name__} is a class; pass a CSV row as well, or pass a loaded example")
         made = _awaited_by_none(example.from_csv_row(row, **kwargs))
         if not isinstance(made, example):
-            raise ArgumentTypeError(f"{example.__name__}.from_csv_row returned a {type(made).__name__}")
+            raise ArgumentTypeError(
+                f"{example.__name__}.from_csv_row returned a {type(made).__name__} instead of an example"
+            )
         described = [str(value) for value in _awaited_by_none(made.to_csv_row())]
         again = _awaited_by_none(_awaited_by_none(example.from_csv_row(described, **kwargs)).to_csv_row())
         if [str(value) for value in again] != described:
             raise SchemaError(
-                f"{example.__name__}: to_csv_row returned {described}, but the example made from that returned {again}"
+                f"{example.__name__}: to_csv_row returned {described}, but after a round trip through from_csv_row "
+                f"it returned {again}"
             )
         _awaited_by_none(made.load(**kwargs))
         for part in _awaited_by_none(made.split(**kwargs)):
@@ -187,7 +190,7 @@ def check_round_trip(
 def _check(example: DeclaredExample) -> None:
     kind = type(example)
     if not kind.fields():
-        raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
+        raise ArgumentTypeError(f"{kind.__name__} has no field declared with @tfrecordable; declare at least one")
     record = example.encode()
     batch = Schema.from_json(kind.schema().to_json()).decode_batch([record, record])
     for (name, dtype), value in zip(kind.fields().items(), kind.decode(record), strict=True):
@@ -208,5 +211,5 @@ def _awaited_by_none(value: Any) -> Any:
     if hasattr(value, "__await__"):
         if hasattr(value, "close"):
             value.close()  # or Python warns that it was never awaited
-        raise ArgumentTypeError("this method is async; await it yourself, and check the loaded example")
+        raise ArgumentTypeError("this method is async; await it, then pass the loaded example")
     return value

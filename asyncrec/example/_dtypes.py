@@ -47,7 +47,7 @@ def dtype_name(dtype: object) -> str:
     except (TypeError, ValueError, SyntaxError):  # NumPy parses text, and fails as Python's parser does
         name = None
     if name not in _KINDS:
-        raise SchemaError(f"{dtype!r} is not a type of a schema; the types are {', '.join(_KINDS)}")
+        raise SchemaError(f"{dtype!r} is not a valid dtype; the dtypes are {', '.join(_KINDS)}")
     return str(name)
 
 
@@ -148,7 +148,7 @@ def _text(value: bytes, index: int, counts: npt.NDArray[np.int64]) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise Misfit(_row_of(index, counts), f'{value[:40]!r} is not UTF-8; declare it as "bytes"') from None
+        raise Misfit(_row_of(index, counts), f'{value[:40]!r} is not UTF-8; declare the feature as "bytes"') from None
 
 
 def _row_of(index: int, counts: npt.NDArray[np.int64]) -> int:

@@ -171,15 +171,15 @@ class Encoder:
             for feature, raw in found.items():
                 if made.setdefault(feature, raw) != raw:
                     raise SchemaError(
-                        f"feature {name!r}: it would store {feature!r}, which differs from what an earlier entry "
-                        "stores there"
+                        f"feature {name!r}: this entry would store {feature!r} differently than an earlier entry "
+                        "does; rename one of them"
                     )
         extra = [name for name in values if name not in self._features]
         if extra and not self._allow_extra:
             raise self._unknown(values)
         for name in extra:
             if made.get(name) is not None:
-                raise SchemaError(f"feature {name!r} is stored for an entry of the schema already; leave it out")
+                raise SchemaError(f"feature {name!r} is already stored by an entry of the schema; leave it out")
             try:
                 made[name] = raw_of(values[name])
             except SchemaError as error:
@@ -198,7 +198,7 @@ class Encoder:
                 continue
             steps = values[name]
             if not is_list(steps):
-                raise self._refused(name, steps, Unfit("give a list with a value for each step"))
+                raise self._refused(name, steps, Unfit("pass a list with one value per step"))
             convert = converter(entry.entry)
             lists[name] = []
             for number, step in enumerate(steps):
@@ -212,8 +212,8 @@ class Encoder:
         there = ", ".join(sorted(map(repr, values))[:30]) or "nothing"
         problem = "None" if name in values else "missing"
         return SchemaError(
-            f"feature {name!r}: {problem}; wanted {_shown(self._features[name])}; given: {there}; "
-            "give it a value, or its entry a default"
+            f"feature {name!r} is {problem}; expected {_shown(self._features[name])}, got the features {there}; "
+            "pass a value, or give the entry a default"
         )
 
     def _unknown(self, values: Mapping[str, Any]) -> SchemaError:
@@ -229,7 +229,7 @@ class Encoder:
     def _refused(self, name: str, value: Any, error: Exception, *, where: str = "") -> SchemaError:
         reason = f"; {error}" if str(error) else ""
         return SchemaError(
-            f"feature {name!r}{where}: given {told(value)}; wanted {_shown(self._features[name])}{reason}"
+            f"feature {name!r}{where}: expected {_shown(self._features[name])}, got {told(value)}{reason}"
         )
 
 

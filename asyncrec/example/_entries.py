@@ -76,7 +76,7 @@ class Entry(ABC):
 
     @abstractmethod
     def where_absent(self) -> Entry | None:
-        """What it becomes when some records do not have it: nothing is made up. None where that cannot be."""
+        """The entry to use if some records lack the feature; no values are made up. None if there is no such entry."""
 
     @abstractmethod
     def merged(self, other: Entry) -> Entry | None:
@@ -106,18 +106,20 @@ def with_common_dtype(one: Any, other: Any, **changes: Any) -> Entry | None:
 def normalise(entry: Any) -> None:
     object.__setattr__(entry, "dtype", dtype_name(entry.dtype))
     if getattr(entry, "raw", False) and kind_of(entry.dtype) == BYTES:
-        raise SchemaError(f"{entry.dtype} values are bytes already; raw=True is for numbers")
+        raise SchemaError(f"{entry.dtype} values are already bytes; use raw=True only for numbers")
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError:
-        raise SchemaError(f"{shape!r:.200} is not a shape; a shape is a tuple of integers") from None
+        raise SchemaError(f"{shape!r:.200} is not a valid shape; pass a tuple of integers") from None
     if len(sizes) > _MOST_AXES:
-        raise SchemaError(f"the shape has {len(sizes)} axes; an array has at most {_MOST_AXES}")
+        raise SchemaError(f"the shape has {len(sizes)} axes; at most {_MOST_AXES} are allowed")
     if min(sizes, default=0) < 0:
-        raise SchemaError(f"the shape {sizes} has a negative size; use VarLen or Tensor for sizes that differ")
+        raise SchemaError(
+            f"the shape {sizes} has a negative size; for sizes that vary between records, use VarLen or Tensor"
+        )
     return sizes
 
 

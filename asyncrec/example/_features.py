@@ -62,7 +62,8 @@ def _floats(integers: np.ndarray[Any, Any], narrow: bool) -> np.ndarray[Any, Any
     # As Python compares int and float: exactly.
     if not narrow and floats.astype(object).tolist() != integers.astype(object).tolist():
         raise SchemaError(
-            f"an array of {integers.dtype.name} with integers that float32 cannot hold; leave narrow=False out"
+            f"the array of {integers.dtype.name} contains integers that float32 cannot represent exactly; omit "
+            "narrow=False to round them"
         )
     return floats
 
@@ -78,7 +79,7 @@ def _feature(kind: int, value: object, narrow: bool = True) -> Feature:
 
 def _one(value: object, plural: str) -> object:
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
-        raise ArgumentTypeError(f"a {type(value).__name__} is several values; use {plural}")
+        raise ArgumentTypeError(f"a {type(value).__name__} holds several values; use {plural}")
     return value
 
 
@@ -86,5 +87,5 @@ def _several(values: object) -> list[object] | np.ndarray[Any, Any]:
     if isinstance(values, np.ndarray):
         return values
     if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
-        raise ArgumentTypeError(f"one {type(values).__name__}; give a list of values, or an array")
+        raise ArgumentTypeError(f"expected a list of values or an array, not a single {type(values).__name__}")
     return list(values)

@@ -79,14 +79,14 @@ def tfrecordable(*, dtype: int) -> Callable[[Getter], Recordable]:
     try:
         kind = FieldType(dtype)
     except ValueError:
-        raise ArgumentTypeError(f"dtype={dtype!r}: give one of DeclaredExample.Field") from None
+        raise ArgumentTypeError(f"dtype={dtype!r}: must be a member of DeclaredExample.Field") from None
     return lambda fget: Recordable(fget, dtype=kind)
 
 
 def stored(value: Any, dtype: FieldType) -> Any:
     """What is given to the encoder for a field: one value; of an array its bytes and its shape."""
     if value is None:
-        raise SchemaError("the value is None; did load() not set it?")
+        raise SchemaError("the value is None; set it in load()")
     if dtype in ARRAYS:
         return _array(value, ARRAYS[dtype])
     if dtype == FieldType.TYPE_BOOL:
@@ -96,7 +96,7 @@ def stored(value: Any, dtype: FieldType) -> Any:
         _expect(value, "an integer", int, np.integer)
         bits = 32 if dtype == FieldType.TYPE_INT32 else 64
         if not -(1 << bits - 1) <= int(value) < 1 << bits - 1:
-            raise SchemaError(f"{value} is beyond int{bits}")
+            raise SchemaError(f"{value} is out of range for int{bits}")
         return int(value)
     if dtype in (FieldType.TYPE_FLOAT, FieldType.TYPE_DOUBLE):
         _expect(value, "a float", float, np.floating, int, np.integer)
@@ -112,16 +112,16 @@ def stored(value: Any, dtype: FieldType) -> Any:
 
 def _expect(value: object, what: str, *types: type) -> None:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise SchemaError(f"{value!r:.80} is a {type(value).__name__}, not {what}")
+        raise SchemaError(f"expected {what}, not the {type(value).__name__} {value!r:.80}")
 
 
 def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
     if not isinstance(value, np.ndarray):
-        raise SchemaError(f"a {type(value).__name__}, not an array; convert it with numpy.asarray")
+        raise SchemaError(f"expected an array, not a {type(value).__name__}; convert it with numpy.asarray")
     array = value
     if value.dtype != dtype:
         if value.dtype.kind not in ("iuf" if dtype.kind == "f" else "iu"):
-            raise SchemaError(f"an array of {value.dtype}, declared as {dtype.name}")
+            raise SchemaError(f"the value is an array of {value.dtype}, but the field is declared as {dtype.name}")
         with np.errstate(all="ignore"):  # what does not fit is found by the comparison
             array = value.astype(dtype)
             if dtype.kind == value.dtype.kind == "f":
@@ -132,7 +132,8 @@ def _array(value: Any, dtype: np.dtype[Any]) -> tuple[bytes, Any]:
                 changed = array != value
         if changed.any():
             raise SchemaError(
-                f"an array of {value.dtype}, declared as {dtype.name}, which would change {value[changed][0]!r} and "
-                f"{int(changed.sum()) - 1} more; cast it yourself with .astype(numpy.{dtype.name})"
+                f"the value is an array of {value.dtype}, but the field is declared as {dtype.name}. Converting it "
+                f"would change the value {value[changed][0]!r} and {int(changed.sum()) - 1} more; if that is "
+                f"intended, convert it with .astype(numpy.{dtype.name})"
             )
     return array.tobytes(), np.array(array.shape, np.int64)

@@ -21,7 +21,7 @@ _DTYPES = {BYTES: "bytes", FLOAT: "float32", INT64: "int64"}
 def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[Raw]]]]) -> dict[str, Entry]:
     """The entries for the contexts and feature lists of these records, in the order of their names' UTF-8.
 
-    Raises SchemaError when there are no records, when a feature is of two kinds, or a name is that of a feature and of
+    Raises SchemaError if there are no records, when a feature is of two kinds, or a name is that of a feature and of
     a feature list; DecodeError when an int64 feature cannot be read.
     """
     seen: dict[tuple[str, bool], _Seen] = {}
@@ -33,15 +33,14 @@ def inferred(records: Iterable[tuple[Mapping[str, Raw], Mapping[str, SequenceOf[
         for name, steps in lists.items():
             seen.setdefault((name, True), _Seen()).add(name, row, steps)
     if not count:
-        raise SchemaError("a schema cannot be inferred without records")
+        raise SchemaError("a schema cannot be inferred from no records; pass at least one")
     features: dict[str, Entry] = {}
     for (name, in_list), feature in sorted(seen.items()):
         if feature.kind == NONE:
             continue
         if name in features:
             raise SchemaError(
-                f"feature {name!r} is in the context and is also a feature list; a schema can only have one entry "
-                "for a name"
+                f"feature {name!r} is both in the context and a feature list; a schema can have only one entry per name"
             )
         entry = feature.entry(all_records=count)
         features[name] = Sequence(entry) if in_list else entry

@@ -56,8 +56,9 @@ class FixedLen(Entry):
             raise SchemaError(f"the shape {self.shape} is too large for an array")
         if self.default is not None and size > _MOST_DEFAULT:
             raise SchemaError(
-                f"a default of the shape {self.shape}: each record without the feature would take {size:,} bytes, "
-                f"more than the limit of {_MOST_DEFAULT:,}; use VarLen, which reads an absent feature as empty"
+                f"with a default of the shape {self.shape}, each record that lacks the feature would take {size:,} "
+                f"bytes, more than the limit of {_MOST_DEFAULT:,}; use VarLen, which reads a missing feature as "
+                "empty"
             )
         if self.default is not None:
             object.__setattr__(self, "default", default_array(self.default, self.shape, self.dtype).tolist())
@@ -195,7 +196,7 @@ class Tensor(Entry):
             counts = np.array([len(value) for value in flat], np.int64)
             if (counts % size).any():
                 row = int(np.argmax(counts % size != 0))
-                raise Misfit(row, f"its {counts[row]} bytes are not a {self.dtype} array")
+                raise Misfit(row, f"its {counts[row]} bytes are not a whole number of {self.dtype} values")
             counts = counts // size
             values = raw_array(flat, self.dtype)
         else:
@@ -211,7 +212,9 @@ class Tensor(Entry):
             except ValueError:  # another number of values, or a size or a rank that no array has
                 stacked[row] = None
             if stacked[row] is None:
-                raise Misfit(row, f"{values_of(len(array))} do not have the shape {shape[:32]} that {name}_shape gives")
+                raise Misfit(
+                    row, f"it has {values_of(len(array))}, which do not fit the shape {shape[:32]} in {name}_shape"
+                )
         return stacked
 
     def first(self, stacked: Any) -> Any:

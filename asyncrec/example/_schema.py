@@ -40,7 +40,7 @@ _VERSION = 1  # of the JSON form
 class Schema:
     """The names of features, and what each of them is; immutable.
 
-    Equal schemas have equal entries in the same order. Raises SchemaError when two entries read one feature as
+    Equal schemas have equal entries in the same order. Raises SchemaError if two entries read one feature as
     different kinds, TypeError for what is not an entry.
     """
 
@@ -61,7 +61,7 @@ class Schema:
             for feature, stored in entry.stored(name).items():
                 known = self._stored.setdefault(feature, stored)
                 if known.kind != stored.kind:
-                    raise SchemaError(f"{name!r} and {self._reader[feature]!r} read {feature!r} as different kinds")
+                    raise SchemaError(f"{name!r} and {self._reader[feature]!r} disagree about the kind of {feature!r}")
                 self._stored[feature] = Stored(known.kind, known.required or stored.required)
                 self._reader.setdefault(feature, name)
         self._kinds = {feature: stored.kind for feature, stored in self._stored.items()}
@@ -85,7 +85,7 @@ class Schema:
         entry is not raw.
 
         Raises SchemaError, which names the feature, what was given and what is expected, for a value that is missing,
-        does not fit or is not in the schema; TypeError when ``values`` is no mapping.
+        does not fit or is not in the schema; TypeError if ``values`` is not a mapping.
         """
         encoder = self._encoder
         if encoder is None:
@@ -95,7 +95,7 @@ class Schema:
     def decode(self, record: bytes | bytearray | memoryview) -> dict[str, Any]:
         """Decode one record: a dict of its values by name, in the schema's order.
 
-        Raises DecodeError when it is not an Example, SchemaError when it does not match the schema.
+        Raises DecodeError if it is not an Example, SchemaError when it does not match the schema.
         """
         data = record if type(record) is bytes else _record(record)
         try:
@@ -120,9 +120,9 @@ class Schema:
     def stored_columns(self, records: SequenceOf[bytes], joined: Collection[str] = ()) -> dict[str, Column]:
         """The features of many Examples as they are stored: for each one all values, and how many each record has.
 
-        For who makes arrays of another kind of them, such as Arrow's: bytes and text of those named in ``joined`` have
-        no object each, but are one after the other. Not of SequenceExamples. Raises as ``decode``, but for what only
-        the making of an array finds out.
+        For code that builds other kinds of arrays, such as Arrow's: the bytes and text of features that are named in
+        ``joined`` are not separate objects, but one buffer. SequenceExamples are not supported. Raises as ``decode``,
+        except for errors that only building an array would find.
         """
         return read_columns(records, self._kinds, self._check, joined)
 
@@ -134,7 +134,7 @@ class Schema:
         and any other, and one that some records do not have, VarLen. Types are int64, float32 and bytes, because an
         Example has no others. Names are in UTF-8 order. A feature for which no record has a value is left out.
 
-        Raises SchemaError when there are no records, or two have one feature of different kinds; DecodeError, naming
+        Raises SchemaError if there are no records, or two have one feature of different kinds; DecodeError, naming
         the record, when one is neither an Example nor a SequenceExample.
         """
         return cls(inferred(_parsed(record, row) for row, record in enumerate(records)))
@@ -149,28 +149,29 @@ class Schema:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | str | bytes) -> Schema:
-        """Return the schema that ``to_json`` gave, also from its JSON text, as ``asyncrec schema --json`` prints it.
+        """Return the schema from the value that ``to_json`` returned, or from its JSON text, as ``asyncrec schema
+        --json`` prints it.
 
         Raises SchemaError for anything else, and for a later version.
         """
         try:
             return cls._from_json(json.loads(value) if isinstance(value, str | bytes) else value)
         except json.JSONDecodeError as error:
-            raise SchemaError(f"not a schema: the text is not JSON: {error}") from None
+            raise SchemaError(f"not a valid schema: the text is not JSON: {error}") from None
         except UnicodeDecodeError:
-            raise SchemaError("not a schema: the text is not UTF-8") from None
+            raise SchemaError("not a valid schema: the text is not UTF-8") from None
         except RecursionError:
-            raise SchemaError("not a schema: the JSON is nested too deeply") from None
+            raise SchemaError("not a valid schema: the JSON is nested too deeply") from None
 
     @classmethod
     def _from_json(cls, value: Mapping[str, Any]) -> Schema:
         if not isinstance(value, Mapping) or not isinstance(value.get("features"), Mapping):
-            raise SchemaError(f"not a schema: {value!r:.200}")
+            raise SchemaError(f"not a valid schema: {value!r:.200}")
         if value.get("version") != _VERSION:
-            raise SchemaError(f"the schema has version {value.get('version')!r}; this asyncrec knows {_VERSION}")
+            raise SchemaError(f"the schema has version {value.get('version')!r}; this release reads only {_VERSION}")
         allow_extra = value.get("allow_extra", False)
         if not isinstance(allow_extra, bool) or not all(isinstance(name, str) for name in value["features"]):
-            raise SchemaError(f"not a schema: {value!r:.200}")
+            raise SchemaError(f"not a valid schema: {value!r:.200}")
         features = {name: from_json(entry) for name, entry in value["features"].items()}
         return cls(features, allow_extra=allow_extra)
 
@@ -187,7 +188,7 @@ class Schema:
             if entry is None:
                 raise SchemaError(
                     f"feature {name!r}: no entry can read both {one or 'absent'} and {two or 'absent'}"
-                    + ("" if one and two else "; give it a default")
+                    + ("" if one and two else "; give the entry a default")
                 )
             merged[name] = entry
         return Schema(merged, allow_extra=self._allow_extra or other._allow_extra)
@@ -215,7 +216,7 @@ class Schema:
                 if absent is None or absent.to_json() != entry.to_json():
                     return f"feature {name!r}: {entry} is new and has no default"
         if other._allow_extra and not self._allow_extra:
-            return "other features were allowed before (allow_extra=True), and no longer are"
+            return "the old schema allowed other features (allow_extra=True), but the new one does not"
         return None
 
     def __eq__(self, other: object) -> bool:
@@ -235,7 +236,7 @@ class Schema:
             self._batch([data])
         except (SchemaError, DecodeError) as error:
             raise type(error)(str(error).removeprefix("record 0 of the batch: ")) from None
-        raise AssertionError("a record is refused alone, and taken in a batch")
+        raise AssertionError("a record was rejected by itself but accepted in a batch")
 
     def _batch(self, records: SequenceOf[bytes]) -> dict[str, Any]:
         if self._sequences:
@@ -311,7 +312,7 @@ class Schema:
         for name, entry in self._sequences.items():
             kind, required = entry.stored(name)[name]
             if required and name not in lists:
-                self._refuse(row, f"feature list {name!r}: missing", name, {}, lists)
+                self._refuse(row, f"feature list {name!r} is missing", name, {}, lists)
             for step, (found, _) in enumerate(lists.get(name, ())):
                 if found != kind and (found != NONE or required):
                     reason = "empty" if found == NONE else f"its values are {KINDS[found]}"
@@ -346,4 +347,4 @@ def _there(raws: Mapping[str, Raw], lists: Mapping[str, SequenceOf[Raw]]) -> str
     """Say which features a record has; the first thirty, since there may be thousands."""
     names = [repr(name) for name in raws] + [f"{name!r} (a list)" for name in lists]
     more = f" and {len(names) - 30} more" if len(names) > 30 else ""
-    return f"there is {', '.join(sorted(names)[:30]) or 'nothing'}{more}"
+    return f"the record has {', '.join(sorted(names)[:30]) or 'no features'}{more}"

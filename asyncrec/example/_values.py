@@ -62,7 +62,7 @@ def _float(value: Any, narrow: bool) -> Raw:
     try:
         return FLOAT, _SINGLE(value)
     except OverflowError:
-        raise SchemaError(f"{value!r} is beyond float32") from None
+        raise SchemaError(f"{value!r} is out of range for float32") from None
 
 
 def _str(value: Any, narrow: bool) -> Raw:
@@ -78,7 +78,7 @@ def _buffer(value: Any, narrow: bool) -> Raw:
 
 
 def _none(value: Any, narrow: bool) -> Raw:
-    raise SchemaError("None is not a value; leave the feature out, or give a value")
+    raise SchemaError("the value is None; leave the feature out, or pass a value")
 
 
 def _list(value: Any, narrow: bool) -> Raw:
@@ -97,7 +97,7 @@ def _packed(floats: Sequence[float]) -> bytes:
         return struct.pack(f"<{len(floats)}f", *floats)
     except OverflowError:
         beyond = next(value for value in floats if math.isfinite(value) and abs(value) > _LARGEST)
-        raise SchemaError(f"{beyond!r} is beyond float32") from None
+        raise SchemaError(f"{beyond!r} is out of range for float32") from None
 
 
 def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
@@ -106,7 +106,7 @@ def _list_of(values: Sequence[Any], types: set[type], narrow: bool) -> Raw:
         families = {"float"}
     if len(families) > 1:
         names = " and ".join(sorted(kind.__name__ for kind in types))
-        raise SchemaError(f"a list that mixes {names}; use values of one type, or an array")
+        raise SchemaError(f"the list mixes {names}; use values of one type, or an array")
     (family,) = families
     if family == "str":
         return BYTES, [_utf8(value) for value in values]
@@ -126,7 +126,7 @@ def _float_of(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise SchemaError(f"an integer of {value.bit_length()} bits is beyond float32") from None
+        raise SchemaError(f"an integer of {value.bit_length()} bits is out of range for float32") from None
 
 
 def _family(values: Sequence[Any], kind: type) -> str:
@@ -136,7 +136,9 @@ def _family(values: Sequence[Any], kind: type) -> str:
             return family
     index = next(index for index, value in enumerate(values) if type(value) is kind)
     if issubclass(kind, list | tuple | np.ndarray):
-        raise SchemaError(f"a nested list (value {index} is a {kind.__name__}); give one array, or flatten it")
+        raise SchemaError(
+            f"the list is nested (value {index} is a {kind.__name__}); pass an array, or flatten the list"
+        )
     raise SchemaError(f"value {index} of the list is {'None' if values[index] is None else 'a ' + kind.__name__}")
 
 
@@ -159,7 +161,7 @@ def _array(array: Array, narrow: bool) -> Raw:
     if dtype.kind == "O":
         raw = _list(array.reshape(-1).tolist(), narrow)
         return (BYTES, []) if raw[0] == NONE else raw
-    raise SchemaError(f"an array of {dtype.name}; a feature must hold integers, floats or bytes")
+    raise SchemaError(f"the value is an array of {dtype.name}; a feature must hold integers, floats or bytes")
 
 
 def _float32(array: Array, narrow: bool) -> Array:
@@ -173,14 +175,16 @@ def _float32(array: Array, narrow: bool) -> Array:
         beyond &= ~np.isinf(array)
         if beyond.any():
             first = array[beyond].reshape(-1)[0]
-            raise SchemaError(f"an array of {array.dtype.name} with values beyond float32, such as {first!r}")
+            raise SchemaError(
+                f"the array of {array.dtype.name} contains values that are out of range for float32, such as {first!r}"
+            )
     if not narrow:
         changed = (narrowed != array) & ~np.isnan(array)
         if changed.any():
             first = array[changed].reshape(-1)[0]
             raise SchemaError(
-                f"an array of {array.dtype.name} with values that float32 would change, such as {first!r}, and "
-                "narrow=False forbids that; give a float32 array, or leave narrow=False out"
+                f"the array of {array.dtype.name} contains values that float32 cannot represent exactly, such as "
+                f"{first!r}; omit narrow=False to round them, or pass a float32 array"
             )
     return narrowed
 
@@ -190,29 +194,30 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
     if isinstance(value, np.generic) and not isinstance(value, bytes | str):
         return _array(np.asarray(value), narrow)
     if isinstance(value, np.ma.MaskedArray):
-        raise SchemaError("a masked array; fill its masked values first")
+        raise SchemaError("the value is a masked array; fill its masked values first")
     for known, convert in CONVERTERS.items():
         if isinstance(value, known):
             return convert(value, narrow)
     if isinstance(value, dict):
-        raise SchemaError('a dict; give each value a name of its own, such as "outer/inner"')
+        raise SchemaError('the value is a dict; pass each of its values under its own name, such as "outer/inner"')
     if callable(getattr(value, "__array__", None)) and not isinstance(value, type):  # a tensor, a column of a table
         return _array(np.asarray(value), narrow)
     raise SchemaError(
-        f"a {type(value).__name__}; a feature must hold integers, floats or bytes: one value, a list or an array"
+        f"the value is a {type(value).__name__}; a feature must hold integers, floats or bytes, as one value, a "
+        "list or an array"
     )
 
 
 def _check_int64(smallest: int, largest: int) -> None:
     if smallest < -(1 << 63) or largest >= 1 << 63:
-        raise SchemaError(f"{smallest if smallest < -(1 << 63) else largest} is beyond int64")
+        raise SchemaError(f"{smallest if smallest < -(1 << 63) else largest} is out of range for int64")
 
 
 def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise SchemaError(f"text that cannot be encoded as UTF-8 (position {error.start}); give bytes") from None
+        raise SchemaError(f"the text cannot be encoded as UTF-8 (position {error.start}); pass bytes instead") from None
 
 
 # bool before int, which it derives from. A subclass finds its base in this order.

@@ -76,7 +76,7 @@ def int64_values(payload: bytes | bytearray) -> npt.NDArray[np.int64]:
     if last.all():
         return packed.astype(np.int64)
     if not last[-1]:
-        raise DecodeError(f"the last int64 value of {len(payload)} bytes is cut short")
+        raise DecodeError(f"the last int64 value of {len(payload)} bytes is truncated")
     ends = np.flatnonzero(last)
     starts = np.zeros_like(ends)
     starts[1:] = ends[:-1] + 1

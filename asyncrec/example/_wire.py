@@ -31,7 +31,7 @@ _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 def parse_example(data: bytes) -> dict[str, Raw]:
     """The features of a serialized Example, in the order in which they first appear.
 
-    Raises DecodeError when ``data`` is not the serialized form of an Example.
+    Raises DecodeError if ``data`` is not the serialized form of an Example.
     """
     if native is not None:
         found = native.parse_example(data)
@@ -49,7 +49,7 @@ def parse_example(data: bytes) -> dict[str, Raw]:
 def parse_sequence_example(data: bytes) -> tuple[dict[str, Raw], dict[str, list[Raw]]]:
     """The context and the feature lists of a serialized SequenceExample; an Example reads as one without lists.
 
-    Raises DecodeError when ``data`` is not the serialized form of a SequenceExample.
+    Raises DecodeError if ``data`` is not the serialized form of a SequenceExample.
     """
     context: dict[str, Raw] = {}
     lists: dict[str, list[Raw]] = {}
@@ -155,7 +155,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
         tag, pos = _varint(data, pos, end)
     number, wire = tag >> 3, tag & 7
     if number == 0 or tag > 0xFFFF_FFFF:
-        raise DecodeError(f"offset {at}: no field has the number {number}")
+        raise DecodeError(f"offset {at}: there is no field with the number {number}")
     if wire == _DELIMITED:
         if pos < end and data[pos] < 0x80:
             stop = pos + 1 + data[pos]
@@ -174,7 +174,7 @@ def _field(data: bytes, pos: int, end: int) -> tuple[int, int, int, int, int]:
     else:
         raise DecodeError(f"offset {at}: wire type {wire} is not allowed here")
     if stop > end:
-        raise DecodeError(f"offset {at}: field {number} reaches to byte {stop}, but its message ends at {end}")
+        raise DecodeError(f"offset {at}: field {number} extends to byte {stop}, but its message ends at byte {end}")
     return number, wire, pos, stop, stop
 
 
@@ -188,7 +188,7 @@ def _group_end(data: bytes, pos: int, end: int, number: int) -> int:
             open_groups.append(tag >> 3)
         elif tag & 7 == _END_GROUP:
             if open_groups.pop() != tag >> 3:
-                raise DecodeError(f"offset {at}: a group ends that did not begin")
+                raise DecodeError(f"offset {at}: a group ends without a start")
         else:
             pos = _field(data, at, end)[4]
     return pos
@@ -200,7 +200,7 @@ def _varint(data: bytes, pos: int, end: int, longest: int = 5) -> tuple[int, int
     value = 0
     for shift in range(0, 7 * longest, 7):
         if pos == end:
-            raise DecodeError(f"offset {at}: a number is cut short")
+            raise DecodeError(f"offset {at}: a number is truncated")
         byte = data[pos]
         pos += 1
         value |= (byte & 0x7F) << shift

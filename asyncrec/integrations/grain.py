@@ -28,7 +28,8 @@ class RecordDataSource:
     """Any record of a snapshot of a data set, by its number, for grain's ``MapDataset.source`` and ``DataLoader``.
 
     Any number of threads and processes may read from it: each process opens what it reads, when it begins to read. It
-    is printed by the name and the id of its snapshot, so that a state goes on wherever the same snapshot is, and is
+    is printed by the name and the id of its snapshot, so that a state can be resumed wherever the same snapshot is, and
+    is
     refused by grain's ``DataLoader`` over another. Files without a manifest are told by their versions, too: there, a
     state is refused over a copy, unless the store keeps checksums.
 

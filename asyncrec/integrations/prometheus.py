@@ -32,7 +32,7 @@ class Collector(_Collector):
             yield kind(_name(metric), metric.words, value=metric.of(totals))
 
     def describe(self) -> Iterator[Family]:
-        """Give the same names: registering it twice is told."""
+        """Return the same names, so that registering the collector twice raises an error."""
         return self.collect()
 
 

@@ -71,7 +71,7 @@ def shuffled(
     if schema is None and manifest.schema is not None:
         schema = Schema.from_json(manifest.schema)
     if schema is None:
-        raise SchemaError(f"{path}: its manifest has no schema: give schema=, as Schema.infer(records) makes one")
+        raise SchemaError(f"{path}: the data set has no schema; pass schema=, for example Schema.infer(records)")
     decoder: Schema = schema
 
     def batches() -> Iterator[dict[str, Any]]:
@@ -92,7 +92,9 @@ def _spec(name: str, entry: Entry) -> Any:
         return tf.TensorSpec((None, *entry.shape), _dtype(entry.dtype), name=name)
     if isinstance(entry, VarLen):
         return tf.RaggedTensorSpec((None, None), _dtype(entry.dtype), ragged_rank=1)
-    raise SchemaError(f"{name}: a {type(entry).__name__} has no tensor here: leave it out, or read it as bytes")
+    raise SchemaError(
+        f"{name}: a {type(entry).__name__} cannot be read as a tensor here; leave the feature out, or read it as bytes"
+    )
 
 
 def _value(entry: Entry, value: Any) -> Any:

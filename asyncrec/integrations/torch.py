@@ -79,8 +79,8 @@ def _share(ranks: tuple[int, int] | None) -> WorkerOfRank:
         ranks = _ranks_here()
     if ranks is None:
         raise RuntimeError(
-            "a worker that was spawned does not know its rank: read in a StreamDataset, which takes it along, or have "
-            'the workers forked (DataLoader(..., multiprocessing_context="fork"))'
+            "a spawned worker does not know its rank; read through a StreamDataset, which passes the rank on, or "
+            'fork the workers (DataLoader(..., multiprocessing_context="fork"))'
         )
     (rank, among), (worker, workers) = ranks, (0, 1) if info is None else (info.id, info.num_workers)
     return WorkerOfRank(rank + among * worker, among * workers, ranks=among)
@@ -116,7 +116,7 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
     ) -> None:
         check_function(open_stream, "open_stream", "a function that returns a stream of asyncrec.blocking")
         if transform is not None:
-            check_function(transform, "transform", "a function of what the stream gives, or None")
+            check_function(transform, "transform", "a function of an item of the stream, or None")
         self._open_stream = open_stream
         self._transform = transform
         self._state: dict[str, Any] | None = None
@@ -142,18 +142,18 @@ class StreamDataset(IterableDataset[Any]):  # type: ignore[misc]  # PyTorch is n
             TypeError: it is not what `state_dict` gave.
         """
         if not isinstance(state, Mapping) or not isinstance(state.get("stream"), Mapping | None):
-            raise ArgumentTypeError(f"a state is the dict that state_dict gave, not {state!r:.80}")
+            raise ArgumentTypeError(f"a state must be the dict that state_dict returned, not {state!r:.80}")
         worker, workers = _share(self._ranks)
         if state.get("shard") != [worker, workers]:
             raise ArgumentValueError(
-                f"the state is of worker {state.get('shard')!r:.80} (number, of how many), and this is worker "
-                f"{[worker, workers]}: go on with as many ranks and workers as before, or from a state of stream_state"
+                f"the state belongs to worker {state.get('shard')!r:.80}, but this is worker {[worker, workers]}; use "
+                "the same number of ranks and workers, or a state of stream_state"
             )
         if state.get("batch_size") != self._batch_size:
             raise ArgumentValueError(
-                f"the state was taken with batch_size={state.get('batch_size')!r:.80}, and this data set has "
-                f"{self._batch_size}: workers that stand at different batches would give some records twice, and "
-                "others not at all"
+                f"the state was taken with batch_size={state.get('batch_size')!r:.80}, but this data set has "
+                f"{self._batch_size}, so some records would be read twice and others not at all; pass the same "
+                "batch_size"
             )
         self._iterator = None
         self._state = None if state["stream"] is None else dict(state["stream"])
@@ -200,7 +200,7 @@ class ShuffledDataset(StreamDataset):
     ) -> None:
         if refused := {"worker", "epoch"} & shuffling.keys():
             remedy = "each worker detects its share, and set_epoch sets the epoch"
-            raise ArgumentTypeError(f"{', '.join(sorted(refused))}: not an argument here; {remedy}")
+            raise ArgumentTypeError(f"{', '.join(sorted(refused))}: not allowed here, because {remedy}")
         super().__init__(_no_stream, transform=transform)
         self._batch_size = whole_number(batch_size, "batch_size", least=1)
         self._reading: dict[str, Any] = {"storage_options": storage_options, "cache": cache, "cache_bytes": cache_bytes}
@@ -216,7 +216,7 @@ class ShuffledDataset(StreamDataset):
     def __len__(self) -> int:
         """The number of batches that this rank gets in an epoch. Raises TypeError if ``num_repeat`` is not 1."""
         if self._shuffling["num_repeat"] != 1:
-            raise ArgumentTypeError("len() is of one epoch: leave out num_repeat=")
+            raise ArgumentTypeError("len() is defined only for one epoch; omit num_repeat=")
         return self._batches(0).rounds
 
     def set_epoch(self, epoch: int) -> None:
@@ -246,12 +246,12 @@ class ShuffledDataset(StreamDataset):
             ValueError: the iteration has fewer batches; or ``num_repeat`` is not 1.
         """
         if self._shuffling["num_repeat"] != 1:
-            raise ArgumentValueError("stream_state needs num_repeat=1; for several epochs, call set_epoch for each")
+            raise ArgumentValueError("stream_state requires num_repeat=1; for more epochs, call set_epoch before each")
         done = whole_number(batches_done, "batches_done", least=0)
         chosen = int(self._place[_EPOCH])
         batches = self._batches(None if chosen == _NONE else chosen, loaded=True)
         if done > batches.rounds:
-            raise ArgumentValueError(f"batches_done={done}: this iteration gives {batches.rounds} batches to this rank")
+            raise ArgumentValueError(f"batches_done={done}: an iteration gives this rank {batches.rounds} batches")
         batches.took(done)
         epoch, position = batches.place
         return {**self._beginning, "first_epoch": batches.first_epoch, "epoch": epoch, "position": position}
@@ -268,7 +268,7 @@ class ShuffledDataset(StreamDataset):
         with ExitStack() as stack:
             self._shuffled(stack)[1].load_state_dict(state)
         if state.get("list_position"):
-            raise ArgumentValueError("the state stands between the records of a list: take it between batches")
+            raise ArgumentValueError("the state was taken in the middle of a batch; take it between batches")
         place = state["first_epoch"], state["epoch"], state["position"]
         self._place[:] = torch.tensor([_NONE, *place, _NONE])
 
@@ -294,8 +294,8 @@ class ShuffledDataset(StreamDataset):
         leads = info is None or info.id == 0  # of the workers of an iteration one says that it began
         if leads and begun != _NONE:
             raise RuntimeError(
-                f"an iteration went on from the state of epoch {at} that was loaded: choose the next epoch by "
-                "set_epoch, or load a state anew"
+                f"an iteration has already used the loaded state of epoch {at}; call set_epoch for the next epoch, "
+                "or load a state again"
             )
         # In a run of several epochs batches would change their order where one ends, if workers had unequally many.
         worker = share if self._shuffling["num_repeat"] == 1 else tuple(share)

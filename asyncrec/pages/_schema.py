@@ -83,7 +83,7 @@ def page(
         TypeError: there is no such feature.
     """
     if unknown := features.keys() - _NAMES:
-        raise ArgumentTypeError(f"{min(unknown)!r} is not a feature of a page; the features are {', '.join(_NAMES)}")
+        raise ArgumentTypeError(f"the feature {min(unknown)!r} is not in PAGE; its features are {', '.join(_NAMES)}")
     check_max_bytes(max_bytes)
     if max_bytes is not None and len(content) > max_bytes:
         content, truncated = content[:max_bytes], "length"
@@ -114,7 +114,7 @@ def check_max_bytes(max_bytes: int | None) -> None:
         ValueError: it is negative.
     """
     if max_bytes is not None and max_bytes < 0:
-        raise ArgumentValueError(f"max_bytes must not be negative, not {max_bytes}")
+        raise ArgumentValueError(f"max_bytes={max_bytes}: must be at least 0")
 
 
 def page_key(page: Mapping[str, Any], request_body: bytes = b"") -> str:
@@ -194,7 +194,7 @@ def _date(date: datetime | str | None) -> str:
     if date is None:
         return _date_of(int(time.time()))
     if date.tzinfo is None:
-        raise ArgumentValueError(f"the date {date} has no time zone; pass one, such as datetime.now(UTC)")
+        raise ArgumentValueError(f"the date {date} has no time zone; pass a date with one, such as datetime.now(UTC)")
     return date.astimezone(UTC).strftime(_DATE)
 
 

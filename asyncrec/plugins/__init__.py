@@ -1,4 +1,4 @@
-"""The door through which everything comes in that is no core: stores, commands, and formats for `convert`.
+"""The interface for everything that is not in the core: stores, commands, and formats for `convert`.
 
 A plugin is a module that an entry point of the group ``asyncrec`` names, with one function or more::
 

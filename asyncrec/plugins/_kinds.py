@@ -54,7 +54,7 @@ class Converted:
     """The next records of a file, and the invalid parts between them.
 
     Attributes:
-        passed: how many members were skipped because they are not wanted.
+        passed: how many members were skipped because of their type.
         keys: the keys of the records, one for each; if it is empty, the keys are ``<file>#<number>``.
     """
 

@@ -93,7 +93,7 @@ class Plugins:
             self._manager.check_pending()
         except pluggy.PluginValidationError as error:
             self._manager.unregister(plugin)
-            raise PluginError(f"the plugin {name!r} has a hook with an unknown name: {error}") from error
+            raise PluginError(f"the plugin {name!r} implements a hook that asyncrec does not have: {error}") from error
         self._names[plugin] = name
 
     def note(self, name: str, error: BaseException) -> None:
@@ -101,7 +101,7 @@ class Plugins:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise error  # the user's; in another thread it is the plugin's own
         self.broken.setdefault(name, error)
-        logger.warning("the plugin %r cannot be used: %r", name, error, extra={"plugin": name})
+        logger.warning("the plugin %r could not be loaded and is ignored: %r", name, error, extra={"plugin": name})
 
     def _entries(self) -> Iterator[EntryPoint]:
         from importlib.metadata import distributions, entry_points
@@ -110,7 +110,7 @@ class Plugins:
             yield from entry_points(group=hookspecs.PROJECT)
             return
         except Exception as error:  # the metadata of some distribution, of no plugin perhaps, cannot be read
-            logger.warning("the entry points of the installed distributions cannot be read together: %r", error)
+            logger.warning("the entry points of the installed distributions could not all be read at once: %r", error)
         for distribution in distributions():
             try:
                 yield from distribution.entry_points.select(group=hookspecs.PROJECT)

@@ -65,7 +65,7 @@ class Backends:
             )
         if isinstance(factory.schemes, str):
             raise PluginError(
-                f"the plugin {name!r} returned the string {factory.schemes!r} as its schemes; return a tuple"
+                f"the plugin {name!r} returned the str {factory.schemes!r} as its schemes; it must return a tuple"
             )
         schemes = list(factory.schemes)
         for scheme in schemes:

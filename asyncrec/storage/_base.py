@@ -216,7 +216,7 @@ class Storage(ABC):
             size = source.info.size
             if max_bytes is not None and size > max_bytes:
                 raise ObjectTooLargeError(
-                    f"{self.root}: {key} has {size:,} bytes, more than the expected {max_bytes:,}"
+                    f"{self.root}: {key} has {size:,} bytes, more than the limit of {max_bytes:,}"
                 )
             blocks = []
             while block := await source.receive(1 << 20):

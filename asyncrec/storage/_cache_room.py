@@ -94,7 +94,7 @@ class CacheRoom:
     def opened(self, name: str) -> tuple[int, str]:
         """A file to lock, open, and its path."""
         # A folder made here is this user's alone; one that users share was made by them, and has the mode they gave it.
-        with mapped_errors("making", self.folder):
+        with mapped_errors("creating", self.folder):
             self.disk.make_folder(self.folder, 0o700)
         path = os.path.join(self.folder, name)
         return open_own(path, os.O_RDWR | os.O_CREAT, 0o666, anyones=True), path

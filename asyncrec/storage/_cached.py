@@ -86,7 +86,7 @@ class CachedStorage(ReadOnlyStorage):
         cache: the folder.
     """
 
-    why = "it is read through a cache"
+    why = "this storage reads through a cache and cannot write"
 
     def __init__(self, storage: Storage, cache: DiskCache) -> None:
         self.cache = cache

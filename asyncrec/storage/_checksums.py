@@ -24,7 +24,9 @@ def check_sent(path: str, published: ObjectInfo | None, *, size: int, crc32c: in
     known = published.crc32c is not None and crc32c is not None
     if published.size != size or (known and published.crc32c != crc32c):
         sent, stored = (f" (crc32c {each:08x})" if each is not None else "" for each in (crc32c, published.crc32c))
-        raise IntegrityError(f"{path}: sent {size:,} bytes{sent}, the store has {published.size:,}{stored}; {then}")
+        raise IntegrityError(
+            f"{path}: {size:,} bytes{sent} were sent, but the store has {published.size:,}{stored}; {then}"
+        )
 
 
 async def stored_crc32c(storage: Storage, key: str, *, info: ObjectInfo | None = None) -> int:

@@ -161,7 +161,9 @@ class ChunkWriter:
 
     def _begin(self) -> None:
         # Stands while a call is under way: should another come in between, or this one never end, it says so.
-        self._error = StorageError("writing was cancelled before; the object can only be abandoned")
+        self._error = StorageError(
+            "an earlier write was cancelled, so the object can only be abandoned; write it again"
+        )
 
     def _failed(self, error: BaseException) -> None:
         self._held, self._held_size = [], 0

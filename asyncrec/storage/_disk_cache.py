@@ -64,7 +64,7 @@ class DiskCache:
     def __init__(self, folder: str | PathLike[str], max_bytes: int) -> None:
         if max_bytes < 1:
             raise ArgumentValueError(
-                f"cache_bytes must be positive, not {max_bytes}; to use no cache, leave out cache="
+                f"cache_bytes must be positive, not {max_bytes}; to read without a cache, omit cache="
             )
         self.room = CacheRoom(os.path.abspath(os.fspath(folder)), max_bytes)
         self.downloads = 0
@@ -239,10 +239,10 @@ class DiskCache:
             return True  # perhaps since another process brought it again
         self._dropped.add(name)
         _log.warning(
-            "%s: the cached copy of %s is damaged%s; it is read from the store again",
+            "%s: the cached copy of %s is damaged%s; the data is read from the store again",
             path,
             version.path,
-            "" if None in (found, version.crc32c) else f" (crc32c {found:08x}, and {version.crc32c:08x} is expected)",
+            "" if None in (found, version.crc32c) else f" (crc32c {found:08x}, expected {version.crc32c:08x})",
             extra={"path": version.path, "copy": path},
         )
         with suppress(FileNotFoundError), mapped_errors("deleting", path):
@@ -272,8 +272,9 @@ class DiskCache:
                         os.unlink(path)
         if found != version.crc32c:
             raise IntegrityError(
-                f"{version.path}: {version.size:,} bytes with crc32c {found:08x} came, and {version.crc32c:08x} is "
-                "expected: it was damaged in the store or on its way, or is another object; nothing of it is kept"
+                f"{version.path}: the store sent {version.size:,} bytes with crc32c {found:08x}, but "
+                f"{version.crc32c:08x} is expected: the object was replaced, or was damaged in the store or on the "
+                "way; it is not cached. Run 'asyncrec verify' for details"
             )
 
     @contextmanager

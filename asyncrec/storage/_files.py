@@ -42,7 +42,7 @@ async def directory_check(path: str | os.PathLike[str], *, storage_options: Mapp
     async with located(path, storage_options=storage_options) as (storage, key):
         if isinstance(storage, LocalStorage):
             folder = os.path.join(storage.folder, key)
-            with mapped_errors("making the folder", join(storage.root, key)):
+            with mapped_errors("creating the folder", join(storage.root, key)):
                 await storage.disk.in_thread(storage.disk.make_folder, folder)
             return
         try:

@@ -80,15 +80,15 @@ class ForeignStorage(Storage):
         self._refuse("cannot list", prefix)
 
     async def head(self, key: str) -> ObjectInfo:
-        self._refuse("cannot look at a file", key)
+        self._refuse("cannot look up a file", key)
 
     async def delete(self, key: str) -> None:
         self._refuse("cannot delete", key)
 
     def _refuse(self, what: str, key: str) -> NoReturn:
         raise io.UnsupportedOperation(
-            f"{join(self.root, key)}: the registered factory can only write: it {what}. Register a StorageFactory "
-            "for everything else"
+            f"{join(self.root, key)}: the factory registered for this prefix {what}, because it can only write; "
+            "register a StorageFactory instead"
         )
 
 
@@ -146,7 +146,7 @@ class _ForeignSink(ByteSink):
             # Most say nothing, or all of it; a raw file may take less.
             rest = len(data) - written if isinstance(written, int) else 0
             if not 0 <= rest < len(data):
-                raise StorageError(f"{redact(self._path)}: write() took {written} of {len(data):,} bytes")
+                raise StorageError(f"{redact(self._path)}: write() accepted only {written} of {len(data):,} bytes")
             self._size -= rest
             data = data[len(data) - rest :]
 
@@ -158,4 +158,6 @@ class _ForeignSink(ByteSink):
             with anyio.fail_after(_ABORTING, shield=True):
                 await call(abort)
         except Exception as error:  # what led here is raised; this must not hide it
-            logger.warning("%s: aborting failed: %r", redact(self._path), error, extra={"path": redact(self._path)})
+            logger.warning(
+                "%s: the file could not be aborted: %r", redact(self._path), error, extra={"path": redact(self._path)}
+            )

@@ -52,7 +52,7 @@ class _Objects(dict[str, _Object]):
     def find(self, key: str) -> _Object:
         found = self.get(key)
         if found is None:
-            raise ObjectNotFoundError(f"{self.path(key)}: there is no such object")
+            raise ObjectNotFoundError(f"{self.path(key)}: the object does not exist")
         return found
 
     def refuse(self, key: str) -> None:
@@ -174,8 +174,8 @@ class _MemorySource(ByteSource):
         found = self._objects.find(self._key)
         if self._known is not None and self._known.etag != found.info.etag:
             raise ObjectChangedError(
-                f"{self._objects.path(self._key)} is not the version that was opened before; open it again and "
-                "read from the start"
+                f"{self._objects.path(self._key)} was replaced since it was opened; open it again and read from the "
+                "start"
             )
         self.info = found.info
         self._data = found.data

@@ -51,7 +51,7 @@ class OtherLoop:
             ClosedResourceError: `refuse` was called.
         """
         if self._ending:
-            raise anyio.ClosedResourceError("used after its storage was closed")
+            raise anyio.ClosedResourceError("the storage is closed and can no longer be used")
         self._loop.call_soon_threadsafe(func, *args, context=self._context)
 
     def refuse(self) -> None:

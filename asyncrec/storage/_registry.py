@@ -64,7 +64,7 @@ def register_writer_factory(prefix: str, factory: StorageFactory | ForeignFactor
     if not isinstance(prefix, str):
         raise ArgumentTypeError(f"a prefix must be a str, not {type(prefix).__name__}")
     if not prefix or ":" in prefix:
-        raise ArgumentValueError(f"the prefix {prefix!r} is empty or contains ':'; give only the part before the colon")
+        raise ArgumentValueError(f"the prefix {prefix!r} is empty or contains ':'; pass only the part before the colon")
     if not isinstance(factory, StorageFactory) and not (
         callable(getattr(factory, "open", None)) and callable(getattr(factory, "directory_check", None))
     ):
@@ -132,11 +132,13 @@ async def located(
     ``storage_options``: the folder of a local path, the bucket of a URL. The key is ``""`` where the path names only a
     root.
 
-    Raises: as `open_storage`; TypeError when both are given.
+    Raises: as `open_storage`; TypeError if both are given.
     """
     if storage is not None:
         if storage_options is not None:
-            raise ArgumentTypeError("storage and storage_options cannot be combined: an open storage has its options")
+            raise ArgumentTypeError(
+                "storage and storage_options cannot be combined, because an open storage already has its options"
+            )
         yield storage, os.fspath(path)
         return
     factory = registered_for(path)
@@ -184,7 +186,7 @@ async def _opening(
     if factory is not None and not isinstance(factory, StorageFactory):
         if options:
             raise ArgumentTypeError(
-                f"{redact(root)}: the registered factory takes no options, but got {', '.join(options)}"
+                f"{redact(root)}: the registered factory takes no options, but these were passed: {', '.join(options)}"
             )
         return ForeignStorage(root, factory)
     if factory is None:
@@ -248,8 +250,8 @@ async def _find(backends: Backends, root: str, scheme: str, path: str | os.PathL
     if len(factories) > 1:
         names = [factory.name for factory in factories]
         raise AmbiguousSchemeError(
-            f"{shown}: {len(names)} backends serve {scheme!r}: {', '.join(names)}. Name one, as in "
-            f"{scheme}+{names[0]}://, or turn one off with {DISABLE}"
+            f"{shown}: {len(names)} installed backends serve {scheme!r}: {', '.join(names)}. Name one in the URL, as "
+            f"in {scheme}+{names[0]}://, or disable one with {DISABLE}"
         )
     return factories[0], root
 
@@ -259,17 +261,17 @@ def _unknown(backends: Backends, scheme: str, shown: str) -> UnknownSchemeError:
     if package:
         remedy = f"pip install {package}"
     elif package is None:
-        remedy = "install the plugin that brings it"
+        remedy = "install the plugin that provides it"
     else:
-        remedy = "no plugin for it is known"
+        remedy = "check the spelling; no plugin for this scheme is known"
     message = f"{shown}: no backend serves {scheme!r}: {remedy}. The schemes are: {', '.join(backends.schemes)}"
     if backends.plugins.disabled:
-        message += f". {DISABLE} leaves out: {', '.join(backends.plugins.disabled)}"
+        message += f". These plugins are disabled by {DISABLE}: {', '.join(backends.plugins.disabled)}"
     for name, broken in backends.plugins.broken.items():
         message += f". The plugin {name!r} could not be loaded: {type(broken).__name__}: {broken}"
     error = UnknownSchemeError(message)
     if not package:
-        error.with_remedy("register_writer_factory registers a backend of your own", command="")
+        error.with_remedy("to add a backend of your own, use register_writer_factory", command="")
     # The one that most likely brings it, by its name; else the first.
     error.__cause__ = backends.plugins.broken.get(scheme) or next(iter(backends.plugins.broken.values()), None)
     return error

@@ -297,7 +297,9 @@ class _Reader:
                     # Pinned from here on. On opening there was but one answer to go by, and answers may be wrong.
                     self._pinned = self.info = self._source.info
                     return block
-                raise TransientStorageError(f"{self._shown}: the body ended at byte {self.position:,} of {self._end:,}")
+                raise TransientStorageError(
+                    f"{self._shown}: the response ended early, at byte {self.position:,} of {self._end:,}"
+                )
             except TransientStorageError as error:
                 fault = error
             await self.close(fault)

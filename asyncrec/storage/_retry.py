@@ -136,11 +136,11 @@ class Backoff:
         attempts = min(policy.attempts, BRIEF.attempts) if error.lasting else policy.attempts
         if ended or self.failed >= attempts or spent + delay > policy.total:
             if self.failed > 1:
-                error.add_note(f"{self.what}: given up after {self.failed} attempts over {spent:.1f} s")
+                error.add_note(f"{self.what}: asyncrec gave up after {self.failed} attempts in {spent:.1f} s")
             raise error
         if self.failed >= 2:
             logger.warning(
-                "%s: attempt %d of %d failed, next in %.1f s: %s",
+                "%s: attempt %d of %d failed; the next one starts in %.1f s: %s",
                 self.what,
                 self.failed,
                 attempts,

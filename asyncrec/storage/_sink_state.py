@@ -131,7 +131,8 @@ class SinkState:
             return False
         if before != "open":
             raise StorageError(
-                f"{self._what}: not published, because writing it failed or was cancelled before"
+                f"{self._what}: the object was not published, because an earlier write failed or was cancelled; "
+                "write it again"
             ) from cause
         return True
 
@@ -144,13 +145,16 @@ class SinkState:
     def _refusal(self, event: Event) -> Exception:
         """Make the error for what the table does not have."""
         if event == "begin" and self._now == "failed":
-            failure = StorageError(f"{self._what}: writing it failed or was cancelled before; it can only be abandoned")
+            failure = StorageError(
+                f"{self._what}: an earlier write failed or was cancelled, so the object can only be abandoned; "
+                "write it again"
+            )
             failure.__cause__ = self._cause
             return failure
         if event == "begin" and self._now == "busy":
             return anyio.BusyResourceError(f"writing to {self._what}")
         if event == "begin":
-            return anyio.ClosedResourceError(f"{self._what}: its context is not open")
+            return anyio.ClosedResourceError(f"{self._what}: this object must be used inside its `async with`")
         if event == "enter":
-            return RuntimeError(f"{self._what}: a sink can only be entered once")
+            return RuntimeError(f"{self._what}: a sink can only be entered once; open a new one")
         return RuntimeError(f"{self._what}: {event!r} does not follow {self._now!r}")

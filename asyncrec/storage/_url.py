@@ -91,8 +91,8 @@ def local_path(path: str) -> str:
         host, slash, rest = rest[2:].partition("/")
         if host.lower() not in ("", "localhost"):
             raise ArgumentValueError(
-                f"{redact(path)}: this file URL names another machine; a local one starts with three slashes: "
-                f"{scheme}:///"
+                f"{redact(path)}: this file URL names another machine; the URL of a local file starts with three "
+                f"slashes: {scheme}:///"
             )
         rest = slash + rest
     if not rest.startswith("/"):
@@ -128,7 +128,7 @@ def check_key(key: str) -> str:
     if not isinstance(key, str):
         raise ArgumentTypeError(f"a key must be a str, not {type(key).__name__}")
     if not key:
-        raise ArgumentValueError("the key is empty: give the name of an object, not of its folder or bucket")
+        raise ArgumentValueError("the key is empty: pass the name of an object, not of its folder or bucket")
     if key.startswith("/"):
         raise ArgumentValueError(f"the key {key!r} begins with '/', but keys are relative to the root of the storage")
     if "\0" in key:

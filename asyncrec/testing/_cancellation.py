@@ -69,7 +69,7 @@ async def cancel_at_every_checkpoint(
                 raise
         if not reached:
             return n - 1
-    raise AssertionError(f"still waiting at checkpoint {MOST_CHECKPOINTS:,}: the function does not end by itself")
+    raise AssertionError(f"still waiting at checkpoint {MOST_CHECKPOINTS:,}: the function does not return")
 
 
 @types.coroutine

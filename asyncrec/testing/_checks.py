@@ -41,9 +41,9 @@ async def receive_all(source: ByteSource, max_bytes: int = 1 << 18) -> bytes:
     """Receive the rest of ``source``; each answer must have 1 to ``max_bytes`` bytes, and the end must stay the end."""
     blocks = []
     while block := await source.receive(max_bytes):
-        assert len(block) <= max_bytes, f"receive({max_bytes}) gave {len(block)} bytes"
+        assert len(block) <= max_bytes, f"receive({max_bytes}) returned {len(block)} bytes"
         blocks.append(block)
-    assert await source.receive(max_bytes) == b"", "receive gave bytes again after the end"
+    assert await source.receive(max_bytes) == b"", "receive returned bytes again after the end"
     return b"".join(blocks)
 
 
@@ -53,7 +53,7 @@ def check_info(info: ObjectInfo, key: str, data: bytes) -> None:
     assert info.size == len(data), f"{key}: info.size is {info.size}, the object has {len(data)} bytes"
     assert info.etag, f"{key}: the etag is empty"
     right = crc32c.crc32c(data)
-    assert info.crc32c in (None, right), f"{key}: info.crc32c is {info.crc32c}, that of the bytes is {right}"
+    assert info.crc32c in (None, right), f"{key}: info.crc32c is {info.crc32c}, but the CRC32C of the data is {right}"
     assert info.modified.tzinfo is not None, f"{key}: info.modified has no time zone"
 
 
@@ -63,4 +63,4 @@ def check_equal(got: bytes | None, expected: bytes | None, what: str) -> None:
     if got is None or expected is None:
         raise AssertionError(f"{what}: {'nothing is there' if got is None else 'an object is there'}")
     at = next((i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b), min(len(got), len(expected)))
-    raise AssertionError(f"{what}: {len(got)} bytes, {len(expected)} expected; they differ from byte {at} on")
+    raise AssertionError(f"{what}: got {len(got)} bytes, expected {len(expected)}; they differ from byte {at} on")

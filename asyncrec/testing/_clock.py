@@ -52,7 +52,7 @@ def virtual_backend(name: str, *, threshold: float = 0.0) -> tuple[str, dict[str
         return name, {"loop_factory": lambda: _VirtualLoop(threshold)}
     if name == "trio":
         return name, _trio_options(threshold)
-    raise ArgumentValueError(f"no virtual clock for {name!r}: 'asyncio' or 'trio'")
+    raise ArgumentValueError(f"there is no virtual clock for {name!r}; use 'asyncio' or 'trio'")
 
 
 class _JumpingSelector(selectors.DefaultSelector):

@@ -89,8 +89,8 @@ class CommandConformance(PluginKit):
         plugins = self.plugins()
         command = Installed(plugins).all().get(self.name)
         assert plugins.broken == {}
-        assert isinstance(command, Command), f"{self.plugin} gives no command {self.name!r} to asyncrec_commands"
-        assert len(command.words) <= 80, "its words are half a line of the help"
+        assert isinstance(command, Command), f"{self.plugin} returns no command {self.name!r} from asyncrec_commands"
+        assert len(command.words) <= 80, "the words of a command must fit in half a line of the help"
         assert callable(function_of(command))
 
     def test_the_help_of_asyncrec_shows_it(self) -> None:
@@ -130,7 +130,7 @@ class CommandConformance(PluginKit):
     def test_what_is_not_there_is_an_error_in_a_line_or_two(self) -> None:
         """Exit code 3 (1 or 2 where the command says so), a message that names the path, and no traceback."""
         if "PATH" not in self.arguments:
-            nothing_to_try("arguments have no PATH: the command reads nothing")
+            nothing_to_try("arguments has no PATH, so the command reads nothing")
         result = self.run(*self.called("nothing/there"))
         assert result.code in (1, 2, 3), result
         assert "nothing/there" in result.err
@@ -140,7 +140,7 @@ class CommandConformance(PluginKit):
     def test_json_is_json(self) -> None:
         """Where it takes ``--json``: each line is one value, in ASCII."""
         if "json" not in inspect.signature(self.function()).parameters:
-            nothing_to_try("the command takes no --json")
+            nothing_to_try("the command has no option --json")
         self.make()
         result = self.run(*self.called("data/pages"), "--json")
         assert result.code == 0, result

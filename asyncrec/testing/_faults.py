@@ -109,7 +109,7 @@ class _Around(Storage):
         for info in await self.perform("list", prefix, whole, short=half):
             yield info
         if cut:
-            raise TransientStorageError(f"{self.root}: listing {prefix!r} was cut short, as asked")
+            raise TransientStorageError(f"{self.root}: listing {prefix!r} was cut short on purpose")
 
     async def head(self, key: str) -> ObjectInfo:
         return await self.perform("head", key, partial(self._storage.head, key))
@@ -137,7 +137,7 @@ class _SinkAround(ByteSink):
             joined = b"".join(buffers)
             if len(joined) > 1:
                 await self._inner.send([joined[: len(joined) // 2]])
-            raise TransientStorageError(f"{self._storage.root}: {self._key}: half a chunk was sent, as asked")
+            raise TransientStorageError(f"{self._storage.root}: {self._key}: half a chunk was sent on purpose")
 
         with self.state.working():
             await self._storage.perform("send", self._key, whole, short=half)
@@ -219,7 +219,7 @@ class FlakyStorage(_Around):
             await call()
         if fault.kind == "hang":
             await anyio.sleep_forever()
-        raise fault.error(f"{self.root}: {operation} {key}: operation {k} failed, as asked")
+        raise fault.error(f"{self.root}: {operation} {key}: operation {k} failed on purpose")
 
     def _drawn(self) -> Fault | None:
         # One draw each, whether it fails or not, so that a fault does not shift the ones after it.

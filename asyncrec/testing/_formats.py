@@ -28,7 +28,7 @@ from asyncrec.testing._kit import PluginKit, nothing_to_try
 from asyncrec.tools._formats import Formats
 
 _LIMIT = 256 << 20
-_NOT_READ = "content gives None: the format is not read"
+_NOT_READ = "content() returns None, so the format cannot be read"
 
 
 class FormatConformance(PluginKit):
@@ -147,14 +147,14 @@ class FormatConformance(PluginKit):
         if content is None:
             nothing_to_try(_NOT_READ)
         if given.schema is None:
-            nothing_to_try("the format names no schema")
+            nothing_to_try("the format has no schema")
         given.schema().decode_batch((await self._read(given, content)).records)
 
     async def test_it_reads_what_it_wrote(self) -> None:
         """They are written in one list or in many, and with the schema that the records have."""
         given = await self.format()
         if given.encoder is None:
-            nothing_to_try("the format has no encoder: it is not written")
+            nothing_to_try("the format has no encoder, so it cannot be written")
         records = self.records()
         schema = asyncrec.Schema.infer(records).to_json()
         suffix = given.suffixes[0] if given.suffixes else ""

@@ -38,7 +38,9 @@ _HEAVY = ("anyio", "asyncio", "google", "numpy", "pandas", "pyarrow", "rich", "t
 def replaces_case(reason: str) -> Callable[[F], F]:
     """Mark a method that replaces a case of the kit; ``reason`` says why the plugin cannot pass the original."""
     if not reason or not isinstance(reason, str):
-        raise ArgumentTypeError("replaces_case needs the reason, a sentence: why can the plugin not pass the case?")
+        raise ArgumentTypeError(
+            "replaces_case needs a reason: a sentence that says why the plugin cannot pass the case"
+        )
 
     def mark(case: F) -> F:
         case.replaces_case = reason  # type: ignore[attr-defined]  # the mark __init_subclass__ looks for
@@ -92,17 +94,17 @@ class Kit:
             case = getattr(cls, name)
             if case is not inherited[name] and not getattr(case, "replaces_case", None):
                 raise ArgumentTypeError(
-                    f"{cls.__name__}.{name} replaces a case of the kit: mark it @replaces_case(reason)"
+                    f"{cls.__name__}.{name} overrides a case of the kit; mark it with @replaces_case(reason)"
                 )
         for name, case in vars(cls).items():
             if getattr(case, "replaces_case", None) and name not in inherited:
                 raise ArgumentTypeError(
-                    f"{cls.__name__}.{name} claims to replace a case, but the kit has none of that name"
+                    f"{cls.__name__}.{name} is marked with @replaces_case, but the kit has no case with this name"
                 )
 
     def missing(self, hook: str) -> NotImplementedError:
         """Make the error of a hook that was not filled in."""
-        return NotImplementedError(f"{type(self).__name__} has no {hook}: fill in this hook of the kit")
+        return NotImplementedError(f"{type(self).__name__} does not define {hook}; implement this hook of the kit")
 
 
 class PluginKit(Kit):
@@ -124,7 +126,7 @@ class PluginKit(Kit):
     def test_an_entry_point_names_the_module(self) -> None:
         """It is installed, or its metadata lies on the path."""
         named = {entry.value for entry in entry_points(group="asyncrec")}
-        assert self.plugin in named, f"no entry point of the group 'asyncrec' is {self.plugin!r}: {sorted(named)}"
+        assert self.plugin in named, f"the group 'asyncrec' has no entry point {self.plugin!r}; it has {sorted(named)}"
 
     def test_importing_the_module_costs_little(self) -> None:
         """``asyncrec --help`` imports it. What takes long is imported where it is used."""
@@ -156,7 +158,8 @@ def _bounded(case: AsyncCase) -> AsyncCase:
                 timer.cancel()
         if scope.cancelled_caught:
             raise AssertionError(
-                f"{case.__name__} had not ended after {self.case_seconds:g} s (case_seconds): something never ends"
+                f"{case.__name__} did not end within {self.case_seconds:g} s (case_seconds); some call probably "
+                "never returns"
             )
 
     return bounded

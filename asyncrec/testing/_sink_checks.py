@@ -84,8 +84,8 @@ async def check_abort(open_sink: OpenSink, *, read: Read, unfinished: Unfinished
                     raise stop
             except Exception as error:
                 raised = error
-            assert raised is stop, f"the body's exception did not come out as it was, but {raised!r}"
-            assert sink.published is None, "published is set though the context exited on an exception"
+            assert raised is stop, f"the exit did not re-raise the body's exception unchanged, but raised {raised!r}"
+            assert sink.published is None, "published is set although the context exited with an exception"
             check_equal(await read(key), before, f"{key}, after an exception when {size} bytes were sent")
             left = await unfinished()
             assert not left, f"left behind by an exception when {size} bytes were sent: {sorted(left)}"
@@ -129,7 +129,7 @@ async def check_cancellation(open_sink: OpenSink, *, read: Read, unfinished: Unf
             await _write(open_sink, key, before)
 
     checkpoints = await cancel_at_every_checkpoint(write, after=whole_or_nothing)
-    assert given_up or not checkpoints, "writing cannot be cancelled: it went on to its end, wherever it was"
+    assert given_up or not checkpoints, "writing cannot be cancelled: it continued to the end at every checkpoint"
 
 
 async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Unfinished) -> None:
@@ -152,7 +152,7 @@ async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Un
             raised = error
         found = await read("check-given-up")
         if given_up:
-            assert raised is not None, f"a send was cancelled at checkpoint {n}, and the exit says nothing of it"
+            assert raised is not None, f"a send was cancelled at checkpoint {n}, but the exit raised no error"
             check_equal(found, None, "check-given-up, of which a send was cancelled")
             left = await unfinished()
             assert not left, f"left behind after a send was cancelled: {sorted(left)}"
@@ -161,7 +161,7 @@ async def check_send_given_up(open_sink: OpenSink, *, read: Read, unfinished: Un
             return
         elif found is not None:
             return  # from here on the send goes through, whatever is cancelled
-    raise AssertionError("send still waits after 1,000 awaits")
+    raise AssertionError("send is still waiting after 1,000 awaits")
 
 
 async def check_concurrent_sinks(open_sink: OpenSink, *, read: Read) -> None:
@@ -206,7 +206,7 @@ async def _check_refusal(sink: ByteSink, when: str) -> None:
         await sink.send([b"y"])
     except anyio.ClosedResourceError:
         return
-    raise AssertionError(f"send {when} is no ClosedResourceError")
+    raise AssertionError(f"send {when} did not raise ClosedResourceError")
 
 
 async def check_flush(
@@ -222,13 +222,15 @@ async def check_flush(
             if sent:
                 await sink.send(pieces(sent))
             durable = await sink.flush(pieces(held))
-            assert 0 <= durable <= len(held), f"flush of {len(held)} bytes says that {durable} are durable"
+            assert 0 <= durable <= len(held), f"flush of {len(held)} bytes reported {durable} durable bytes"
             if flush_level == "spooled":
-                assert durable == len(held), f"spooled, but of {len(held)} bytes only {durable} are durable"
+                assert durable == len(held), (
+                    f"flush reported the level spooled, but only {durable} of {len(held)} bytes are durable"
+                )
             if durable:
                 assert await unfinished(), (
-                    f"flush says that {durable} bytes which were not sent are out of this process, and nothing "
-                    "unfinished is in the store: where nothing is kept, it returns 0"
+                    f"flush reported {durable} bytes as stored outside this process, but the store has no "
+                    "unfinished object; if flush keeps nothing, it must return 0"
                 )
             check_equal(await read("check-flush"), None, "check-flush, flushed but not published")
         await sink.send(pieces(tail))
@@ -244,7 +246,7 @@ async def check_flush(
     check_equal(await read("check-flush-abort"), None, "check-flush-abort, flushed and then aborted")
     left = await unfinished()
     if flush_level == "spooled":
-        assert left, "what flush acknowledged was taken back: no unfinished file is kept for recovery"
+        assert left, "flushed bytes were lost: no unfinished file was kept for recovery"
     else:
         assert not left, f"left behind by an exception after a flush: {sorted(left)}"
 

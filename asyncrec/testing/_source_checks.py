@@ -51,7 +51,7 @@ async def check_ranges(open_source: OpenSource, expected: bytes) -> None:
         check_equal(await receive_all(source, max_bytes=7), expected[:100], "the range [0, 100) in answers of 7 bytes")
     async with open_source() as source:
         first = await source.receive(10)
-        assert 1 <= len(first) <= 10, f"receive(10) gave {len(first)} bytes"
+        assert 1 <= len(first) <= 10, f"receive(10) returned {len(first)} bytes"
     async with open_source(info=source.info) as pinned:
         check_equal(await receive_all(pinned), expected, "the object opened by its own etag")
 
@@ -65,12 +65,12 @@ async def check_short_reads(open_source: OpenSource, expected: bytes) -> None:
             for n in range(size):
                 asked = sizes[n % len(sizes)]
                 block = await source.receive(asked)
-                assert len(block) <= asked, f"receive({asked}) gave {len(block)} bytes"
+                assert len(block) <= asked, f"receive({asked}) returned {len(block)} bytes"
                 if not block:
                     break
                 got += block
-            assert await source.receive(1) == b"", "receive gave bytes again after the end"
-        check_equal(bytes(got), expected[start:], f"what is behind byte {start}, asked for in pieces of {sizes}")
+            assert await source.receive(1) == b"", "receive returned bytes again after the end"
+        check_equal(bytes(got), expected[start:], f"the data from byte {start} on, requested in pieces of {sizes}")
 
 
 async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> None:
@@ -88,7 +88,7 @@ async def check_receive_cancelled(open_source: OpenSource, expected: bytes) -> N
         check_equal(b"".join(kept), expected, f"an object whose second receive was cancelled at checkpoint {n}")
         if not reached:
             return
-    raise AssertionError("receive(100) still waits after 1,000 awaits")
+    raise AssertionError("receive(100) is still waiting after 1,000 awaits")
 
 
 async def check_closed_source(open_source: OpenSource) -> None:
@@ -106,4 +106,4 @@ async def _check_refusal(source: ByteSource, when: str) -> None:
         await source.receive(1)
     except anyio.ClosedResourceError:
         return
-    raise AssertionError(f"receive {when} is no ClosedResourceError")
+    raise AssertionError(f"receive {when} did not raise ClosedResourceError")

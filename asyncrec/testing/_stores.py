@@ -107,7 +107,9 @@ class LaxStorage(Storage):
 
     async def refuse_existing(self, key: str) -> None:
         if await self.look(key) is not None:
-            raise ObjectExistsError(f"{join(self.root, key)}: it is there already, and was to be created")
+            raise ObjectExistsError(
+                f"{join(self.root, key)}: the object already exists, but was to be created exclusively"
+            )
 
     async def publish(self, sink: _LaxSink, key: str, data: bytes, *, exclusive: bool) -> None:
         """Make the object, tell the sink, and answer, or not."""
@@ -120,7 +122,9 @@ class LaxStorage(Storage):
             sink.published = None
         await self._answer()
         if sink.published is None:
-            raise TransientStorageError(f"{join(self.root, key)}: its answer was lost, as asked; it may be there")
+            raise TransientStorageError(
+                f"{join(self.root, key)}: the response was lost on purpose; the object may exist"
+            )
 
     @property
     def looks_on_opening(self) -> bool:

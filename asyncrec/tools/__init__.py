@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from asyncrec.tools._watch_report import WatchReport as WatchReport
 
 # What is not core, and where it is.
-_MOVED = {"report": "asyncrec_report.report, of the plugin asyncrec-report: pip install asyncrec-report"}
+_MOVED = {"report": "asyncrec_report.report, in the plugin asyncrec-report: pip install asyncrec-report"}
 
 _resolve, __dir__, __all__ = lazy(
     __name__,
@@ -133,5 +133,5 @@ _resolve, __dir__, __all__ = lazy(
 
 def __getattr__(name: str) -> Any:
     if name in _MOVED:
-        raise AttributeError(f"asyncrec.tools.{name} is {_MOVED[name]}")
+        raise AttributeError(f"asyncrec.tools.{name} has moved to {_MOVED[name]}")
     return _resolve(name)

@@ -58,8 +58,8 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
             except RecordKeyError as error:
                 if any(name.startswith("source ") for name in found.manifest.metadata):
                     error.add_note(
-                        "the keys of records that 'asyncrec convert' made are '<file>#<number>', such as "
-                        "rows.jsonl#0; those of WARC pages are their URLs"
+                        "records that 'asyncrec convert' wrote have keys of the form '<file>#<number>', such as "
+                        "rows.jsonl#0; pages from WARC files have their URLs as keys"
                     )
                 raise
         assert record is not None, "one of the two is given"
@@ -68,7 +68,7 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
         shard = int(np.searchsorted(dataset.starts, number, side="right")) - 1
         return FoundRecord(selection.shards[shard].display_path, number, data)
     if key is not None:
-        raise DatasetError(f"{selection.path}: only a data set has keys; give the folder and name of the data set")
+        raise DatasetError(f"{selection.path}: only a data set has keys; pass the folder and name of a data set")
     assert record is not None, "one of the two is given"
     number = record if record >= 0 else record + sum(await counts_of(selection))
     seen = 0
@@ -77,4 +77,4 @@ async def record_of(selection: Selection, *, record: int | None, key: str | None
             if seen <= number < seen + len(records):
                 return records[number - seen]
             seen += len(records)
-    raise RecordIndexError(f"{selection.path}: there is no record {record}; it has {seen:,} records")
+    raise RecordIndexError(f"{selection.path}: there is no record {record}; the file or data set has {seen:,} records")

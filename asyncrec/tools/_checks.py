@@ -107,7 +107,7 @@ async def check_shard(
         report.crc32c = found.crc32c
         stored = found.info.crc32c
         if None not in (found.crc32c, stored) and stored != found.crc32c:
-            message = f"its CRC32C is {found.crc32c:08x}, but the store reports {stored:08x}"
+            message = f"the CRC32C of the shard is {found.crc32c:08x}, but the store reports {stored:08x}"
             report.problems.append(Problem(kind="changed", message=message))
     _against_manifest(shard, report)
     if report.ok:
@@ -120,20 +120,20 @@ async def check_shard(
 _REASONS = {
     "length": "a length and its checksum do not match",
     "data": "the data and its checksum do not match",
-    "too_large": "a record longer than max_record_bytes; if such records are intended, raise that limit",
+    "too_large": "a record is longer than max_record_bytes; if such records are intended, raise that limit",
     "truncated": "the file ends in the middle of a record",
     "compression": "the compressed stream is damaged",
-    "ambiguous": "records between two damaged places; they may be the contents of one large record that was lost",
+    "ambiguous": "these records lie between two damaged places and may be part of one large record that was lost",
 }
 
 
 def _lost(damage: Damage) -> Problem:
-    counted = " of what it decompresses to" if damage.member_offset is not None else ""
+    counted = " of decompressed data" if damage.member_offset is not None else ""
     message = f"{_REASONS[damage.reason]}: {damage.length:,} bytes{counted}"
     if damage.member_offset is not None:
         message += f", in the GZIP member at byte {damage.member_offset:,}"
     if damage.is_at_the_beginning:
-        message += "; is this a TFRecord file, and is its compression right?"
+        message += "; check that this is a TFRecord file and that its compression is correct"
     return Problem(kind="damaged", message=message, offset=damage.offset, record=damage.records_before)
 
 
@@ -172,7 +172,7 @@ async def _against_index(storage: Storage, shard: SelectedShard, report: ShardRe
     except (StorageError, ValueError) as error:  # FormatError is one
         problem = str(error)
     if problem:
-        message = f"{name}: {problem}; 'asyncrec index --force' replaces it"
+        message = f"{name}: {problem}; to replace the index, run 'asyncrec index --force'"
         report.problems.append(Problem(kind="index", message=message))
 
 
@@ -181,16 +181,16 @@ def _difference(text: bytes, right: RecordIndex) -> str:
         return ""
     index = parse_index(text)
     if len(index) != len(right):
-        return f"it has {len(index):,} records, but the shard has {len(right):,}"
+        return f"the index has {len(index):,} records, but the shard has {len(right):,}"
     if not len(right):
         return ""
     if (index.members is None) != (right.members is None):
-        return "its columns are for another compression"
+        return "the index is for another compression"
     wrong = np.zeros(len(right), np.bool_)
     for found, expected in ((index.offsets, right.offsets), (index.sizes, right.sizes), (index.members, right.members)):
         if found is not None and expected is not None:
             wrong |= np.asarray(found) != np.asarray(expected)
-    return f"it is wrong about record {int(wrong.argmax()):,}" if wrong.any() else ""
+    return f"the index is wrong for record {int(wrong.argmax()):,}" if wrong.any() else ""
 
 
 async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardReport) -> None:
@@ -201,7 +201,9 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
     try:
         size = (await storage.head(shard.folder + sidecar.path)).size
         if size != wanted:
-            problem = f"it has {size:,} bytes, but {report.records:,} records need {KEY_BYTES} each"
+            problem = (
+                f"the file has {size:,} bytes, but the keys of {report.records:,} records take {KEY_BYTES} bytes each"
+            )
         else:
             content = await storage.get(shard.folder + sidecar.path, max_bytes=wanted)
             problem = await in_thread(_other_than, sidecar, content)
@@ -216,8 +218,8 @@ async def _against_keys(storage: Storage, shard: SelectedShard, report: ShardRep
 def _other_than(sidecar: Sidecar, content: bytes) -> str:
     """What the manifest says otherwise of an index or keys; ``""`` when nothing does."""
     if sidecar.bytes not in (None, len(content)):
-        return f"it has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
+        return f"the file has {len(content):,} bytes, but the manifest says {sidecar.bytes:,}"
     found = crc32c(content)
     if sidecar.crc32c not in (None, found):
-        return f"its CRC32C is {found:08x}, but the manifest says {sidecar.crc32c:08x}"
+        return f"the file's CRC32C is {found:08x}, but the manifest says {sidecar.crc32c:08x}"
     return ""

@@ -58,8 +58,8 @@ class Where:
         feature = text[: match.start()].strip() if match else ""
         if not match or not feature:
             raise ArgumentValueError(
-                f"{text!r} is not a condition; write FEATURE=VALUE, with one of = != < <= > >=, or 'FEATURE in "
-                "A,B' or 'FEATURE contains TEXT'"
+                f"{text!r} is not a condition; write FEATURE=VALUE (or != < <= > >=), 'FEATURE in A,B' or 'FEATURE "
+                "contains TEXT'"
             )
         value = text[match.end() :]
         return cls(feature, value.lstrip() if match["word"] else value, cast(Operator, match["word"] or match["sign"]))
@@ -180,7 +180,7 @@ def unknown_feature(name: str, features: Collection[str], path: str) -> Argument
     """The error for a name that is none of these."""
     if not features:
         return ArgumentValueError(
-            f"{path}: there is no feature {name!r}, or any other: the records are empty, or not Examples"
+            f"{path}: there is no feature {name!r}, because the records are empty or are not Examples"
         )
     named = ", ".join(sorted(features)[:_MOST_NAMED])
     more = ", ..." if len(features) > _MOST_NAMED else ""
@@ -201,8 +201,8 @@ def _test(feature: str, operator: Operator, text: str, kind: int) -> Callable[[S
     if operator == "contains":
         if kind != BYTES:
             raise ArgumentValueError(
-                f"'{feature} contains {text}': the feature {feature!r} holds {_HOLDS[kind]}, and 'contains' looks for "
-                "text within text; write = != < <= > >= or in"
+                f"'{feature} contains {text}': the feature {feature!r} holds {_HOLDS[kind]}, but 'contains' works "
+                "only on text; use = != < <= > >= or in"
             )
         part = _bytes(text)
         return lambda values: any(part in each for each in values)
@@ -240,7 +240,7 @@ def _value(feature: str, text: str, kind: int, *, exact: bool) -> Any:
             return float(np.float32(number))
     except ValueError:
         raise ArgumentValueError(
-            f"the feature {feature!r} holds {_HOLDS[kind]}, and {text!r} is not one of these"
+            f"the feature {feature!r} holds {_HOLDS[kind]}, and {text!r} cannot be read as such"
         ) from None
 
 

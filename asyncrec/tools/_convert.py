@@ -74,7 +74,7 @@ async def convert(
         target: for records a data set, or a single file if the name contains ``.tfrec``; otherwise the file to write.
         source_format, target_format: ``"tfrecord"``, ``"jsonl"``, or the format of a plugin, such as asyncrec-formats'
             ``"parquet"`` and ``"warc"``; by default the suffixes of the names decide.
-        max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file begins a shard of its own.
+        max_shard_bytes: the maximum size of the shards; 256 MiB. Each source file starts a new shard.
         compression: the compression of the shards.
         jobs: how many source files are converted at once, if the target is a data set; by default the number of
             processors that this process may use. The output and the report are the same for any number. Two files take
@@ -107,7 +107,7 @@ async def convert(
     if to != RECORDS:
         encoding = FORMATS.get(to)
         if encoding.encoder is None:
-            raise ArgumentValueError(f"{to} can only be read: asyncrec cannot write it")
+            raise ArgumentValueError(f"the format {to} can be read but not written; choose another")
         if of != RECORDS:
             raise ArgumentValueError("one side of a conversion must be TFRecord; convert in two steps")
         async with (
@@ -124,7 +124,7 @@ async def convert(
         files, kind = await _files(store, key, source_format, report.source)
         if kind.open is None:
             remedy = "; 'asyncrec from-csv' reads tables" if kind.name == "csv" else ""
-            raise ArgumentValueError(f"{kind.name} can only be written{remedy}")
+            raise ArgumentValueError(f"the format {kind.name} can be written but not read{remedy}")
         if ".tfrec" in os.path.basename(os.fspath(target)):
             async with open_writer(
                 target,
@@ -191,14 +191,14 @@ async def _files(
             if given and not found:
                 found = below
     if not found:
-        raise ObjectNotFoundError(f"{display_path}: there is no file in a format that can be converted").with_remedy(
-            "name the format with source_format", command="name the format with --from"
-        )
+        raise ObjectNotFoundError(
+            f"{display_path}: there is no file here in a format that can be converted"
+        ).with_remedy("name the format with source_format", command="name the format with --from")
     kinds = {given or FORMATS.of(info.key) for info in found}
     if len(kinds) > 1:
         raise ArgumentValueError(
-            f"{display_path}: there are files in several formats ({', '.join(sorted(kinds))}); give a pattern for "
-            "one of them"
+            f"{display_path}: there are files in several formats here ({', '.join(sorted(kinds))}); pass a pattern "
+            "that matches only one of them"
         )
     if kinds == {RECORDS}:
         raise ArgumentValueError(

@@ -113,7 +113,7 @@ class ConvertedBefore:
         of_then = f"Its {records:,} records" if isinstance(records, int) else "Its records"
         more = f" {others:,} other files have changed, too." if others else ""
         return DatasetError(
-            f"{self._source}: {file} has changed since it was converted into {self.target}: it had {had}, and now has "
-            f"{now}. {of_then} from then are in the data set, and nothing was written now.{more} Convert into a new "
-            "data set, or give a pattern that leaves out the changed files"
+            f"{self._source}: {file} has changed since it was converted into {self.target}: it had {had}, and now "
+            f"has {now}. {of_then} from the earlier conversion are still in the data set, and nothing new was "
+            f"written.{more} Convert into a new data set, or pass a pattern that excludes the changed files"
         )

@@ -83,8 +83,8 @@ async def copy_object(
             expected = reading.info.crc32c if item.crc32c is None else item.crc32c
             if expected is not None and expected != chunks.crc32c:
                 raise IntegrityError(
-                    f"{join(source.root, item.source)}: its CRC32C is {chunks.crc32c:08x}, and {expected:08x} is "
-                    "expected of it: it is damaged, and was not copied; 'asyncrec repair' may save what is whole"
+                    f"{join(source.root, item.source)}: the object is damaged (CRC32C {chunks.crc32c:08x}, expected "
+                    f"{expected:08x}) and was not copied; to save its intact records, run 'asyncrec repair'"
                 )
             await chunks.finish()
     path = join(store.root, item.target)

@@ -154,7 +154,7 @@ async def _copy_dataset(
         below = join(join(store.root, at), dataset.name)
         inside = f"; to copy it into that folder, use {below}" if not name else ""
         raise ArgumentValueError(
-            f"the path of a target data set ends in its name, which must not begin with '_' or '.'{inside}"
+            f"the name of a target data set, which is the last part of its path, must not begin with '_' or '.'{inside}"
         )
     folder = folder_at(store, prefix)
     entries = [_renamed(entry, dataset.name, name) for entry in dataset.manifest.shards]
@@ -215,7 +215,7 @@ async def _heal(
     gone = [entry for entry in put_back if now is None or not now.shards.names(entry.path)]
     if gone:
         await delete_replaced(folder, name, {entry.path for entry in gone})
-        raise ConflictError(f"{at}: the data set was replaced during the copy")
+        raise ConflictError(f"{at}: the target data set was replaced during the copy; copy it again")
 
 
 def _items(prefix: str, old: ShardEntry, entry: ShardEntry) -> list[Item]:
@@ -236,7 +236,7 @@ def _refuse_folder(folder: str, inside: str) -> None:
     """
     if os.path.isdir(folder):
         raise ObjectExistsError(
-            f"{folder} is a folder, but the path of a data set is its folder and its name; copy to {inside}"
+            f"{folder} is a folder, but the target must be a data set (folder and name); copy to {inside}"
         )
 
 
@@ -253,7 +253,7 @@ def _missing(entries: list[ShardEntry], there: Manifest | None, at: str) -> list
     """
     have = {_identity(entry) for entry in there.shards} if there else set()
     if have - {_identity(entry) for entry in entries}:
-        raise ObjectExistsError(f"{at}: another data set is there; choose another name")
+        raise ObjectExistsError(f"{at}: another data set already has this name; choose another name")
     return [entry for entry in entries if _identity(entry) not in have]
 
 

@@ -59,7 +59,7 @@ class CountsBy:
                 if len(self._counts) > MOST_VALUES:
                     raise ArgumentValueError(
                         f"{self._selection.path}: the feature {self._by!r} has more than {MOST_VALUES:,} different "
-                        "values, too many to count by"
+                        "values, which is too many to count by; choose another feature"
                     )
         return found
 

@@ -121,7 +121,7 @@ class _Doctor:
             with patience(_FIRST):
                 written = await self._try("write", self._write)
             if self._silent:
-                detail = "not tested, because the store did not serve the first request; try again when it does"
+                detail = "not tested, because the store failed the first request; fix that and run the command again"
                 self._report.checks.append(Check(name="all else", ok=None, detail=detail))
                 return False
             if not written:
@@ -174,7 +174,7 @@ class _Doctor:
     async def _read(self) -> str:
         data = await self._folder.get(self._keys[0])
         assert data == self._small, "the data read differs from the data written"
-        return "the data read is the data written"
+        return "the data that was read equals the data that was written"
 
     async def _list(self) -> str:
         found = [info.key async for info in self._folder.list_objects(".asyncrec-doctor-")]
@@ -206,7 +206,7 @@ class _Doctor:
                 await source.receive(1)
         except ObjectChangedError:
             return "replacing an object is noticed, also during a read"
-        raise AssertionError("a replaced object is read as if it were the one that was opened")
+        raise AssertionError("a replaced object is read as if it had not changed")
 
     async def _exclusive(self) -> str:
         for size in (_SMALL, await self._parts()):
@@ -215,7 +215,8 @@ class _Doctor:
             except ObjectExistsError:
                 continue
             raise AssertionError(
-                f"an existing object is overwritten by one of {size:,} bytes: two writers may lose each other's commits"
+                f"an object of {size:,} bytes overwrites an existing one although it must not, so two writers may "
+                "lose each other's commits"
             )
         return "an existing object is not overwritten"
 
@@ -226,29 +227,29 @@ class _Doctor:
                 f"{len(won)} of {_WRITERS} writers were told that they had created the same object: two writers "
                 "may lose each other's commits, so this store cannot hold data sets"
             )
-        return f"{_ROUNDS} races of {_WRITERS} writers had one winner each, which data sets with many writers need"
+        return f"{_ROUNDS} races of {_WRITERS} writers had one winner each, as data sets with many writers require"
 
     async def _race_in_parts(self) -> Check:
         name, size = "exclusive creation, several parts", await self._parts()
         bodies = [await in_thread(secrets.token_bytes, size) for _ in range(2)]
         won = await race(self._folder, self._key(), bodies)
-        assert won, "both writers were told that the object belongs to the other"
+        assert won, "both writers were told that the other one had created the object"
         # One race does not prove it: whoever is later may have looked in time. A store that can be asked is asked.
         apart = len(won) == 1 and (self._excludes_parts is None or await self._excludes_parts(self._key()))
         if apart:
             found = (
                 "are also created exclusively"
                 if self._excludes_parts
-                else "had one winner in one race; a single race does not prove it"
+                else "had one winner in a single race, which is not a proof"
             )
             return Check(name=name, ok=True, detail=f"objects of {size:,} bytes {found}")
         return Check(
             name=name,
             ok=None,
             detail=(
-                f"not in this store, from {size - 1:,} bytes on: it ignores the condition when it joins parts, so "
-                "both writers may be told that they won. Data sets are safe, because they depend on small objects "
-                "only; but two writers of one single file with mode='x' may both succeed"
+                f"not supported for objects of {size - 1:,} bytes or more: the store ignores the condition when it "
+                "joins parts, so both writers may be told that they won. Data sets are safe, because they depend "
+                "only on small objects, but two writers of the same single file with mode='x' may both succeed"
             ),
         )
 
@@ -266,7 +267,9 @@ class _Doctor:
         if info.crc32c is not None:
             return Check(name="checksums", ok=True, detail="the store keeps a CRC32C of each object")
         return Check(
-            name="checksums", ok=None, detail="the store has no checksums that asyncrec can read; the manifest has them"
+            name="checksums",
+            ok=None,
+            detail="the store has no checksums that asyncrec can read; asyncrec uses those in the manifest",
         )
 
     async def _delete(self) -> str:
@@ -309,7 +312,7 @@ async def _reading(store: Storage, key: str) -> Check:
             tail = await receive_exactly(source, _SMALL)
         assert len(head) == len(tail) == min(_SMALL, info.size), "the store returned fewer bytes than the object has"
     except ArgumentError:
-        return Check(name=name, ok=None, detail="give a file to test, because this store cannot be written to")
+        return Check(name=name, ok=None, detail="this store is read-only, so pass the path of a file to test")
     except (StorageError, AssertionError) as error:
         return Check(name=name, ok=False, detail="; ".join([str(error), *getattr(error, "__notes__", ())]))
     return Check(name=name, ok=True, detail=f"{info.size:,} bytes; the first and the last were read")
@@ -332,9 +335,9 @@ def _kills(store: Storage) -> Check:
         detail = "a kill loses at most what a rolling writer wrote in the last 5 seconds (flush_seconds)"
     else:
         detail = (
-            "a kill loses everything written since the last committed shard (256 MiB, unless max_shard_bytes or "
-            "max_shard_seconds say otherwise), because writers here have no local disk; with spool= in a local "
-            "folder it loses the last 5 seconds (flush_seconds)"
+            "a kill loses everything written since the last committed shard (256 MiB by default; "
+            "max_shard_bytes and max_shard_seconds change that), because writers here have no local disk; with "
+            "spool= in a local folder it loses the last 5 seconds (flush_seconds)"
         )
     return Check(name="kill -9", ok=None, detail=detail)
 

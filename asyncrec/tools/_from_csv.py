@@ -94,7 +94,7 @@ def _refuse_json_lines(content: bytes, path: str) -> None:
         json.loads(line)
     except (ValueError, RecursionError):
         return
-    raise DatasetError(f"{path}: the first line is JSON; to read JSON lines, use 'asyncrec convert', not from-csv")
+    raise DatasetError(f"{path}: the first line is JSON, not CSV; to read JSON lines, use 'asyncrec convert'")
 
 
 class _Table:
@@ -114,7 +114,9 @@ class _Table:
         self.key = key
         self._files = files
         if len(set(self._columns)) < len(self._columns) or "" in self._columns:
-            raise DatasetError(f"{path}: the first row must have a different name for each column, not {self._columns}")
+            raise DatasetError(
+                f"{path}: the first row must contain a different name for each column, not {self._columns}"
+            )
         special = [*files, *(name for name in (label, key) if name is not None)]
         for name in special:
             if name not in self._columns:
@@ -122,7 +124,10 @@ class _Table:
                     f"{path}: there is no column {name!r}; the columns are {', '.join(self._columns)}"
                 )
             if special.count(name) > 1:
-                raise ArgumentValueError(f"{path}: the column {name!r} can only be one of label, key and files")
+                raise ArgumentValueError(
+                    f"{path}: the column {name!r} is used more than once; a column can be only one of label, key "
+                    "and files"
+                )
         columns = [_Column() for _ in self._columns]
         values: set[str] = set()
         keys: dict[str, int] = {}
@@ -163,9 +168,12 @@ class _Table:
                 f"{label} is empty in {count}, the first at line {first}: these rows form a class of their own, ''"
             )
         if classes == rows > 1:
-            notes.append(f"{label} has a different value in each of {rows:,} rows: use a column of keys as --key (key)")
+            notes.append(
+                f"{label} has a different value in each of {rows:,} rows: if it is a column of keys, pass it as "
+                "--key (key=)"
+            )
         elif classes > _MANY_CLASSES:
-            notes.append(f"{label} has {classes:,} classes in {rows:,} rows: is it a label?")
+            notes.append(f"{label} has {classes:,} classes in {rows:,} rows; check that it is the column of labels")
         return notes
 
     @property

@@ -57,7 +57,8 @@ async def from_folder(
             raise ObjectNotFoundError(f"{report.source}: the folder does not exist or is empty")
         if not files.strata:
             raise DatasetError(
-                f"{report.source}: there are no folders with files; the name of a folder is the label of its files"
+                f"{report.source}: no subfolder contains files; put the files of each label in a subfolder with the "
+                "label's name"
             )
         await write_splits(files, store, options, report, progress)
     return report

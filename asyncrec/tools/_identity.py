@@ -93,7 +93,7 @@ class Identities:
             ValueError: by a feature that no record has; or to ``ignore`` one.
         """
         if self._by == KEY and not has_keys(selection):
-            raise DatasetError(f"{selection.path}: the records have no keys to compare by; compare their contents")
+            raise DatasetError(f"{selection.path}: the records have no keys; compare them by content instead")
         known = features_of(selection.schema)
         named = [*self._ignored, *(name for name in (self._feature, self._age) if name is not None)]
         if known is not None and (unknown := [name for name in named if name not in known]):
@@ -206,7 +206,7 @@ def _age(name: str, features: Features) -> bytes:
     if kind == BYTES:
         if len(values[0]) > _AGE_BYTES:
             raise ArgumentValueError(
-                f"the feature {name!r} has a text of {len(values[0]):,} bytes; the age of a record must be a number, "
+                f"the feature {name!r} is a text of {len(values[0]):,} bytes; the age of a record must be a number, "
                 f"or a time as text of at most {_AGE_BYTES} bytes"
             )
         return bytes(values[0])

@@ -106,7 +106,10 @@ async def _index(selection: Selection, shard: SelectedShard, layout: str, force:
         entry, _ = await unlisted_entry(selection.storage, shard.key, path=shard.name)
     if layout != "asyncrec" and entry.compression:
         report.refused.append(
-            (shard.display_path, f"the shard is compressed ({entry.compression}), which {layout} cannot read")
+            (
+                shard.display_path,
+                f"the shard is compressed with {entry.compression}, which the layout {layout} does not support",
+            )
         )
         return
     key = _key(shard, entry, layout)

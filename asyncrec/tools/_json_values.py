@@ -128,7 +128,7 @@ def _value(value: Any) -> Any:
             return float(value["$float"])
         raise SchemaError(f"an object cannot be the value of a feature: {str(value)[:80]}")
     if isinstance(value, list):
-        raise SchemaError("a list in a list cannot be a feature, because features are flat")
+        raise SchemaError("a nested list cannot be the value of a feature; flatten it")
     return value
 
 

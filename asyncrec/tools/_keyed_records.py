@@ -86,7 +86,7 @@ class NewTarget:
         path = os.fspath(self.path)
         if (kind := FORMATS.of(path)) != RECORDS:
             raise ArgumentValueError(
-                f"{redact(path)}: this is the name of a {kind} file, but the output is TFRecord"
+                f"{redact(path)}: this is the name of a {kind} file, but this command writes TFRecord"
             ).with_remedy(
                 "write to a data set or to NAME.tfrecord, and then use tools.convert() to make a file of that format",
                 command="write to a data set or to NAME.tfrecord, and then use 'asyncrec convert' to make such a file",
@@ -310,7 +310,8 @@ class KeyedRecords(ShardsInTurn):
 
     def _changed(self, found: str) -> DatasetError:
         return DatasetError(
-            f"{self._selection.path}: {self._count:,} records were counted, but now there are {found}; try again"
+            f"{self._selection.path}: {self._count:,} records were counted first, but {found} were read; the data "
+            "set changed in between, so run the command again"
         )
 
 

@@ -56,7 +56,7 @@ async def merge(
         ObjectExistsError: the target exists.
     """
     if not sources:
-        raise ArgumentValueError("there is nothing to merge; give at least one source")
+        raise ArgumentValueError("no source was passed; pass at least one")
     into = NewTarget(target, compression, max_shard_bytes, max_record_bytes, target_storage, target_storage_options)
     async with AsyncExitStack() as stack:
         selections = [

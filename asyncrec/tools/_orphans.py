@@ -105,7 +105,7 @@ async def _find_runs(dataset: SelectedDataset, base: str, *, min_age: float) -> 
             kind="run",
             size=listed.runs[name].size,
             modified=listed.runs[name].modified,
-            refused="no checkpoint lists it",
+            refused="no checkpoint refers to this file",
             owner=None,
             recent=listed.runs[name].modified > youngest,
         )

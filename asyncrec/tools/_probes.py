@@ -116,13 +116,13 @@ def check_locks(folder: LocalStorage) -> Check:
             finally:
                 lock.release()
     except OSError as error:
-        return Check(name="locks", ok=False, detail=f"a writer cannot open here: {error}")
+        return Check(name="locks", ok=False, detail=f"a writer cannot be opened here: {error}")
     finally:
         with suppress(OSError):
             os.unlink(path)
     where = f"a filesystem of the type {kind!r}" if kind else "a filesystem of unknown type"
     if not refused:
-        detail = f"{where}, where locks do not work: a living writer looks dead"
+        detail = f"{where}, where locks do not work: a writer that is running looks dead"
     elif is_one_machines(kind):
         detail = (
             f"{where}, which only one machine mounts at a time: a lock proves that a writer is dead, also after a "

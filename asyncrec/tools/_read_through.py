@@ -174,7 +174,7 @@ class ChecksummedStorage(ReadOnlyStorage):
         info: what the store said of it; `None` before it was opened.
     """
 
-    why = "it is only read here, for its checksum"
+    why = "this storage is only used to compute a checksum"
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

@@ -106,7 +106,7 @@ async def repair(
         both_open = storage is not None and target_storage is not None
         if key == target_key and (store is target_store if both_open else store.root == target_store.root):
             raise ArgumentValueError(
-                f"{source_path}: the target must be another file; the damaged file is not overwritten"
+                f"{source_path}: the target must be a different file, because repair does not change the damaged file"
             )
         prefix, slash, name = key.rpartition("/")
         folder = folder_at(store, prefix + slash)

@@ -44,7 +44,7 @@ class ReshardReport:
     """The result of `reshard`. ``spilled_bytes`` is the size of the temporary files for sorting.
 
     Attributes:
-        losses: what ``on_corrupt="skip"`` left out, for each damaged shard of the source.
+        losses: what ``on_corrupt="skip"`` skipped, for each damaged shard of the source.
     """
 
     source: str
@@ -127,7 +127,7 @@ async def reshard(
     if on_corrupt == "skip" and (num_shards is not None or group_by is not None):
         raise ArgumentValueError(
             "on_corrupt='skip' cannot be combined with num_shards or group_by, which count the records first; "
-            "reshard the result once more"
+            "reshard the result again to use them"
         )
     if max_shard_bytes is not None:
         max_shard_bytes = byte_count(max_shard_bytes, "max_shard_bytes")
@@ -172,7 +172,10 @@ async def reshard(
             async for batch in batches:
                 await in_thread(sorter.add, batch)
             if group_by is not None and sorter.records and not sorter.grouped:
-                raise DatasetError(f"{report.source}: no record has the feature {group_by!r}")
+                raise DatasetError(
+                    f"{report.source}: no record has the feature {group_by!r}; pass the name of a feature that the "
+                    "records have"
+                )
             records = sorter.records
             ordered = Sorted(sorter)
         else:

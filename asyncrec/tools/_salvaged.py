@@ -32,7 +32,7 @@ class ShardLoss:
         records: how many more records it should have; `None` if no manifest says it.
         bytes: the size of the lost ranges.
         without_key: records that were read but have lost their key: without an index, or after damage inside a
-            compressed stream, there is no way to tell which key is theirs.
+            compressed stream, it is unknown which keys belong to them.
         ambiguous_ranges: ranges of records that were read, but may be the contents of a record that was lost.
     """
 

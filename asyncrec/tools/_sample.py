@@ -147,11 +147,11 @@ async def _draw(
 ) -> tuple[NDArray[np.int64], int]:
     """The numbers of the records, ascending, and how many records there are."""
     if (records is None) == (fraction is None):
-        raise ArgumentValueError("give the number of records to draw, or the fraction of all")
+        raise ArgumentValueError("pass either records (how many to draw) or fraction")
     if records is not None and records < 0:
-        raise ArgumentValueError(f"the number of records must not be negative, not {records}")
+        raise ArgumentValueError(f"records={records}: must be at least 0")
     if fraction is not None and not 0 <= fraction <= 1:
-        raise ArgumentValueError(f"the fraction must be between 0 and 1, not {fraction}")
+        raise ArgumentValueError(f"fraction={fraction}: must be between 0 and 1")
     total = sum(await counts_of(selection))
     count = min(total, records if records is not None else round(total * (fraction or 0)))
     if count == 0:

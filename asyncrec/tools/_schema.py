@@ -46,7 +46,7 @@ async def schema(
 
     Raises:
         SchemaError: there are no records, or a feature has different types in two of them.
-        DecodeError: a record is no Example.
+        DecodeError: a record is not an Example.
     """
     async with selected(
         path, max_record_bytes=max_record_bytes, storage=storage, storage_options=storage_options

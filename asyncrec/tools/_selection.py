@@ -222,17 +222,17 @@ async def _why_not(store: Storage, key: str) -> str:
         )
     if name and (others := await longer_names(folder_at(store, prefix), name)):
         there = ", ".join(prefix + other for other in others[:10])
-        return f"there is no data set of this name, but there is {there}"
+        return f"there is no data set with this name; the folder contains {there}"
     home = local_folder(folder_at(store, key))
     if not key and home is None:
-        return "nothing is stored here yet"
+        return "nothing is stored here"
     if home is not None and await in_thread(os.path.isdir, home.folder):
         made = {header.name for header in await in_thread(home_of(home).headers)}
         begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""
-        return f"the folder has no data set and no file of records{begun}"
+        return f"the folder contains no data set and no record file{begun}"
     return (
-        "there is no such file, folder or data set; the path of a data set is its folder and its name, without the "
-        "shard numbers"
+        "there is no such file, folder or data set; the path of a data set consists of its folder and its "
+        "name, without shard numbers"
     )
 
 

@@ -60,7 +60,9 @@ def _position(first: int, index: RecordIndex | None) -> Position:
     if first == 0:
         return BEGINNING
     if index is None:
-        raise ArgumentValueError(f"record {first:,} is found by the shard's index: give it, from shard_index")
+        raise ArgumentValueError(
+            f"the shard's index is needed to find record {first:,}; pass the index that shard_index returns"
+        )
     return Position(*index.beginning(first), first)
 
 
@@ -109,6 +111,6 @@ class ShardKeys:
         data = await receive_exactly(self._source, count * KEY_BYTES)
         if len(data) < count * KEY_BYTES:
             raise DatasetError(
-                f"{self._shard.display_path}: there are fewer keys than records; 'asyncrec verify' shows details"
+                f"{self._shard.display_path}: the shard has fewer keys than records; run 'asyncrec verify' for details"
             )
         return data

@@ -119,7 +119,10 @@ async def write_splits(
     count, dealt = await in_thread(_dealt, source, options)
     empty = [name for name, numbers in dealt.items() if not numbers]
     if empty:
-        raise DatasetError(f"{report.source}: there are only {count:,} examples, too few for the split {empty[0]!r}")
+        raise DatasetError(
+            f"{report.source}: {count:,} examples are too few, because the split {empty[0]!r} would be empty; add "
+            "examples or change the ratios"
+        )
     schema = source.schema
     report.features = sorted(schema.features)
     report.types = {

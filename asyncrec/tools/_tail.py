@@ -138,5 +138,5 @@ async def open_tail(
         AsyncExitStack() as stack,
     ):
         if follow and selection.kind != "data set":
-            raise DatasetError(f"{selection.path}: only a data set can be followed; give its folder and name")
+            raise DatasetError(f"{selection.path}: only a data set can be followed; pass its folder and name")
         yield TailStream(selection, stack, last=records, where=where, interval=interval if follow else None)

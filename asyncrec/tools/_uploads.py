@@ -90,7 +90,8 @@ async def uploads(
     """What is unfinished at or below ``path``; with ``remove``, those begun more than ``older_than`` seconds ago go.
 
     What a running program is writing is among them: a day is the default for its sake. On a disk, nothing is removed
-    that a job's header speaks for, whether the job lives or died (`asyncrec.recover` sees to that), nor what a process
+    that belong to a job's header, whether the job is running or dead (`asyncrec.recover` handles those), nor what a
+    process
     holds open (where the file system has no locks, this cannot be known, and the age alone decides). In a store,
     nothing is removed that may be a job's whose mark is there, unless a lock on this machine proves the job dead; those
     of other machines are given up by `asyncrec.recover`.
@@ -170,12 +171,12 @@ class _Owners:
                 own = header_path(job.home.folder, header.name, header.writer)
                 ends = tuple(f".{header.writer}{end}.partial" for end in ("", "~begun", "~status", "~taken"))
                 if name == os.path.basename(own) or name.endswith(ends):
-                    return "it belongs to a job; 'asyncrec recover' takes care of dead jobs"
+                    return "it belongs to a job; if the job is dead, run 'asyncrec recover'"
             elif state != "dead" and JobNames.of(header, plain=True).begins(shard):
                 if state == "alive":
-                    return f"its writer {header.writer} is alive"
-                where = f", on {header.host or 'another machine'}, may be alive"
-                return f"its writer {header.writer}{where}; if it is dead, 'asyncrec recover --abandon' gives it up"
+                    return f"its writer {header.writer} is still running"
+                where = f", on {header.host or 'another machine'}, may still be running"
+                return f"its writer {header.writer}{where}; if it is dead, run 'asyncrec recover --abandon'"
         return None
 
     async def _look(self, parent: str) -> list[tuple[FoundJob, JobState]]:

@@ -150,11 +150,13 @@ async def _adopt(report: VerifyReport, selection: Selection, dataset: SelectedDa
         if found.ok:
             whole.append((orphan, found))
         else:
-            found.problems.append(Problem(kind="damaged", message="no manifest lists it, and it was not adopted"))
+            found.problems.append(
+                Problem(kind="damaged", message="this orphaned shard is damaged, so it was not adopted")
+            )
     if whole:
         try:
             await orphans_.commit_unlisted(dataset, whole)
         except StorageError as error:
-            error.add_note(f"{report.path}: {len(whole)} orphans were not adopted")
+            error.add_note(f"{report.path}: {len(whole)} intact orphans were not adopted, because of this error")
             raise
         report.adopted += [orphan.path for orphan, _ in whole]

@@ -188,8 +188,8 @@ async def watch(
         report = await watched.look()
     if not report.there:
         raise ObjectNotFoundError(
-            f"{report.path}: there is no data set, and no writer is making one; the path of a data set is its "
-            "folder and its name, without the shard numbers"
+            f"{report.path}: there is no data set here, and no writer is creating one; pass the folder and name of "
+            "a data set, without the shard numbers"
         )
     return report
 

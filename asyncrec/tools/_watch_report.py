@@ -23,7 +23,7 @@ class WatchedWriter:
 
     Attributes:
         state: ``"at work"``, or ``"ending"``: publishing what is left; both as it reports on its disk. ``"silent"``: it
-            has reported nothing for ten seconds; on this machine it lives, and is stopped or
+            has reported nothing for ten seconds; on this machine it is alive, and is stopped or
             held up; on another one it may be dead. If it has reported nothing at all, as one without a disk, a lock
             says ``"alive"``, or nothing on this machine can tell, which is ``"unknown"``. ``"dead"``: a lock proves
             it, and `asyncrec.recover` sees to what it left.

@@ -23,7 +23,9 @@ def test_one_file(tmp_path: Path) -> None:
         writer.write(page(0))
         writer.write(encode_example(page(1)))
         writer.write_many([page(2), page(3)])
-        with pytest.raises(SchemaError, match="feature 'url': missing"):
+        with pytest.raises(
+            SchemaError, match=r"a: feature 'url' is missing; expected FixedLen\(\(\), 'str'\), got the features"
+        ):
             writer.write({})
         with pytest.raises(SchemaError, match="validate='none'"):
             writer.write(encode_example({"a": 1}))
@@ -47,7 +49,9 @@ def test_a_data_set(tmp_path: Path, validate: Any) -> None:
         assert writer.write(page(0)) == 1
         assert writer.write({"body": b"x"}, key="http://a/1") == 2
         assert writer.write_many([page(2), encode_example(page(3))]) == 4
-        with pytest.raises(SchemaError, match="they must be the same"):
+        with pytest.raises(
+            SchemaError, match="feature 'url' is 'http://a/4', but key= is 'other'; the two must be equal"
+        ):
             writer.write(page(4), key="other")
         assert writer.schema == PAGE
     with blocking.open_dataset(path) as dataset:

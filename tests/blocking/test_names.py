@@ -161,18 +161,20 @@ def test_a_data_set_has_slices(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_was_not_entered_says_to_use_a_with(opened: Callable[[], Any]) -> None:
-    with pytest.raises(AttributeError, match=r"opened by a with statement: with \w+\(\.\.\.\) as it: it\.get"):
+    with pytest.raises(AttributeError, match=r"opened in a with statement: with \w+\(\.\.\.\) as it: it\.get"):
         _ = opened().get
-    with pytest.raises(TypeError, match=r"opened by a with statement: with \w+\(\.\.\.\) as it: it\[0\]"):
+    with pytest.raises(TypeError, match=r"opened in a with statement: with \w+\(\.\.\.\) as it: it\[0\]"):
         _ = opened()[0]
-    with pytest.raises(TypeError, match="opened by a with statement"):
+    with pytest.raises(TypeError, match="opened in a with statement"):
         iter(opened())
 
 
 def test_a_sampler_of_a_path_is_told_what_it_takes(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"takes a Dataset of asyncrec\.blocking, which open_dataset returns, not str"):
+    with pytest.raises(
+        TypeError, match=r"ClassBalancedSampler takes a Dataset from asyncrec\.blocking\.open_dataset, not str"
+    ):
         blocking.ClassBalancedSampler(str(tmp_path), 1, 1, class_feature="label")  # type: ignore[arg-type]  # wrong
-    with pytest.raises(TypeError, match=r"takes a Dataset, which asyncrec\.open_dataset gives, not str"):
+    with pytest.raises(TypeError, match=r"takes a Dataset, which asyncrec\.open_dataset returns, not str"):
         asyncrec.ClassBalancedSampler(str(tmp_path), 1, 1, class_feature="label")  # type: ignore[arg-type]  # wrong
 
 

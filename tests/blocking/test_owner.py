@@ -212,14 +212,14 @@ def test_records_that_cannot_be_handed_on_by_a_writer_that_is_dropped_are_told(
 
     dropped(begun)
     (told,) = [record.getMessage() for record in caplog.records if record.name == "asyncrec.blocking"]
-    assert told.startswith(
-        f"{tmp_path / 'pages'}: the writer was not closed, and 1 of its collected records could not be "
-    )
-    assert told.endswith("passed on: the disk is full")
+    assert told.startswith(f"{tmp_path / 'pages'}: the writer was not closed, and 1 records that it had buffered ")
+    assert told.endswith("were lost: the disk is full")
 
 
 @pytest.mark.anyio
 async def test_what_is_without_async_is_not_opened_by_async_with(file: Path) -> None:
-    with pytest.raises(TypeError, match=r"open_reader: objects of asyncrec\.blocking are opened with `with`"):
+    with pytest.raises(
+        TypeError, match=r"open_reader: open objects of asyncrec\.blocking with `with`; `async with` is for"
+    ):
         async with blocking.open_reader(file):
             pass

@@ -109,7 +109,7 @@ def test_a_state_knows_the_version_of_each_shard_wherever_in_a_list_it_was_taken
             state = json.loads(json.dumps(stream.state_dict()))
     blocking.write_records(paths[shard], [b"N/%03d" % number for number in range(60)])
     with blocking.interleave(paths, cycle_length=2) as stream:
-        with pytest.raises(DatasetError, match=rf"s{shard}.tfrecord: it was replaced since the state was taken"):
+        with pytest.raises(DatasetError, match=rf"s{shard}.tfrecord: the shard was replaced after the state was taken"):
             stream.load_state_dict(state)
             next(stream)
 

@@ -182,7 +182,7 @@ def test_an_exit_handler_is_told_that_it_comes_too_late(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", IN_AN_EXIT_HANDLER, str(tmp_path / "x")], capture_output=True, text=True, check=True
     )
-    told = "Python is exiting, and open objects were closed already, as after an exception; leave the with statement"
+    told = "Python is exiting and has already closed all open objects, as after an exception; leave the with statement"
     leaving, reading = done.stdout.splitlines()
     assert leaving.startswith(f"open_writer: {told}")
     assert reading.startswith(f"asyncrec.blocking: {told}")

@@ -176,12 +176,12 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["convert", "data/plain.tfrecord", "out/set"], "reshard or copy"),
         (["uploads", "data", "--older-than", "x"], "x"),
         (["cat", "data/pages", "--where", "nosuch=1"], "no feature 'nosuch'; the features are emb, label, tags"),
-        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' is not one of these"),
+        (["cat", "data/pages", "--where", "label=abc"], "holds whole numbers, and 'abc' cannot be read as such"),
         (["cat", "data/pages", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label, tags"),
         (["cat", "data/pages-*.tfrecord", "--feature", "nosuch"], "no feature 'nosuch'; the features are emb, label"),
         (["cat", "data/plain.tfrecord", "--where", "a=1"], "are not Examples"),
-        (["filter", "data/pages", "out/x"], "no condition was given"),
-        (["filter", "data/pages", "out/x", "--where", "label contains 1"], "looks for text"),
+        (["filter", "data/pages", "out/x"], "no condition was passed"),
+        (["filter", "data/pages", "out/x", "--where", "label contains 1"], "works only on text"),
         (["sample", "data/pages", "-n", "3", "--fraction", "0.5"], "cannot be combined"),
         (["sample", "data/pages", "--fraction", "2"], "--fraction"),
         (["merge", "data/pages"], "SOURCE... TARGET"),
@@ -197,7 +197,7 @@ def test_a_command_that_is_misspelt_is_guessed(run: Run) -> None:
         (["from-folder", "data", "-"], "cannot write to standard output"),
         (["from-folder", "data", "out", "--ratios", "much"], "much"),
         (["from-folder", "data", "out", "--ratios", "0.5,0.6"], "--ratios [0.5, 0.6] sum to 1.1; they must sum to 1"),
-        (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: give one ratio between 0 and 1"),
+        (["from-folder", "data", "out", "--ratios", "2"], "--ratios 2.0: pass one ratio between 0 and 1"),
     ],
 )
 def test_what_cannot_be_is_wrong_usage(run: Run, data: Path, argv: list[str], said: str) -> None:
@@ -345,7 +345,7 @@ def test_schema_as_stored_and_inferred(run: Run, data: Path) -> None:
 
 
 def test_verify_says_what_is_damaged_and_where(run: Run, data: Path, damaged: Path) -> None:
-    assert "every checksum holds" in run("verify", "data/pages").ok()
+    assert "every checksum in data/pages matches" in run("verify", "data/pages").ok()
     result = run("verify", "data")
     assert result.code == 1
     assert "data/damaged.tfrecord: damaged: record 2, offset 46" in result.out
@@ -378,7 +378,7 @@ def test_what_is_no_file_of_records_is_asked_about(run: Run, tmp_path: Path, mon
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("verify", "rows.tfrecord")
     assert result.code == 1
-    assert "is this a TFRecord file, and is its compression right?" in result.out
+    assert "check that this is a TFRecord file and that its compression is correct" in result.out
     assert result.err == ""
 
 
@@ -389,7 +389,7 @@ def test_count_by_a_feature_of_records_that_have_none_says_so(
     asyncrec.blocking.write_records("x.tfrecord", [b"text", b"more"])
     result = run("count", "x.tfrecord", "--by", "label")
     assert result.code == 2
-    assert "there is no feature 'label', or any other: the records are empty, or not Examples" in result.err
+    assert "there is no feature 'label', because the records are empty or are not Examples" in result.err
 
 
 def test_repair_saves_what_is_whole(run: Run, data: Path, damaged: Path) -> None:
@@ -512,11 +512,11 @@ def test_recover_names_a_job_that_cannot_be_asked_and_ends_it_when_told(
 
 
 def test_index_in_every_layout(run: Run, data: Path) -> None:
-    assert "1 made, 6 were there" in run("index", "data").ok()
+    assert "1 created, 6 already existed" in run("index", "data").ok()
     assert "0 made, 7 were there" in run("index", "data").ok()
-    assert "1 made" in run("index", "data/plain.tfrecord", "--layout", "tfrecord").ok()
+    assert "1 created" in run("index", "data/plain.tfrecord", "--layout", "tfrecord").ok()
     assert (data / "plain.tfindex").read_text() == "".join(f"{23 * n} 23\n" for n in range(5))
-    assert "1 made" in run("index", "data/plain.tfrecord", "--layout", "dali").ok()
+    assert "1 created" in run("index", "data/plain.tfrecord", "--layout", "dali").ok()
     assert (data / "plain.tfrecord.idx").read_bytes() == (data / "plain.tfindex").read_bytes()
     refused = run("index", "data/zipped", "--layout", "dali")
     assert refused.code == 2
@@ -540,7 +540,7 @@ def test_uploads_keeps_what_is_a_job_s(run: Run, data: Path) -> None:
         os.utime(path, (0, 0))
     said = run("uploads", "data", "--remove").ok()
     assert "3 unfinished, 0 removed, 3 kept" in said
-    assert said.count("kept: it belongs to a job; 'asyncrec recover' takes care of dead jobs") == 3
+    assert said.count("kept: it belongs to a job; if the job is dead, run 'asyncrec recover'") == 3
     assert "recovered 1 record; shards: 1" in run("recover", "data/killed").ok()
     assert "\n1 shard, 1 record; 0 older objects deleted\n" in run("compact", "data/killed").ok()
 
@@ -577,11 +577,11 @@ def test_doctor_says_what_fails(run: Run, data: Path) -> None:
 
 def test_copy_of_data_sets_folders_and_files(run: Run, data: Path) -> None:
     assert "9 objects copied" in run("copy", "data/pages", "out/sheets").ok()
-    assert "every checksum holds" in run("verify", "out/sheets").ok()
+    assert "every checksum in out/sheets matches" in run("verify", "out/sheets").ok()
     assert lines(run("cat", "out/sheets", "--key", "key 5", "--json").ok())[0]["label"] == 2
     again = run("copy", "data/pages", "out/sheets").ok()
     assert "0 objects copied" in again
-    assert "9 objects that were already there have the right size" in again
+    assert "9 existing objects have the right size" in again
     assert "asyncrec verify out/sheets" in again
     report = json.loads(run("copy", "data", "all", "--json").ok())
     assert len(report["copied"]) == 19
@@ -606,7 +606,7 @@ def test_reshard_by_number_size_and_group(run: Run, data: Path) -> None:
     assert report["records"] == 30
     labels = [each["label"] for each in lines(run("cat", "out/grouped", "--json").ok())]
     assert sorted(labels) == sorted(range(3)) * 10 or len({tuple(labels[n : n + 10]) for n in (0, 10, 20)}) == 3
-    assert "every checksum holds" in run("verify", "out").ok()
+    assert "every checksum in out matches" in run("verify", "out").ok()
     assert run("reshard", "data/pages", "out/four").code == 3
     shard = next(Path("data").glob("pages-*.tfrecord"))
     content = bytearray(shard.read_bytes())
@@ -644,7 +644,7 @@ def test_convert_skips_and_tells_what_is_bad(run: Run, tmp_path: Path, monkeypat
     assert "2 records from 1 file" in result.out
     again = run("convert", "bad.jsonl", "out/set")
     assert again.code == 1
-    assert "bad.jsonl: 2 invalid parts were skipped when it was first converted" in again.out
+    assert "bad.jsonl: 2 invalid parts were skipped when this file was first converted" in again.out
     Path("bad.jsonl").write_text('{"a": 1}\n')
     changed = run("convert", "bad.jsonl", "out/set")
     assert changed.code == 1

@@ -121,7 +121,7 @@ def test_what_the_library_advises_is_told_as_a_command() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("num_shards=3 fixes the shards", "--num-shards 3 fixes the shards"),
+        ("num_shards=3 cannot be combined", "--num-shards 3 cannot be combined"),
         ("max_shard_bytes or max_shard_records", "--max-shard-bytes or --max-shard-records"),
         ("min_age= says what is old", "--older-than says what is old"),
         ("the store's storage_options are wrong", "the store's --storage-option are wrong"),

@@ -94,9 +94,9 @@ def test_what_nobody_knows_is_wrong_usage(run: Run, there: Any) -> None:
         (Command("verify", "words", "a:b"), "built in"),
         (Command("No Name", "words", "a:b"), "lower-case"),
         (Command("a", "words", "a.b"), "module:function"),
-        (Command("a", "", "a:b"), "one line of text"),
-        (Command("a", "red \x1b[31m", "a:b"), "one line of text"),
-        (Command("a", 5, "a:b"), "one line of text"),  # type: ignore[arg-type]  # the point of the test
+        (Command("a", "", "a:b"), "a single line of text"),
+        (Command("a", "red \x1b[31m", "a:b"), "a single line of text"),
+        (Command("a", 5, "a:b"), "a single line of text"),  # type: ignore[arg-type]  # the point of the test
     ],
 )
 def test_what_cannot_be_a_command_is_named_and_stops_no_other(command: object, says: str) -> None:
@@ -119,7 +119,7 @@ def test_a_hook_that_fails_is_named_on_stderr_and_the_help_is_shown(run: Run, th
     there(failing, plugin("commands", "good", Command("c", "what it does", "a:b")))
     result = run("--help")
     assert "what it does" in result.ok()
-    assert "'failing' cannot be used" in result.err
+    assert "'failing' could not be loaded" in result.err
     assert "\x1b" not in result.err
 
 
@@ -157,5 +157,5 @@ def test_a_plugin_on_the_path_is_found_by_its_metadata(tmp_path: Path) -> None:
 
     page = asyncrec("--help")
     assert "Plugins:\n  greet " in page.stdout
-    assert "the plugin 'bad' cannot be used" in page.stderr
+    assert "the plugin 'bad' could not be loaded" in page.stderr
     assert asyncrec("greet").stdout == "hello\n"

@@ -108,9 +108,9 @@ def test_a_number_is_taken_or_refused_at_once(
         (["head", "data/pages", "-n", "-3"], "'-n' / '--limit': -3 is too small; the minimum is 0"),
         (["sample", "data/pages", "--fraction", "1.5"], "'--fraction': 1.5 is too large; the maximum is 1"),
         (["head", "data/pages", "-n", "2.5"], "'2.5' is not a whole number"),
-        (["cat", "data/pages", "--record", ENORMOUS], f"there is no record {ENORMOUS}; it has 30 records"),
+        (["cat", "data/pages", "--record", ENORMOUS], f"there is no record {ENORMOUS}; the data set has 30 records"),
         (["reshard", "data/pages", "out/x", "-n", ENORMOUS], "at most 1,048,576"),
-        (["head", "data/pages", "-n", "9" * 5_000], "999... is too long for a number"),
+        (["head", "data/pages", "-n", "9" * 5_000], "999... has too many digits for a number"),
     ],
 )
 def test_a_number_that_cannot_be_is_named_with_what_can(run: Run, data: Path, argv: list[str], said: str) -> None:

@@ -166,7 +166,7 @@ def test_once_as_json_and_where_nothing_is(run: Run, data: Path) -> None:
     assert (seen["records"], seen["shards"], seen["writers"]) == (30, 3, [])
     result = run("watch", "data/none", "--once")
     assert result.code == 3
-    assert "no writer is making one" in result.err
+    assert "no writer is creating one" in result.err
 
 
 @pytest.fixture

@@ -187,9 +187,9 @@ def test_what_is_an_assertion_error_there_is_one_here() -> None:
     for instruction in ("train[5%]", "train[:10", "train[:200]", "train[0:0]"):
         with pytest.raises(AssertionError):
             load("set").val_fn(instruction)
-    with pytest.raises(AssertionError, match="cache_records comes first"):
+    with pytest.raises(AssertionError, match="call cache_records first"):
         TFRecordWriter(numbers, None, "set", "val", 1).flush()
-    with pytest.raises(AssertionError, match="the serializer gave a str, not bytes"):
+    with pytest.raises(AssertionError, match="the serializer returned a str, not bytes"):
         TFRecordWriter(numbers, lambda datum: "text", "set", "val", 1).create_records()  # type: ignore[arg-type,return-value]
     with pytest.raises(DuplicateKeyError) as raised:
         write(generator=lambda split: iter([(1, {"a": 1}), ("1", {"a": 1})]))
@@ -253,7 +253,7 @@ def test_all_of_datums_configurations_are_there_with_its_defaults() -> None:
         -1,
         1,
     )
-    with pytest.raises(TypeError, match="echoing is of type int, not NoneType"):
+    with pytest.raises(TypeError, match="echoing must be of type int, not NoneType"):
         configs.echoing = None
 
 
@@ -264,7 +264,7 @@ def test_configurations_are_merged_unless_they_contradict_each_other() -> None:
     assert (merged.batch_size_train, merged.echoing, merged.read_config.seed) == (3, 2, 5)
     assert merged == DatasetConfigs(batch_size_train=3, echoing=2, read_config=TFRReadConfigs(seed=5))
     assert merged != one
-    with pytest.raises(ValueError, match="echoing is 2 in one and 3 in the other"):
+    with pytest.raises(ValueError, match="the option echoing is 2 in one of the configs and 3 in the other"):
         other.merge(DatasetConfigs(echoing=3))
 
 
@@ -274,7 +274,7 @@ def test_padded_shapes_and_configs_are_properties_of_the_dataset() -> None:
     assert dataset.padded_shapes == {"n": [], "f": [], "s": [], "v": [None]}
     dataset.dataset_configs = DatasetConfigs(batch_size_val=7)
     assert [len(batch["n"]) for batch in dataset.val_fn("train[:14]")] == [7, 7]
-    with pytest.raises(ValueError, match="missing is no folder"):
+    with pytest.raises(ValueError, match="missing is not a folder"):
         load("missing")
 
 
@@ -331,7 +331,7 @@ def test_passes_and_sizes_are_as_configured() -> None:
     assert len([next(endless) for _ in range(20)]) == 20
     with pytest.raises(AttributeError, match="batch_sise"):
         configs.batch_sise_train = 3
-    with pytest.raises(TypeError, match="buffer_size is of type int, not str"):
+    with pytest.raises(TypeError, match="buffer_size must be of type int, not str"):
         configs.buffer_size = "100"  # type: ignore[assignment]  # what is tested
 
 

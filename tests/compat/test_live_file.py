@@ -165,7 +165,7 @@ def test_who_writes_it_for_himself_shares_with_nobody(monkeypatch: pytest.Monkey
     monkeypatch.setattr(shared_file, "_PATIENCE", 0.01)
     with blocking.open_writer("x", mode="a") as writer:
         writer.write(b"1")
-        with pytest.raises(StorageError, match="x: another writer has it open for itself"):
+        with pytest.raises(StorageError, match="x: another writer has this file open exclusively"):
             RecordWriter("x")
     with RecordWriter("x"):
         with pytest.raises(StorageError, match="another writer is appending"):
@@ -180,13 +180,13 @@ def test_a_writer_that_is_stopped_while_it_writes_is_not_waited_for_for_ever(mon
     assert isinstance(stopped, LiveFile)
     with stopped._file._alone():
         two.write(b"2")
-        with pytest.raises(StorageError, match="another writer has been writing"):
+        with pytest.raises(StorageError, match="another writer has held this file"):
             two.flush()
     one.close()
 
 
 def test_a_folder_of_that_name_is_told_as_python_tells_it(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="a folder has that name") as caught:
+    with pytest.raises(IsADirectoryError, match="a folder with this name exists") as caught:
         RecordWriter(str(tmp_path))
     assert isinstance(caught.value, StorageError)
 
@@ -215,5 +215,5 @@ def test_an_error_of_the_disk_names_the_file_and_is_told_by_every_later_call() -
     with pytest.raises(StorageError, match="writing /dev/full"):
         writer.write(bytes(1 << 20))
     for call in (lambda: writer.write(b"1"), writer.flush, writer.close, writer.close):
-        with pytest.raises(StorageError, match="failed before, /dev/full"):
+        with pytest.raises(StorageError, match="an earlier write failed\\) /dev/full"):
             call()

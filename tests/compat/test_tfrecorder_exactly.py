@@ -315,7 +315,7 @@ def test_a_double_is_stored_as_it_stored_it_and_exact_ones_are_refused() -> None
         def value(self) -> float:
             return 0.1
 
-    with pytest.raises(SchemaError, match="feature 'value': its values are bytes"):
+    with pytest.raises(SchemaError, match="feature 'value': its values have the type bytes"):
         kind.decode(Exact().encode())
 
 

@@ -64,17 +64,19 @@ def test_other_encodings() -> None:
 
 
 def test_a_bad_encoding_names_the_byte_its_offset_and_its_line() -> None:
-    with pytest.raises(DatasetError, match=r"a\.csv, line 3: byte 0xe9 at offset 9 is not utf-8") as caught:
+    with pytest.raises(
+        DatasetError, match=r"a\.csv, line 3: byte 0xe9 at offset 9 is not valid utf-8; pass the file's encoding"
+    ) as caught:
         rows_of(b"a,1\nb,2\nc\xe9,3\n")
     assert isinstance(caught.value.__cause__, UnicodeDecodeError)
 
 
 def test_a_quote_that_is_not_closed_is_an_error_and_no_long_cell() -> None:
-    with pytest.raises(DatasetError, match=r"a\.csv, line 2: not a row of CSV: unexpected end of data"):
+    with pytest.raises(DatasetError, match=r"a\.csv, line 2: this is not a valid CSV row: unexpected end of data"):
         rows_of(b'a,1\n"b,2\nc,3\n')
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
 def test_no_rows_is_an_error(content: bytes) -> None:
-    with pytest.raises(DatasetError, match=r"a\.csv: there are no rows"):
+    with pytest.raises(DatasetError, match=r"a\.csv: the file has no rows; write one row per example"):
         rows_of(content)

@@ -95,7 +95,9 @@ class TestConflicts:
             described({"x": np.zeros(4)}, {"x": np.zeros((2, 2))})
 
     def test_of_an_array_that_some_examples_lack(self) -> None:
-        with pytest.raises(SchemaError, match="'x' has 2 axes in example 1, and example 0 does not have it"):
+        with pytest.raises(
+            SchemaError, match="feature 'x' has 2 axes in example 1, but is missing from example 0; pass it in"
+        ):
             described({"y": 1}, {"x": np.zeros((2, 2)), "y": 1}).schema()
 
 
@@ -188,7 +190,7 @@ class TestOfTable:
 
     @pytest.mark.parametrize("table", [{"x": {}}, {"x": 3}, {"x": {"type": "complex", "shape": [], "dense": True}}])
     def test_another_json_is_refused(self, table: dict[str, Any]) -> None:
-        with pytest.raises(SchemaError, match="not a table of types and shapes"):
+        with pytest.raises(SchemaError, match="the table of feature types and shapes cannot be read:"):
             schema_of_table(table)
 
 

@@ -105,9 +105,11 @@ def test_an_array_goes_in_as_its_bytes() -> None:
 
 
 def test_the_error_names_the_feature() -> None:
-    with pytest.raises(SchemaError, match=r"^feature 'emb': an array of float64 .*narrow=False"):
+    with pytest.raises(
+        SchemaError, match="feature 'emb': the array of float64 contains values that float32 cannot represent"
+    ):
         encode_example({"label": 1, "emb": np.array([0.1])}, narrow=False)
-    with pytest.raises(SchemaError, match=r"^feature list 'emb', step 1: an array of float64 .*narrow=False"):
+    with pytest.raises(SchemaError, match=r"^feature list 'emb', step 1: the array of float64 .*narrow=False"):
         encode_sequence_example({}, {"emb": np.array([[0.5], [0.1]])}, narrow=False)
 
 
@@ -122,7 +124,9 @@ def test_names_are_text_that_utf8_can_hold() -> None:
         encode_example({1: 2})  # type: ignore[dict-item]  # what is tested
     with pytest.raises(TypeError, match="the name of a feature must be a str"):
         encode_example({1: 2, "a": 3})  # type: ignore[dict-item]  # what is tested
-    with pytest.raises(SchemaError, match="the name cannot be encoded as UTF-8"):
+    with pytest.raises(
+        SchemaError, match=r"feature '\\ud800': the name contains characters that cannot be encoded as UTF-8"
+    ):
         encode_example({"\ud800": 2})
 
 
@@ -183,9 +187,11 @@ def test_the_steps_of_an_array_are_its_first_axis() -> None:
 
 
 def test_faults_in_feature_lists_name_the_list_and_the_step() -> None:
-    with pytest.raises(SchemaError, match="feature list 'x', step 1: None"):
+    with pytest.raises(
+        SchemaError, match="feature list 'x', step 1: the value is None; leave the feature out, or pass a value"
+    ):
         encode_sequence_example({}, {"x": [1, None]})
-    with pytest.raises(SchemaError, match="feature list 'x', step 2: the type differs"):
+    with pytest.raises(SchemaError, match="feature list 'x', step 2: the value has a different type"):
         encode_sequence_example({}, {"x": [1, [], 2.5]})
     for value in ("text", 3, {"a": 1}):
         with pytest.raises(SchemaError, match=r"feature list 'x' is .* one value per step"):

@@ -47,7 +47,7 @@ def test_floats_are_widened_exactly_and_narrowed_only_where_nothing_is_lost() ->
 
 def test_text_is_utf8_or_a_misfit_of_its_row() -> None:
     assert cast(["é".encode(), b"", b"b"], "str", COUNTS).tolist() == ["é", "", "b"]
-    with pytest.raises(Misfit, match='is not UTF-8; declare it as "bytes"') as caught:
+    with pytest.raises(Misfit, match='is not UTF-8; declare the feature as "bytes"') as caught:
         cast([b"a", b"b", b"\xff"], "str", COUNTS)
     assert caught.value.row == 3
     assert cast([b"a\0", b"", b"\xff"], "bytes", COUNTS).tolist() == [b"a\0", b"", b"\xff"]

@@ -85,9 +85,12 @@ def test_where_some_records_lack_it_nothing_is_made_up(entry: Entry, expected: E
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: FixedLen((), "int65"), "'int65' is not a type of a schema; the types are bool, int8"),
-        (lambda: VarLen("complex64"), "'complex64' is not a type"),
-        (lambda: VarLen(3), "3 is not a type"),
+        (lambda: FixedLen((), "int65"), "'int65' is not a valid dtype; the dtypes are bool, int8"),
+        (
+            lambda: VarLen("complex64"),
+            "'complex64' is not a valid dtype; the dtypes are bool, int8, int16, int32, int64,",
+        ),
+        (lambda: VarLen(3), "3 is not a valid dtype; the dtypes are bool, int8, int16, int32, int64, uint8,"),
         (lambda: FixedLen((-1,), "int64"), r"the shape \(-1,\) has a negative size"),
         (lambda: FixedLen((2,), "int64", default=[1, 2, 3]), "does not have the shape"),
         (lambda: FixedLen((), "int64", default=1.5), "the default 1.5 is not a valid int64"),
@@ -95,8 +98,8 @@ def test_where_some_records_lack_it_nothing_is_made_up(entry: Entry, expected: E
         (lambda: FixedLen((), "bool", default=1), "the default 1 is not a valid bool"),
         (lambda: FixedLen((), "float32", default="x"), "the default 'x' is not a valid float32"),
         (lambda: FixedLen((), "bytes", default="x"), "the default 'x' is not a valid bytes"),
-        (lambda: FixedLen((), "bytes", raw=True), "bytes values are bytes already"),
-        (lambda: Tensor("str", raw=True), "str values are bytes already"),
+        (lambda: FixedLen((), "bytes", raw=True), "bytes values are already bytes; use raw=True only for numbers"),
+        (lambda: Tensor("str", raw=True), "str values are already bytes; use raw=True only for numbers"),
         (lambda: Sparse("int64", (3, 3), "i", "v"), "one index feature per axis"),
         (lambda: Sparse("int64", (), (), "v"), "one index feature per axis"),
         (lambda: Sequence(FixedLen((), "int64", default=1)), "without a default"),

@@ -59,21 +59,24 @@ def test_a_batch_is_stacked(count: int) -> None:
     [
         (
             encode_example({"label": 1, "tags": ["a"]}),
-            r"feature 'emb': missing; expected FixedLen\(shape=\(2, 2\), dtype='float.*\); there is 'label', 'tags'$",
+            r"feature 'emb': missing; expected FixedLen\(shape=\(2, 2\), .*; the record has 'label', 'tags'$",
         ),
         (
             page(label=1.5),
-            r"feature 'label': its values are float; expected FixedLen\(shape=\(\), dtype='int64'.*'emb', 'label', ",
+            r"feature 'label': its values are float; expected FixedLen.*dtype='int64'.*'emb', 'label', ",
         ),
-        (page(label=[1, 2]), r"feature 'label': it has 2 values, not 1; expected FixedLen.*there is 'emb', 'label'"),
+        (
+            page(label=[1, 2]),
+            r"feature 'label': it has 2 values, not 1; expected FixedLen.*the record has 'emb', 'label'",
+        ),
         (page(label=np.zeros(0, int)), "feature 'label': it has 0 values, not 1"),
         (page(label=[]), "feature 'label': missing"),
         (page(emb=[1.0] * 3), "feature 'emb': it has 3 values, not 4"),
         (
             page(more=1),
-            "feature 'more' is not in the schema; to ignore such features, use allow_extra=True; there is 'emb', ",
+            "feature 'more' is not in the schema; .*use allow_extra=True; the record has 'emb', ",
         ),
-        (encode_example({}), "feature 'label': missing; .*; there is nothing"),
+        (encode_example({}), "feature 'label': missing; .*; the record has no features"),
     ],
 )
 def test_a_record_that_does_not_fit_is_an_error_that_names_feature_expectation_and_what_is_there(
@@ -152,20 +155,20 @@ def test_tensors_come_back_in_the_shape_stored_beside_them() -> None:
 @pytest.mark.parametrize("shape", [[2, 2], [-1, 3], [1] * 40, [0, 2**62], [2**62, 2**62]], ids=repr)
 def test_a_tensor_whose_shape_does_not_fit_is_an_error(shape: list[int]) -> None:
     record = encode_example({"x": [1.0, 2.0, 3.0], "x_shape": shape})
-    with pytest.raises(SchemaError, match="feature 'x': 3 values do not have the shape"):
+    with pytest.raises(SchemaError, match=r"in x_shape; expected Tensor"):
         Schema({"x": Tensor("float32")}).decode(record)
 
 
 @pytest.mark.parametrize("shape", [[0, 2**62], [0, 2**62, 2**62], [0] * 70, [2]], ids=repr)
 def test_an_empty_tensor_whose_shape_no_array_has_is_an_error(shape: list[int]) -> None:
     record = encode_example({"x": np.zeros(0, np.float32), "x_shape": shape})
-    with pytest.raises(SchemaError, match="feature 'x': 0 values do not have the shape"):
+    with pytest.raises(SchemaError, match=r"in x_shape; expected Tensor"):
         Schema({"x": Tensor("float32")}).decode(record)
 
 
 def test_a_raw_tensor_of_half_a_number_is_an_error() -> None:
     schema = Schema({"x": Tensor("float32", raw=True)})
-    with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are not a float32 array"):
+    with pytest.raises(SchemaError, match="feature 'x': its 7 bytes are not a whole number of float32 values"):
         schema.decode(encode_example({"x": bytes(7)}))
     with pytest.raises(SchemaError, match="feature 'x': it has 2 values, not 1"):
         schema.decode(encode_example({"x": [bytes(8), bytes(4)]}))
@@ -189,9 +192,18 @@ def test_sparse_arrays_have_sorted_indices_values_and_a_dense_shape() -> None:
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ({"row": [1], "column": [1, 2], "value": [0.5]}, "'m': value has 1 value, column 2"),
-        ({"row": [3], "column": [1], "value": [0.5]}, "'m': row has the index 3, but the axis has 3 places"),
-        ({"row": [-1], "column": [1], "value": [0.5]}, "'m': row has the index -1"),
+        (
+            {"row": [1], "column": [1, 2], "value": [0.5]},
+            "feature 'm': 'value' has 1 value, but 'column' has 2; both must have",
+        ),
+        (
+            {"row": [3], "column": [1], "value": [0.5]},
+            "feature 'm': 'row' has the index 3, but the axis has only 3 positions;",
+        ),
+        (
+            {"row": [-1], "column": [1], "value": [0.5]},
+            "feature 'm': 'row' has the index -1, but the axis has only 3 positions;",
+        ),
     ],
 )
 def test_sparse_indices_that_do_not_fit_are_an_error(features: dict[str, Any], message: str) -> None:
@@ -223,11 +235,11 @@ def test_a_sequence_example_decodes_its_context_and_its_steps() -> None:
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        ({}, "feature list 'x': missing; expected Sequence.*there is nothing"),
+        ({}, "feature list 'x' is missing; expected Sequence.*the record has no features"),
         ({"x": [[1, 2], 3]}, "feature list 'x', step 1: it has 1 value, not 2; expected Sequence"),
         ({"x": [[1, 2], []]}, "feature list 'x', step 1: empty"),
         ({"x": [[0.5, 1.5]]}, "feature list 'x', step 0: its values are float"),
-        ({"x": [], "y": []}, r"feature list 'y' is not in the schema; .*there is 'x' \(a list\), 'y' \(a list\)"),
+        ({"x": [], "y": []}, r"feature list 'y' is not in the schema; .*the record has 'x' \(a list\), 'y' \(a list\)"),
     ],
 )
 def test_feature_lists_that_do_not_fit_are_errors_that_name_list_and_step(lists: Any, message: str) -> None:
@@ -299,7 +311,7 @@ def test_a_merge_that_cannot_be_names_the_feature_and_both_sides() -> None:
     ):
         Schema({"a": FixedLen((), "int64")}).merge(Schema({"a": FixedLen((), "float32")}))
     with pytest.raises(
-        SchemaError, match=r"feature 'a': no entry can read both Tensor\(.*\) and absent; give it a default"
+        SchemaError, match=r"feature 'a': no entry can read both Tensor\(.*\) and absent; give the entry a default"
     ):
         Schema({"a": Tensor("int64")}).merge(Schema({}))
     with pytest.raises(SchemaError, match="feature 'a': no entry can read both absent and FixedLen"):
@@ -317,7 +329,7 @@ def test_a_schema_is_equal_by_what_it_says_and_in_which_order() -> None:
 def test_what_is_no_entry_and_what_reads_one_feature_twice_over_is_refused() -> None:
     with pytest.raises(TypeError, match="'a': 'int64' is not an entry of a schema"):
         Schema({"a": "int64"})  # type: ignore[dict-item]  # what is tested
-    with pytest.raises(SchemaError, match="'x_shape' and 'x' read 'x_shape' as different kinds"):
+    with pytest.raises(SchemaError, match="'x_shape' and 'x' disagree about the kind of 'x_shape'"):
         Schema({"x": Tensor("float32"), "x_shape": VarLen("float32")})
     schema = Schema({"x": Tensor("float32"), "x_shape": VarLen("int64")})
     assert schema.decode(encode_example({"x": [1.0, 2.0], "x_shape": [1, 2]}))["x_shape"].tolist() == [1, 2]
@@ -494,12 +506,14 @@ def test_json_text_makes_the_schema_that_gave_it() -> None:
     text = json.dumps(schema.to_json())
     assert Schema.from_json(text) == Schema.from_json(text.encode()) == schema
     for wrong in ("{", b"\xff", "[]", "5"):
-        with pytest.raises(SchemaError, match="not a schema"):
+        with pytest.raises(SchemaError, match="not a valid schema"):
             Schema.from_json(wrong)
 
 
 def test_none_is_stored_as_an_absent_feature() -> None:
     schema = Schema({"url": FixedLen((), "str"), "lang": FixedLen((), "str", default="en"), "tags": VarLen("int64")})
     assert schema.encode({"url": "a", "lang": None, "tags": None}) == schema.encode({"url": "a"})
-    with pytest.raises(SchemaError, match=r"feature 'url': None; wanted .* give it a value, or its entry a default"):
+    with pytest.raises(
+        SchemaError, match=r"feature 'url' is None; expected FixedLen\(\(\), 'str'\), got the features 'url'; pass a"
+    ):
         schema.encode({"url": None})

@@ -615,7 +615,7 @@ def test_a_wrong_type_is_a_type_error(value: object) -> None:
         ({"type": "gzip"}, 'write it as "GZIP"'),
         ({"type": "auto"}, "for reading"),
         ({"type": 1}, "expected"),
-        ({"level": 1}, "needs compression"),
+        ({"level": 1}, 'level=1 requires compression; pass type="GZIP" or type="ZLIB"'),
         ({"type": "GZIP", "level": 10}, "-1 to 9"),
         ({"type": "GZIP", "level": -2}, "-1 to 9"),
         ({"type": "ZLIB", "window_bits": 8}, "9 to 15"),

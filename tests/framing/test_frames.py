@@ -361,7 +361,7 @@ def test_no_random_bytes_crash_it(data: bytes) -> None:
 
 def test_a_file_that_is_no_tfrecord_gets_a_hint() -> None:
     _, error = damaged(b"%PDF-1.7 and so on, and on")
-    assert "is this a TFRecord file" in str(error)
+    assert "check that this is a TFRecord file" in str(error)
 
 
 # --- what TensorFlow wrote --------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_aiohttp() -> None:
             async with session.get(f"{root}/page") as response:
                 await response.read()
                 assert (await pages.from_aiohttp(response, max_bytes=3))["content"] == BODY[:3]
-                with pytest.raises(ValueError, match="max_bytes must not be negative"):
+                with pytest.raises(ValueError, match="max_bytes=-1: must be at least 0"):
                     await pages.from_aiohttp(response, max_bytes=-1)
 
     asyncio.run(_serve(work))

@@ -60,7 +60,7 @@ def test_a_header_cannot_smuggle_in_another() -> None:
 
 
 def test_a_feature_that_a_page_has_not_is_named() -> None:
-    with pytest.raises(TypeError, match="'stats' is not a feature of a page"):
+    with pytest.raises(TypeError, match="the feature 'stats' is not in PAGE; its features are url, date, status,"):
         pages.page("http://a/", stats=200)
 
 

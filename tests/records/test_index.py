@@ -46,7 +46,7 @@ def test_what_is_encoded_is_parsed_again(lengths: list[int], start: int, member:
 def test_what_is_no_index_is_refused(text: bytes) -> None:
     tracemalloc.start()
     try:
-        with pytest.raises(FormatError, match="not an index"):
+        with pytest.raises(FormatError, match="not a valid index:"):
             parse_index(text)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

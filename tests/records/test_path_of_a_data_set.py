@@ -20,7 +20,7 @@ from asyncrec.testing._faults import Fault, FlakyStorage, SlowStorage
 
 pytestmark = pytest.mark.anyio
 
-INSTEAD = r"; 'pages' is a data set, and open_dataset\('.*pages'\) reads it$"
+INSTEAD = r"; 'pages' is a data set: to read it, use open_dataset\('.*pages'\)$"
 
 
 class ListedStorage(MemoryStorage):
@@ -87,7 +87,7 @@ async def test_shards_in_no_manifest_are_a_data_set_too(tmp_path: Path) -> None:
 async def test_a_data_set_of_another_name_is_not_meant(other: str) -> None:
     storage = MemoryStorage()
     await begin(storage, other)
-    with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+    with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
         await asyncrec.read_records("pages", storage=storage)
 
 
@@ -102,7 +102,7 @@ async def test_a_file_of_that_name_is_read_and_nothing_is_listed() -> None:
 
 @pytest.mark.parametrize("refusal", [StoragePermissionError, ArgumentValueError, OSError, RuntimeError, TimeoutError])
 async def test_a_store_that_does_not_list_leaves_the_error_as_it_was(refusal: type[Exception]) -> None:
-    with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+    with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
         await asyncrec.read_records("pages", storage=ListedStorage(refusal))
 
 
@@ -111,7 +111,7 @@ async def test_a_store_that_does_not_list_by_pages_is_not_asked_for_a_listing() 
     await begin(storage, "pages")
     storage.asked.clear()
     storage.lists_by_pages = False
-    with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+    with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
         await asyncrec.read_records("pages", storage=storage)
     assert storage.asked == []
 
@@ -133,7 +133,7 @@ class TestAStoreThatIsSlow:
                 await retrying(ask, what="listing")
                 yield await self.head(prefix)
 
-        with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+        with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
             await asyncrec.read_records("pages", storage=Throttles())
         assert anyio.current_time() <= 2
 
@@ -141,7 +141,7 @@ class TestAStoreThatIsSlow:
         storage = ListedStorage()
         await begin(storage, "pages")
         began = anyio.current_time()
-        with pytest.raises(ObjectNotFoundError, match=r"there is no such object$"):
+        with pytest.raises(ObjectNotFoundError, match="memory://pages: the object does not exist"):
             await asyncrec.read_records("pages", storage=FlakyStorage(storage, {1: Fault("hang")}))
         assert anyio.current_time() - began == pytest.approx(2)
 

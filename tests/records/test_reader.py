@@ -191,7 +191,7 @@ class TestDamage:
         whole = b"".join(gzip.compress(framed([b"%d" % i] * 500)) for i in range(3))
         found, error = await self.damaged(whole + b"not a member")
         assert len(found) == 1500
-        assert f"ends at byte {len(whole)} is not GZIP" in str(error)
+        assert f"ends at byte {len(whole)}, but the data after it is not GZIP" in str(error)
 
     async def test_once_an_error_was_raised_there_is_no_more(self) -> None:
         storage = MemoryStorage()
@@ -291,7 +291,7 @@ async def test_damage_at_rest_is_read_twice_and_the_error_says_so() -> None:
     assert len(found) == 5
     assert error is not None
     assert (error.record, error.offset) == (5, 5 * 1016)
-    assert any("stored object is damaged" in note for note in error.__notes__)
+    assert any("stored object itself is damaged" in note for note in error.__notes__)
 
 
 async def test_a_connection_that_breaks_is_made_again_where_it_broke() -> None:
@@ -484,7 +484,7 @@ async def test_damage_twice_in_transit_is_told_twice_and_damage_at_rest_behind_i
                 pass
         assert reader.stats().rereads == 1
         assert reader.stats().records == 2999
-    assert any("stored object is damaged" in note for note in caught.value.__notes__)
+    assert any("stored object itself is damaged" in note for note in caught.value.__notes__)
 
 
 async def test_a_local_file_that_is_damaged_is_not_read_twice() -> None:

@@ -55,9 +55,12 @@ async def test_values_become_the_record_that_encode_example_makes(tmp_path: Path
 async def test_what_does_not_fit_is_refused_by_name_and_takes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "pages.tfrecord"
     async with asyncrec.open_writer(path, schema=PAGE) as writer:
-        with pytest.raises(SchemaError, match=r"pages\.tfrecord: feature 'status': given str '200'; wanted FixedLen"):
+        with pytest.raises(SchemaError, match=r"pages\.tfrecord: feature 'status': expected FixedLen"):
             await writer.write({**page(1), "status": "200"})
-        with pytest.raises(SchemaError, match="feature 'body': missing"):
+        with pytest.raises(
+            SchemaError,
+            match=r"pages\.tfrecord: feature 'body' is missing; expected FixedLen\(\(\), 'bytes'\), got the",
+        ):
             await writer.write({"url": "http://a/"})
         assert writer.stats().records == 0
         await writer.write(page(1))
@@ -207,7 +210,9 @@ async def test_an_example_that_does_not_decode_is_named_and_reading_goes_on_behi
     async with asyncrec.open_reader(path) as reader:
         examples = reader.examples(PAGE)
         assert await anext(examples) == page(0)
-        with pytest.raises(DecodeError, match="a: record 1 of those read here"):
+        with pytest.raises(
+            DecodeError, match=r"a: record 1 \(counted from where reading began\): offset 0: a number is truncated"
+        ):
             await anext(examples)
         with pytest.raises(SchemaError, match="record 2"):
             await anext(examples)

@@ -416,7 +416,7 @@ async def test_damage_where_a_later_member_begins_is_not_said_to_be_in_the_one_b
 async def test_what_skips_something_warns_once_for_each_file(caplog: pytest.LogCaptureFixture) -> None:
     """A file that is none at all is read as no records, and nobody looks at what was lost."""
     torn = flipped(flipped(framed(RECORDS), BORDERS[7] + 13), BORDERS[2] + 13)
-    for data, said in ((torn, "damaged at record 2"), (b"text\n" * 1000, "is this a TFRecord file?")):
+    for data, said in ((torn, "damaged at record 2"), (b"text\n" * 1000, "check that this is a TFRecord file")):
         caplog.clear()
         await read(await stored(data), on_corrupt="skip")
         (line,) = [each for each in caplog.records if each.levelname == "WARNING"]

@@ -142,7 +142,9 @@ async def test_flushing_between_records_changes_nothing_of_what_is_read(tmp_path
 async def test_flush_says_what_it_cannot_reach() -> None:
     async with asyncrec.open_writer("x", storage=MemoryStorage()) as writer:
         assert await writer.flush() == "buffered"
-        with pytest.raises(ValueError, match="cannot reach 'spooled'"):
+        with pytest.raises(
+            ValueError, match="x: flush cannot reach the level 'spooled': a file is committed when the writer's"
+        ):
             await writer.flush(require="spooled")
         with pytest.raises(ValueError, match="cannot reach 'committed'"):
             await writer.flush(require="committed")

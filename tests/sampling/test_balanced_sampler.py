@@ -189,12 +189,16 @@ async def test_a_state_is_refused_where_class_fn_tells_other_classes_loaded_befo
             expected = await anext(sampler)
         for others in (lambda record: of[record] // 2, lambda record: -of[record], lambda record: of[record] * 3):
             async with made(lambda record, others=others: f"k{others(record) % 7}") as sampler:
-                with pytest.raises(ValueError, match="class_fn returns other classes than when the state was taken"):
+                with pytest.raises(
+                    ValueError, match="pages: class_fn does not return the same classes as when the state was taken, so"
+                ):
                     sampler.load_state_dict(state)
             sampler = made(lambda record, others=others: f"k{others(record) % 7}")
             sampler.load_state_dict(state)
             assert sampler.state_dict() == state
-            with pytest.raises(ValueError, match="class_fn returns other classes than when the state was taken"):
+            with pytest.raises(
+                ValueError, match="pages: class_fn does not return the same classes as when the state was taken, so"
+            ):
                 await sampler.__aenter__()
         for class_fn in (of.__getitem__, lambda record: f"class {of[record]:02}"):  # called otherwise, and the same
             async with made(class_fn) as sampler:
@@ -232,7 +236,9 @@ async def test_misuse_is_told() -> None:
         with pytest.raises(ValueError, match="20 classes, but a batch needs 21"):
             async with asyncrec.ClassBalancedSampler(dataset, 21, 2, class_feature="label"):
                 pass
-        with pytest.raises(SchemaError, match=r"'colour' is missing in a record, .*; there is .*\blabel\b") as raised:
+        with pytest.raises(
+            SchemaError, match=r"a record has no feature 'colour', .*; its features are: .*\blabel\b"
+        ) as raised:
             async with asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="colour"):
                 pass
         assert "pages-" in str(raised.value)
@@ -268,7 +274,7 @@ async def test_too_few_classes_are_told_with_those_that_are_there_and_no_records
                     pass
         return str(caught.value).partition("tfrecord: ")[2]
 
-    assert await refused([]) == "there are no records, but a batch needs 20 classes"
+    assert await refused([]) == "the data set has no records, but a batch needs 20 classes"
     three = [asyncrec.encode_example({"label": label}) for label in (b"a", b"b", b"c" * 60)]
     assert await refused(three) == (
         "there are 3 classes, but a batch needs 20; use fewer classes_per_batch. "
@@ -281,8 +287,8 @@ async def test_too_few_classes_are_told_with_those_that_are_there_and_no_records
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (b"hello, no example at all", "class_feature is for Examples; .* pass class_fn"),
-        (asyncrec.encode_example({"other": 1}), "feature 'label' is missing in a record, .* there is other"),
+        (b"hello, no example at all", "class_feature works only for Examples; .* pass class_fn"),
+        (asyncrec.encode_example({"other": 1}), "a record has no feature 'label', .* its features are: other"),
     ],
 )
 async def test_records_that_have_no_class_are_told_with_the_whole_path(

@@ -138,7 +138,7 @@ async def test_a_class_that_does_not_equal_itself_is_refused_with_its_record(by:
         ways: dict[str, Any] = {"feature": "label", "class_fn": None}
         if by == "function":
             ways = {"feature": None, "class_fn": lambda record: float(asyncrec.decode_example(record)["label"][0])}
-        with pytest.raises(SchemaError, match=r"record 7: its class is nan, which does not equal itself"):
+        with pytest.raises(SchemaError, match=r"record 7: the record's class is nan, which is not equal to itself"):
             await class_column(dataset, **ways)
 
 

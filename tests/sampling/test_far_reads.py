@@ -84,7 +84,7 @@ async def test_neighbours_that_come_damaged_are_read_once_more(answers: int) -> 
         else:
             with pytest.raises(asyncrec.CorruptRecordError, match="record 43") as caught:
                 await dataset.get_many(range(1000))
-            assert "read twice and damaged both times, so the stored object is damaged" in caught.value.__notes__
+            assert "both of two reads were damaged, so the stored object itself is damaged" in caught.value.__notes__
         assert store.reads == 2
 
 
@@ -100,5 +100,5 @@ async def test_what_a_global_order_costs_in_a_store_is_told_once(caplog: pytest.
             dataset.shuffled(mode=mode, num_repeat=2) as stream,
         ):
             assert len([batch async for batch in stream.batches(1000)]) == 16
-        told = [record for record in caplog.records if "by a request of its own" in record.message]
+        told = [record for record in caplog.records if "makes a separate request" in record.message]
         assert [vars(line)["records"] for line in told] == [8000] * lines

@@ -72,7 +72,9 @@ async def test_a_state_of_files_one_of_which_was_replaced_is_refused_and_names_i
     state, _ = await state_of(tmp_path, kind)
     await put(tmp_path, [0] * 50 + [1] * 50, "p-1.tfrecord")
     async with streaming(tmp_path, kind) as stream:
-        with pytest.raises(DatasetError, match=r"p-1\.tfrecord: it was replaced since the state was taken: .* etag"):
+        with pytest.raises(
+            DatasetError, match=r"p-1\.tfrecord: the shard was replaced after the state was taken: .* etag"
+        ):
             stating(stream).load_state_dict(state)
 
 
@@ -107,7 +109,7 @@ async def test_versions_that_no_state_has_are_refused(kind: str, versions: Any, 
     state, _ = await state_of(tmp_path, kind)
     async with streaming(tmp_path, kind) as stream:
         with pytest.raises(
-            ValueError, match=r"the state has versions=.*, and state_dict gives (versions of shards|a list)"
+            ValueError, match=r"the state has versions=.*, but versions must be (versions of shards|a list)"
         ):
             stating(stream).load_state_dict(state | {"versions": versions})
 
@@ -130,7 +132,11 @@ async def test_a_file_that_was_replaced_since_the_data_set_was_opened_is_refused
         if handed_over:
             manifest = pickle.loads(pickle.dumps(dataset.manifest))
             async with asyncrec.open_dataset(manifest) as opened:
-                with pytest.raises(ObjectChangedError, match=r"p-0\.tfrecord: it was replaced .*: open it again"):
+                with pytest.raises(
+                    ObjectChangedError, match=r"p-0\.tfrecord: the shard was replaced .*; open the data set again"
+                ):
                     await opened.get(3)
-        with pytest.raises(ObjectChangedError, match=r"p-0\.tfrecord: it was replaced .*: open it again"):
+        with pytest.raises(
+            ObjectChangedError, match=r"p-0\.tfrecord: the shard was replaced .*; open the data set again"
+        ):
             await dataset.get(3)

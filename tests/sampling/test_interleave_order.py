@@ -91,7 +91,9 @@ def test_a_state_goes_on_where_it_was_taken(lengths: list[int], cycle: int, bloc
 
 def test_a_state_of_something_else_is_refused() -> None:
     state = InterleaveOrder(5, cycle_length=3, block_length=1).state_dict()
-    with pytest.raises(ValueError, match="other inputs"):
+    with pytest.raises(
+        ValueError, match="the state belongs to an interleave with different inputs or a different cycle_length"
+    ):
         InterleaveOrder(5, cycle_length=2, block_length=1).load_state_dict(state)
 
 

@@ -29,8 +29,8 @@ WRONG = [
     ("shuffled", {"seed": "a"}, TypeError, "seed='a': must be an integer, or None for a random one"),
     ("shuffled", {"seed": 1.5}, TypeError, "seed=1.5: must be an integer, or None for a random one"),
     ("shuffled", {"seed": None, "worker": (0, 2)}, ValueError, "seed=None: each worker would choose"),
-    ("shuffled", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker i of n, counted from 0"),
-    ("shuffled", {"worker": (2, 2)}, ValueError, "worker=(2, 2): pass (i, n) for worker i of n"),
+    ("shuffled", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker number i of n, counted from 0"),
+    ("shuffled", {"worker": (2, 2)}, ValueError, "worker=(2, 2): pass (i, n) for worker number i of n"),
     ("shuffled", {"buffer_size": 0}, ValueError, "buffer_size=0: must be at least 1"),
     ("shuffled", {"block_bytes": 0}, ValueError, "block_bytes=0: must be at least 1, or None"),
     ("shuffled", {"epoch": -1}, ValueError, "epoch=-1: must be at least 0"),
@@ -48,7 +48,7 @@ WRONG = [
         "balanced",
         {"class_feature": None, "class_fn": "label"},
         TypeError,
-        "class_fn='label': must be a function from a record",
+        "class_fn='label': must be a function that returns the class of a record",
     ),
     ("interleaving", {"batch_size": "32"}, TypeError, "batch_size='32': must be an integer, at least 1"),
     ("interleaving", {"batch_size": 0}, ValueError, "batch_size=0: must be at least 1"),
@@ -56,12 +56,12 @@ WRONG = [
     ("interleaving", {"num_repeat": 0}, ValueError, "num_repeat=0: must be at least 1, or -1 to repeat forever"),
     ("interleaving", {"shuffle_buffer": -1}, ValueError, "shuffle_buffer=-1: must be at least 0"),
     ("interleaving", {"seed": "a"}, TypeError, "seed='a': must be an integer, or None for a random one"),
-    ("interleaving", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker i of n"),
+    ("interleaving", {"worker": 3}, TypeError, "worker=3: pass (i, n) for worker number i of n"),
     (
         "interleaving",
         {"class_fn": "label"},
         TypeError,
-        "class_fn='label': must be a function from an example to its class",
+        "class_fn='label': must be a function that returns the class of an example",
     ),
 ]
 
@@ -126,7 +126,10 @@ async def test_what_is_no_state_is_refused_in_words(kind: str) -> None:
                         TypeError, match=f"a state must be the dict that state_dict returned, not {wrong!r}"
                     ):
                         stream.load_state_dict(wrong)
-                with pytest.raises(ValueError, match="a state of"):
+                with pytest.raises(
+                    ValueError,
+                    match="load the state into the kind of object that made it, with the release of asyncrec",
+                ):
                     stream.load_state_dict({})
                 state = stream.state_dict()
                 if kind == "interleaving":
@@ -139,9 +142,11 @@ async def test_what_is_no_state_is_refused_in_words(kind: str) -> None:
 async def test_a_dataset_of_the_other_kind_is_told_apart(tmp_path: Any) -> None:
     await asyncrec.write_records(tmp_path / "pages-00000-of-00001", [b"x"])
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:
-        with pytest.raises(TypeError, match=r"takes a Dataset of asyncrec\.blocking, .* not asyncrec\.Dataset"):
+        with pytest.raises(
+            TypeError, match=r"ClassBalancedSampler takes a Dataset from asyncrec\.blocking\.open_dataset, not"
+        ):
             blocking.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
-    with pytest.raises(TypeError, match=r"not str; open_dataset takes its path"):
+    with pytest.raises(TypeError, match=r"not str; pass its path to open_dataset"):
         asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
 
 
@@ -186,14 +191,18 @@ async def test_the_first_shard_that_is_another_than_the_states_is_named() -> Non
 
     async def refused() -> str:
         async with sampler() as stream:
-            with pytest.raises(ValueError, match="with other shards: ") as raised:
+            with pytest.raises(
+                ValueError, match="the state was taken with different shards: their names or their order have changed;"
+            ) as raised:
                 stream.load_state_dict(state)
         return str(raised.value).partition("; ")[2]
 
     await asyncrec.write_records("data/5.tfrecord", [b"5"], storage=storage)
-    assert await refused() == "there were 3, and now there are 4, and the first that is new is data/5.tfrecord"
+    assert await refused() == "there were 3 shards, and now there are 4; the first new shard is data/5.tfrecord"
     await asyncrec.write_records("data/3.tfrecord", [b"3"], storage=storage)
-    assert await refused() == "there were 3, and now there are 5, and the first that differs is data/3.tfrecord"
+    assert (
+        await refused() == "there were 3 shards, and now there are 5; the first shard that differs is data/3.tfrecord"
+    )
     for n in (3, 4, 5):
         await storage.delete(f"data/{n}.tfrecord")
-    assert await refused() == "there were 3, and now there are 2"
+    assert await refused() == "there were 3 shards, and now there are 2"

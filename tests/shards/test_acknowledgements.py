@@ -121,7 +121,7 @@ async def test_the_first_error_is_kept_unless_it_was_a_cancellation() -> None:
     progress.raise_failure()
     first, second = StorageError("first"), StorageError("second")
     progress.failed(KeyboardInterrupt())
-    with pytest.raises(anyio.ClosedResourceError, match="cancelled before it could finish"):
+    with pytest.raises(anyio.ClosedResourceError, match="the writer was cancelled before it finished"):
         progress.check()
     with pytest.raises(anyio.ClosedResourceError):
         progress.raise_failure()
@@ -148,7 +148,7 @@ async def test_a_long_wait_is_named_once_in_thirty_seconds(caplog: pytest.LogCap
         assert not caplog.messages
         with anyio.move_on_after(70):
             await progress.committed(1)
-    assert [message.partition(" s ")[0] for message in caplog.messages] == ["pages: waited 30"] * 2
+    assert [message.partition(" s ")[0] for message in caplog.messages] == ["pages: still waiting after 30"] * 2
 
 
 def numbered(count: int, start: int = 0) -> list[bytes]:

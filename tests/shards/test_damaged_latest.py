@@ -32,7 +32,7 @@ async def test_nothing_that_it_may_have_named_is_deleted(caplog: pytest.LogCaptu
     await store.put(latest_key("pages"), content)
     kept += [(await compact(store, writer)).checkpoint for _ in range(3)]
     assert set(kept) <= {f"_manifest/pages/{key}" for key in await store.keys()}
-    assert "_manifest/pages/~latest.json: it does not say which checkpoint it means" in caplog.text
+    assert "_manifest/pages/~latest.json: the file does not name a checkpoint; it is damaged" in caplog.text
     assert "compact --latest" in caplog.text
 
     done = await compact(store, writer, latest=True)

@@ -75,7 +75,9 @@ async def test_rows_are_there_from_the_commit_on_and_a_second_run_adds_nothing(p
     lost = await made(job, [b"a"])
     entries = [*await made(job, [b"b"], part=1), *await made(job, [b"a"])]
     assert await there(path) == []
-    with pytest.raises(DatasetError, match="3 records were written and 2 arrived"):
+    with pytest.raises(
+        DatasetError, match="3 records were written, but the shards that were passed hold 2; nothing was"
+    ):
         await commit(job, entries, 3)
     await commit(job, entries, 2)
     assert await there(path) == [b"a", b"b"]
@@ -162,7 +164,9 @@ async def test_a_commit_and_the_next_run_that_meet_have_one_winner(
     with monkeypatch.context() as patches:
         patches.setattr(Storage, "put", met)
         if before:
-            with pytest.raises(ConflictError, match="nothing of it is in the data set"):
+            with pytest.raises(
+                ConflictError, match="was ended before it committed, by another run of the same job_id, or by 'asyncrec"
+            ):
                 await commit(first, entries)
         else:
             await commit(first, entries)
@@ -216,7 +220,9 @@ async def test_of_two_that_replace_the_second_is_told(path: str) -> None:
     first, second = await begin(path, "first", mode="replace"), await begin(path, "second", mode="replace")
     await commit(first, await made(first, [b"first"]))
     entries = await made(second, [b"second"])
-    with pytest.raises(ConflictError, match="removed meanwhile"):
+    with pytest.raises(
+        ConflictError, match="which this job was replacing, was removed by another process; no record of this job"
+    ):
         await commit(second, entries)
     await give_up(second)
     assert await there(path) == [b"first"]
@@ -226,7 +232,9 @@ async def test_of_two_that_replace_the_second_is_told(path: str) -> None:
 async def test_new_wants_nothing_there(path: str) -> None:
     job = await begin(path, mode="new")
     await commit(job, await made(job, [b"a"]))
-    with pytest.raises(ObjectExistsError, match="there is a data set"):
+    with pytest.raises(
+        ObjectExistsError, match="a data set with this name already exists; to replace it, pass mode='replace'"
+    ):
         await begin(path, "other", mode="new")
     assert (await begin(path, mode="new")).header is None
     await check_clean(path)
@@ -264,7 +272,9 @@ async def test_recover_gives_up_what_a_killed_run_left_when_it_is_told_to(path: 
     [left] = (await recover(path)).unfinished
     assert (await recover(path, abandon=[left.id])).abandoned == (job.share.writer,)
     assert not [key for key in await names(path) if key.startswith("d-")]
-    with pytest.raises(ConflictError, match="nothing of it is in the data set"):
+    with pytest.raises(
+        ConflictError, match="was ended before it committed, by another run of the same job_id, or by 'asyncrec"
+    ):
         await commit(job, [])
     assert (await recover(path)).unfinished == ()
 

@@ -165,7 +165,10 @@ async def test_a_full_disk_says_what_is_safe_and_how_many_are_not(
                 await writer.write(bytes(100_000))
                 returned += 1
     command = f"'asyncrec recover {tmp_path / 'pages'}'"
-    said = f"0 records are committed, 100 more are on the disk, and {command} commits them, {returned} that were taken"
+    said = (
+        f"0 records were committed, 100 more are on the disk (to commit them, run {command}), {returned} that "
+        "were taken"
+    )
     assert said in caplog.text
     assert any(said in note for note in caught.value.__notes__)
     full = False

@@ -208,7 +208,7 @@ class TestIdle:
 
     @pytest.mark.parametrize("seconds", [0, -1])
     async def test_seconds_are_more_than_none(self, tmp_path: Path, seconds: float) -> None:
-        with pytest.raises(ValueError, match="flush_seconds is"):
+        with pytest.raises(ValueError, match="must be greater than 0, or None to never flush"):
             async with asyncrec.open_sharded_writer(tmp_path / "pages", flush_seconds=seconds):
                 pass
 

@@ -145,7 +145,7 @@ class TestCompressed:
         records, _, replay = replayed(tmp_path, damaged, compressed=True)
         assert records == RECORDS[:60]
         assert isinstance(replay.damage, CorruptRecordError)
-        assert "does not decompress" in str(replay.damage)
+        assert "cannot be decompressed" in str(replay.damage)
 
     def test_members_follow_one_another_and_zeros_behind_them_are_torn(self, tmp_path: Path) -> None:
         content = b"".join(gzip.compress(b"".join(FRAMES[at : at + 25])) for at in range(0, 100, 25))

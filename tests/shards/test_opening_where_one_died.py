@@ -72,7 +72,7 @@ async def test_of_a_writer_that_left_nothing_no_recovery_is_told(
     header = JobHeader(kind="rolling", name="pages", writer="one", url=str(tmp_path / "pages"), metadata={})
     LocalStaging.begin(LocalStorage(tmp_path), header).end(keep=True)
     async with asyncrec.open_sharded_writer(tmp_path / "pages"):
-        assert "the writer one died; it left no whole record; what it took" in caplog.text
+        assert "the writer one died; it left no complete record; records that it accepted" in caplog.text
     assert "recovered" not in caplog.text
     (info,) = (await tools.info(tmp_path / "pages")).datasets
     assert sorted(writer.state for writer in info.writers) == ["closed", "died"]
@@ -119,10 +119,10 @@ async def test_told_otherwise_or_with_a_spool_who_skips_is_told_of_keys_that_are
     options: dict[str, Any] = {"storage": storage, "on_duplicate": "skip", "spool": tmp_path / "other"}
     async with asyncrec.open_sharded_writer("pages", recover=False, **options):
         assert "the writer one died, and what it left is in no commit" in caplog.text
-        assert "the writer two died, and what it left is in a spool on this machine" in caplog.text
+        assert "the writer two died and left records that are in a spool on this machine" in caplog.text
     caplog.clear()
     async with asyncrec.open_sharded_writer("pages", **options):
-        assert "the writer two died, and what it left is in a spool on this machine" in caplog.text
+        assert "the writer two died and left records that are in a spool on this machine" in caplog.text
     assert await stored("pages", storage) == RECORDS[:50]
     await asyncrec.recover(tmp_path / "spool", to="pages", storage=storage)
     caplog.clear()
@@ -169,7 +169,7 @@ class TestAllOrNothing:
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             assert caplog.text.count("the writer one of fixed shards died") == 1
             assert f"'asyncrec recover {tmp_path / 'pages'}' keeps them" in caplog.text
-            assert f"'asyncrec recover {tmp_path / 'pages'} --abandon one' discards them" in caplog.text
+            assert f"'asyncrec recover {tmp_path / 'pages'} --abandon one' discards the records" in caplog.text
             await writer.write(b"mine")
         assert await stored(tmp_path / "pages") == [b"mine"]
         assert (await asyncrec.recover(tmp_path / "pages")).records == (100 if flushes else 0)
@@ -190,7 +190,7 @@ class TestAllOrNothing:
         caplog.clear()
         async with asyncrec.open_sharded_writer("pages", storage=storage, spool=spool) as writer:
             assert caplog.text.count("the writer one of fixed shards died") == 1
-            assert f"'asyncrec recover {spool} --to memory://pages --abandon one' discards them" in caplog.text
+            assert f"'asyncrec recover {spool} --to memory://pages --abandon one' discards the records" in caplog.text
             await writer.write(b"mine")
         assert await stored("pages", storage) == [b"mine"]
         assert (await asyncrec.recover(spool, to="pages", storage=storage)).records == 100

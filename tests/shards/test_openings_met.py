@@ -166,7 +166,7 @@ async def test_one_of_two_replacements_wins_on_forgetful_stores() -> None:
             if ending and operation == "open_source":
                 asked += 1
                 if asked == step:
-                    raise ObjectNotFoundError(f"{key}: there is no such object, as asked")
+                    raise ObjectNotFoundError(f"{key}: the object does not exist, as asked")
 
         try:
             async with opened(MetStorage(storage, before=forget), mode="replace") as late:

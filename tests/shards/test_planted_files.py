@@ -160,7 +160,7 @@ async def test_a_hard_link_to_a_private_file_is_refused_and_nothing_lost(tmp_pat
     private.write_bytes(PRIVATE)
     planted = home / ".pages-w-000007.tfrecord.w.partial"
     os.link(private, planted)
-    with pytest.raises(StorageError, match="another name leads to the same file"):
+    with pytest.raises(StorageError, match="it has another hard link"):
         await asyncrec.recover(**recovering)
     assert await stored(opening) == OWN
     assert private.read_bytes() == PRIVATE

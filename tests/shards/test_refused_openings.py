@@ -50,7 +50,7 @@ async def test_a_refusal_is_raised_as_itself_and_nothing_is_said_of_a_mark(
 async def test_a_store_that_cannot_be_reached_is_not_said_to_have_committed_anything() -> None:
     raised = await opening(refusing(TransientStorageError))
     assert type(raised) is TransientStorageError
-    assert "pages: no writer was opened, and no record is written" in raised.__notes__
+    assert "pages: no writer was opened and nothing was written" in raised.__notes__
 
 
 async def test_a_store_that_says_nothing_is_told_of_as_such() -> None:

@@ -155,7 +155,7 @@ class TestStoreDown:
                 await writer.write_many(numbered(5))
                 storage.down = True
         command = f"'asyncrec recover {tmp_path} --to memory://pages'"
-        said = f"0 records are committed, 5 more are on the disk, and {command} commits them"
+        said = f"0 records were committed, 5 more are on the disk (to commit them, run {command})"
         assert any(note.endswith(said) for note in caught.value.__notes__)
         storage.down = False
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 5

@@ -187,7 +187,7 @@ class TestRolling:
                 raise KeyError
         assert await stored(storage) == numbered(10)
         assert any(
-            "10 records are committed, 5 that were taken are not: write them again" in note
+            "10 records were committed, 5 accepted records are not: write them again" in note
             for note in caught.value.__notes__
         )
 

@@ -88,7 +88,9 @@ class Bucket:
 
     def publish(self, key: str, data: bytes, *, exclusive: bool) -> ObjectInfo:
         if exclusive and key in self.objects:
-            raise ObjectExistsError(f"{SCHEME}://bucket/{key}: it is there already, and was to be created")
+            raise ObjectExistsError(
+                f"{SCHEME}://bucket/{key}: the object already exists, but was to be created exclusively"
+            )
         modified = datetime.fromtimestamp(self._epoch + self._loop.now, UTC)
         checksum = crc32c(data) if self.checksums else None
         info = ObjectInfo(key, len(data), f"v{next(self._versions)}", checksum, modified)

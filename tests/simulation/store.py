@@ -77,7 +77,7 @@ class BucketStorage(Storage):
 def _found(bucket: Bucket, key: str) -> Stored:
     found = bucket.objects.get(key)
     if found is None:
-        raise ObjectNotFoundError(f"{SCHEME}://bucket/{key}: there is no such object")
+        raise ObjectNotFoundError(f"{SCHEME}://bucket/{key}: the object does not exist")
     return found
 
 
@@ -100,7 +100,9 @@ class _Sink(ByteSink):
 
             def look() -> None:
                 if key in bucket.objects:
-                    raise ObjectExistsError(f"{SCHEME}://bucket/{key}: it is there already, and was to be created")
+                    raise ObjectExistsError(
+                        f"{SCHEME}://bucket/{key}: the object already exists, but was to be created exclusively"
+                    )
 
             await bucket.request(f"look {key}", look)
         return self

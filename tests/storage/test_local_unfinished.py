@@ -57,7 +57,7 @@ async def test_a_new_object_whose_name_may_not_survive_is_not_left_and_what_was_
     system = System()
     storage = LocalStorage(tmp_path, system=system)
     before = sorted(os.listdir("/proc/self/fd"))
-    with pytest.raises(StorageError, match="the disk failed"):
+    with pytest.raises(StorageError, match="the disk reported a failure"):
         async with storage.open_sink("x") as sink:
             await sink.flush([b"acknowledged"])
             await sink.send([b"acknowledged, and more"])

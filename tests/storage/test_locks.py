@@ -35,7 +35,9 @@ def test_a_second_owner_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.write_bytes(b"4242\n")
     lock = FileLock(opened(path), str(path))
-    with pytest.raises(StorageError, match="process 4242 is using it"):
+    with pytest.raises(
+        StorageError, match="process 4242 is still using this folder; wait until it ends, or stop it, and then"
+    ):
         FileLock(opened(path), str(path))
     lock.release()
     lock.release()
@@ -64,6 +66,8 @@ def test_who_has_it_is_read_from_the_file_that_was_opened_and_not_from_its_name(
     lock, other = FileLock(opened(path), str(path)), opened(path)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(StorageError, match="process 4242 is using it"):
+    with pytest.raises(
+        StorageError, match="process 4242 is still using this folder; wait until it ends, or stop it, and then"
+    ):
         FileLock(other, str(path))
     lock.release()

@@ -46,7 +46,7 @@ class TestPrefixedStorage(StorageConformance):
 
 
 async def test_an_error_of_the_prefixed_names_the_whole_path() -> None:
-    with pytest.raises(StorageError, match="memory://named/a/b: there is no such object"):
+    with pytest.raises(StorageError, match="memory://named/a/b: the object does not exist"):
         await PrefixedStorage(MemoryStorage("named"), "a/").get("b")
 
 

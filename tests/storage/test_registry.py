@@ -152,8 +152,8 @@ async def test_an_error_in_the_body_leaves_as_itself(found: Found) -> None:
         ("https://host/x", "pip install asyncrec-http"),
         ("hf://datasets/x", "pip install asyncrec-fsspec"),
         ("file+aiofiles:///x", "pip install asyncrec-aiofiles"),
-        ("azure://bucket/x", "no plugin for it is known"),
-        ("what://bucket/x", "install the plugin that brings it"),
+        ("azure://bucket/x", "check the spelling; no plugin for this scheme is known"),
+        ("what://bucket/x", "install the plugin that provides it"),
     ],
 )
 async def test_an_unknown_scheme_names_the_remedy_and_what_there_is(found: Found, url: str, says: str) -> None:
@@ -357,7 +357,7 @@ async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: 
     monkeypatch.setenv(DISABLE, "two, three")
     async with open_storage("cl://x"):
         pass
-    with pytest.raises(UnknownSchemeError, match="ASYNCREC_DISABLE_PLUGINS leaves out: two"):
+    with pytest.raises(UnknownSchemeError, match=r"These plugins are disabled by ASYNCREC_DISABLE_PLUGINS: two"):
         async with open_storage("tw://x"):
             pass
     monkeypatch.setenv(DISABLE, "1")

@@ -167,7 +167,7 @@ async def test_patience_runs_out_while_opening(read_ahead: int, sleeps: list[flo
     with pytest.raises(TransientStorageError, match="down") as caught:
         async with ResumingSource(storage, "x", read_ahead=read_ahead):
             raise AssertionError("not reached")
-    assert caught.value.__notes__[0].startswith("reading memory://x: given up after 10 attempts")
+    assert caught.value.__notes__[0].startswith("reading memory://x: asyncrec gave up after 10 attempts")
 
 
 async def test_patience_runs_out_while_reading_after_what_came_was_given(read_ahead: int, sleeps: list[float]) -> None:

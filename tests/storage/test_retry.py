@@ -72,7 +72,7 @@ async def test_the_last_error_is_raised_with_a_note_of_attempts_and_time(clock: 
     operation = Failing(99)
     with pytest.raises(TransientStorageError, match="reset 4") as caught:
         await retrying(operation, what="put x", policy=RetryPolicy(attempts=4))
-    assert caught.value.__notes__ == ["put x: given up after 4 attempts over 1.4 s"]
+    assert caught.value.__notes__ == ["put x: asyncrec gave up after 4 attempts in 1.4 s"]
     assert caught.value.__context__ is None
     assert operation.calls == 4
 
@@ -104,14 +104,14 @@ async def test_the_log_warns_from_the_second_retry(clock: Clock, caplog: pytest.
     assert not caplog.records
     await retrying(Failing(3), what="head x")
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
-    assert caplog.messages[0] == "head x: attempt 2 of 10 failed, next in 0.4 s: reset 2"
+    assert caplog.messages[0] == "head x: attempt 2 of 10 failed; the next one starts in 0.4 s: reset 2"
 
 
 async def test_the_log_names_what_was_tried_once_though_the_error_does_too(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     await retrying(Failing(2, TransientStorageError("head x: refused")), what="head x")
-    assert caplog.messages == ["head x: attempt 2 of 10 failed, next in 0.4 s: refused"]
+    assert caplog.messages == ["head x: attempt 2 of 10 failed; the next one starts in 0.4 s: refused"]
 
 
 async def test_whoever_has_less_patience_gives_up_sooner_unless_a_policy_is_given(clock: Clock) -> None:

@@ -170,5 +170,5 @@ async def test_a_plugin_that_forgets_the_prefix_of_a_url_is_caught(installed: In
     """So that two folders of a store would be one."""
     installed.add("toy_plugin", forgets_the_prefix=True)
     await Kit().test_records_written_by_url()
-    with pytest.raises(AssertionError, match="toy://kit/by-url/one was opened, and its key k is not by-url/one/k"):
+    with pytest.raises(AssertionError, match="toy://kit/by-url/one was opened, but its key k is not by-url/one/k"):
         await getattr(Kit(), PREFIX)()

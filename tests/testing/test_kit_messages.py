@@ -64,8 +64,8 @@ class Kit(Empty):
     ("listed", "said"),
     [
         ("half", "missing are .*'\uff5e', '\U0001f600'"),
-        ("twice", "some came more than once"),
-        ("backwards", "they are in another order than by their UTF-8 bytes"),
+        ("twice", "some keys came more than once"),
+        ("backwards", "the keys are not in the order of their UTF-8 bytes"),
     ],
 )
 async def test_a_listing_says_which_keys_came_and_which_were_expected(listed: str, said: str) -> None:

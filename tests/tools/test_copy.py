@@ -124,7 +124,7 @@ async def test_whoever_reads_a_shard_that_is_gone_is_told_of_the_manifest(storag
     with pytest.raises(ObjectNotFoundError, match="the manifest lists this shard"):
         await tools.dedupe("a/pages", "c/pages", by="key", storage=storage, target_storage=storage)
     (problem,) = (await tools.verify("a/pages", storage=storage)).shards[1].problems
-    assert problem.message.endswith("'asyncrec copy' from a copy of the data set puts it back")
+    assert problem.message.endswith("to restore it, run 'asyncrec copy' from another copy of the data set")
 
 
 async def test_what_was_replaced_while_it_was_healed_is_not_put_back(storage: Storage) -> None:

@@ -65,11 +65,11 @@ async def test_conditions_choose(storage: Storage, conditions: list[str], count:
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("label=x", "the feature 'label' holds whole numbers, and 'x' is not one of these"),
-        ("label=1.5", "the feature 'label' holds whole numbers, and '1.5' is not one of these"),
-        ("label in 1,x", "the feature 'label' holds whole numbers, and 'x' is not one of these"),
-        ("emb>x", "the feature 'emb' holds numbers, and 'x' is not one of these"),
-        ("label contains 1", "'contains' looks for text within text"),
+        ("label=x", "the feature 'label' holds whole numbers, and 'x' cannot be read as such"),
+        ("label=1.5", "the feature 'label' holds whole numbers, and '1.5' cannot be read as such"),
+        ("label in 1,x", "the feature 'label' holds whole numbers, and 'x' cannot be read as such"),
+        ("emb>x", "the feature 'emb' holds numbers, and 'x' cannot be read as such"),
+        ("label contains 1", "'contains' works only on text within text"),
         ("nobody=1", "no feature 'nobody'; the features are emb, label, text"),
         ("nobody!=1", "no feature 'nobody'; the features are emb, label, text"),
     ],

@@ -117,7 +117,7 @@ async def test_the_beginning_of_a_data_sets_name_is_not_its_name(storage: Storag
 async def test_a_folder_without_records_is_not_the_beginning_of_another_name(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     await asyncrec.write_records(tmp_path / "database.tfrecord", [b"of another"])
-    with pytest.raises(ObjectNotFoundError, match=r"data: the folder has no data set and no file of records$"):
+    with pytest.raises(ObjectNotFoundError, match=r"data: the folder contains no data set and no record file$"):
         async with selected(tmp_path / "data"):
             pass
     async with selected(tmp_path / "datab") as selection:
@@ -156,5 +156,5 @@ async def test_what_is_made_for_each_shard_of_a_data_set_is_made_in_a_thread(
 
 
 async def test_a_store_in_which_nothing_is_says_so() -> None:
-    with pytest.raises(ObjectNotFoundError, match="nothing is stored here yet"):
+    with pytest.raises(ObjectNotFoundError, match="nothing is stored here"):
         await tools.ls("", storage=MemoryStorage())

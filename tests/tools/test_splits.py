@@ -177,7 +177,7 @@ async def test_a_column_of_numbers_that_a_few_cells_make_text_is_told_with_the_l
     assert report.notes == [
         "slip is text: line 10 has 'three'",
         "kind is empty in 1 row, the first at line 10: these rows form a class of their own, ''",
-        "kind has a different value in each of 10 rows: use a column of keys as --key (key)",
+        "kind has a different value in each of 10 rows: if it is a column of keys, pass it as --key (key=)",
     ]
     assert report.to_json()["notes"] == report.notes
 
@@ -190,7 +190,7 @@ async def test_rows_without_a_label_and_very_many_classes_are_told(storage: Stor
     assert few.notes == ["kind is empty in 2 rows, the first at line 2: these rows form a class of their own, ''"]
     await storage.put("many.csv", "\n".join(["n,kind", *(f"{n},{n % 1001}" for n in range(2002))]).encode())
     many = await tools.from_csv("many.csv", "many", label="kind", storage=storage, target_storage=storage)
-    assert many.notes == ["kind has 1,001 classes in 2,002 rows: is it a label?"]
+    assert many.notes == ["kind has 1,001 classes in 2,002 rows; check that it is the column of labels"]
 
 
 async def test_json_lines_are_told_from_a_table(storage: Storage) -> None:

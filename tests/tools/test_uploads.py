@@ -181,7 +181,7 @@ async def test_an_upload_of_a_living_writer_to_a_store_is_kept() -> None:
     assert [info.key for info in report.kept] == uploads_of("alive")
     assert {info.key for info in report.removed} == set(nobodys)
     rows = report.to_json()["uploads"]
-    assert [row["reason"] for row in rows] == ["its writer alive is alive"] * 3 + [None] * len(nobodys)
+    assert [row["reason"] for row in rows] == ["its writer alive is still running"] * 3 + [None] * len(nobodys)
     assert {row["bytes"] for row in rows} == {None}
     assert [info.key for info in store.uploads] == uploads_of("alive")
     assert len((await tools.uploads("", storage=store, remove=True, older_than=0)).removed) == 3, "it has ended"
@@ -198,7 +198,7 @@ async def test_an_upload_of_a_writer_that_cannot_be_asked_is_kept_and_a_dead_one
     report = await tools.uploads("crawl/", storage=store, remove=True)
     assert [info.key for info in report.removed] == uploads_of("dead")
     assert [info.key for info in report.kept] == [*uploads_of("far"), "crawl/pages-00001-of-00002.tfrecord"]
-    assert "its writer far, on elsewhere, may be alive" in str(report.to_json()["uploads"][0]["reason"])
+    assert "its writer far, on elsewhere, may still be running" in str(report.to_json()["uploads"][0]["reason"])
     await asyncrec.recover("crawl/pages", storage=store, abandon=["far", "fixed"])
     assert len((await tools.uploads("crawl/", storage=store, remove=True)).removed) == 4
 

@@ -45,13 +45,13 @@ class CsvRows:
                 break
             except csv.Error as error:
                 advice = "; csv.field_size_limit(bytes) raises the limit" if "field limit" in str(error) else ""
-                raise DatasetError(f"{path}, line {line}: not a row of CSV: {error}{advice}") from error
+                raise DatasetError(f"{path}, line {line}: this is not a valid CSV row: {error}{advice}") from error
             if row:
                 self._starts.append(start)
                 self._ends.append(self._position)
                 self._lines.append(line)
         if not self._starts:
-            raise DatasetError(f"{path}: there are no rows; each row describes one example")
+            raise DatasetError(f"{path}: the file has no rows; write one row per example")
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -97,5 +97,5 @@ def _decode(content: bytes, path: str, encoding: str) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].decode(encoding, "replace").count("\n") + 1
         raise DatasetError(
-            f"{path}, line {line}: byte {content[error.start]:#04x} at offset {error.start:,} is not {encoding}"
-        ).with_remedy("name the encoding with encoding=...", command="save the table as UTF-8") from error
+            f"{path}, line {line}: byte {content[error.start]:#04x} at offset {error.start:,} is not valid {encoding}"
+        ).with_remedy("pass the file's encoding as encoding=", command="save the table as UTF-8") from error

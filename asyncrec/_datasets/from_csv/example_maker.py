@@ -135,5 +135,5 @@ def _check(example: object, kind: type[DeclaredExample]) -> None:
         return
     if not isinstance(example, DeclaredExample) or example.fields() != kind.fields():
         raise ArgumentTypeError(
-            f"it gave a {type(example).__name__}, which does not have the fields of {kind.__name__}"
+            f"the method returned a {type(example).__name__}, which does not have the fields of {kind.__name__}"
         )

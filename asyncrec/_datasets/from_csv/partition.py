@@ -24,7 +24,8 @@ def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
     given = [ratios, 1 - ratios] if isinstance(ratios, int | float) else list(ratios)
     if len(given) not in (2, 3) or not all(0 < ratio < 1 for ratio in given):
         raise ArgumentValueError(
-            f"ratios={ratios!r}: give one ratio between 0 and 1 (for train; the rest is eval), or two or three"
+            f"ratios={ratios!r}: pass one ratio between 0 and 1 (the share of train; eval gets the rest), or two or "
+            "three ratios"
         )
     if not math.isclose(math.fsum(given), 1, abs_tol=_ROUNDING):
         raise ArgumentValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they must sum to 1")

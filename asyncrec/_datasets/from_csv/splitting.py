@@ -141,7 +141,7 @@ async def open_splits(
     except BaseException as error:
         if committed:
             error.add_note(
-                f"{store.root}: {', '.join(committed)} had already been committed, and replaced the earlier splits"
+                f"{store.root}: {', '.join(committed)} had already been committed and replaced the earlier splits"
             )
         raise
 

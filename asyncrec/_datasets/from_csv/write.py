@@ -53,7 +53,8 @@ class WrittenSplits:
     Attributes:
         examples: for each split, the number of rows in its ``examples.csv``.
         records: for each split, the number of records; more than examples if ``split`` made several of one.
-        ignored: examples left out by `IgnoreExample`, or because ``split`` gave none; each is logged with its reason.
+        ignored: examples that were skipped by `IgnoreExample`, or because ``split`` returned none; each is logged with
+            its reason.
         manifests: the manifest of each split.
     """
 
@@ -129,7 +130,10 @@ async def write_splits_from_csv(
     dealt = await in_thread(partial(_deal, rows, weights, stratify_by, seed))
     for name, found in dealt.items():
         if not found:
-            raise DatasetError(f"{display_path}: {len(rows)} rows with ratios={ratios} leave no example for {name!r}")
+            raise DatasetError(
+                f"{display_path}: {len(rows)} rows are too few for ratios={ratios}: the split {name!r} would get no "
+                "example; add rows or change the ratios"
+            )
 
     def origins(indexes: list[int]) -> Iterator[Origin]:
         return (_CsvOrigin(example_class, rows, index) for index in indexes)
@@ -171,13 +175,15 @@ async def write_folds(
     kinds = {type(example) for examples in folds.values() for example in examples}
     for name, examples in folds.items():
         if not examples:
-            raise DatasetError(f"no example for {name!r}")
+            raise DatasetError(f"the fold {name!r} has no examples; pass at least one")
         if not name or name[0] in "_." or "/" in name or is_pattern(name):
-            raise ArgumentValueError(f"{name!r}: the name of a fold must not contain / * ? [ or begin with _ or .")
+            raise ArgumentValueError(
+                f"{name!r}: the name of a fold must not contain / * ? [ or begin with '_' or '.'; rename the fold"
+            )
     if not folds:
-        raise ArgumentValueError("there are no folds; give a dict of names and lists of examples")
+        raise ArgumentValueError("there are no folds; pass a dict that maps each name to a list of examples")
     if len(kinds) > 1 or not issubclass(kind := kinds.pop(), DeclaredExample):
-        raise ArgumentTypeError("the examples of all folds must be of one class, a DeclaredExample")
+        raise ArgumentTypeError("the examples of all folds must be instances of the same subclass of DeclaredExample")
 
     def origins(name: str) -> Iterator[Origin]:
         return (_GivenOrigin(example, f"{name!r}, example {number}") for number, example in enumerate(folds[name]))
@@ -225,7 +231,11 @@ class _CsvOrigin:
         return self.rows.where(self.index)
 
     def guess(self) -> str:
-        return "" if self.index else "Is this row a header? Leave it out: every row is an example, including the first"
+        return (
+            ""
+            if self.index
+            else "If this row is a header, remove it: every row is read as an example, including the first"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +268,7 @@ async def _write(
     """Make the examples of all splits, and write them; ``other_splits`` must not be there."""
     kind, encoding = making.kind, making.encoding
     if not kind.fields():
-        raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
+        raise ArgumentTypeError(f"{kind.__name__} has no field declared with @tfrecordable; declare at least one")
     if making.concurrency < 1:
         raise ArgumentValueError(f"concurrency must be at least 1, not {making.concurrency}")
     ignored = 0
@@ -291,13 +301,16 @@ async def _write(
                         await open_[job[0]].take(made.records, made.csv)
                         return
                     ignored += 1
-                    _log.info("%s: left out: %s", job[1].where(), made.ignored, extra={"path": job[1].where()})
+                    _log.info("%s: example skipped: %s", job[1].where(), made.ignored, extra={"path": job[1].where()})
 
                 jobs = ((name, origin) for name, origins in splits.items() for origin in origins)
                 await ordered_map(jobs, work, use, concurrency=making.concurrency)
             for name, split in open_.items():
                 if not split.records:
-                    raise DatasetError(f"{folder.root}: every example of {name!r} was left out")
+                    raise DatasetError(
+                        f"{folder.root}: every example of the split {name!r} was skipped (IgnoreExample), so "
+                        "nothing was written"
+                    )
     return WrittenSplits(
         examples={name: split.examples for name, split in open_.items()},
         records={name: split.records for name, split in open_.items()},
@@ -312,8 +325,8 @@ async def _refuse_others(folder: Storage, names: set[str]) -> None:
         manifest = await load_manifest(folder_at(folder, name), name, path=name)
         if manifest is not None and manifest.shards:
             raise DatasetError(
-                f"{folder.root}/{name} holds a split of an earlier partition, which these ratios do not make: "
-                "its examples would be in two splits. Remove it, write to another folder, or give three ratios"
+                f"{folder.root}/{name} holds a split of an earlier partition that these ratios do not write, so its "
+                "examples would be in two splits. Remove it, write to another folder, or pass three ratios"
             )
 
 

@@ -61,8 +61,8 @@ class ExampleSink:
         """Raises TypeError for what is no pair of a key and a dict, and as `examples.prepare`."""
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], Mapping):
             raise ArgumentTypeError(
-                f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; the generator must "
-                "yield pairs of a key and a dict"
+                f"example {self._prepared} is {str(item)[:80]!r}, a {type(item).__name__}; the generator must yield "
+                "(key, features) pairs, where features is a dict"
             )
         self._prepared += 1
         key, features = item

@@ -51,7 +51,10 @@ def flatten(datum: Mapping[str, Any]) -> dict[str, Any]:
             inner = {f"{name}/{below}": each for below, each in flatten(value).items()}
         for full, each in inner.items():
             if full in flat:
-                raise SchemaError(f"feature {full!r} occurs twice: by its name, and inside a dict")
+                raise SchemaError(
+                    f"feature {full!r} occurs twice: once under this name, and once inside a nested dict; rename "
+                    "one of them"
+                )
             flat[full] = each
     return flat
 
@@ -98,7 +101,10 @@ def _as_array(name: str, value: Any) -> Any:
     try:
         array = np.array(value)
     except ValueError:
-        raise SchemaError(f"feature {name!r}: a nested list whose rows differ in length has no shape") from None
+        raise SchemaError(
+            f"feature {name!r}: the rows of the nested list differ in length, so it has no shape; pad the rows, or "
+            "pass a flat list"
+        ) from None
     if array.dtype == np.float64 and not _holds_float64(value):
         return array.astype(np.float32)  # Python floats: nobody chose their 64 bits (as everywhere in encoding)
     if array.dtype.kind in "SU":  # NumPy would cut trailing zero bytes off

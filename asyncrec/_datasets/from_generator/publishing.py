@@ -48,7 +48,7 @@ class SplitTarget:
         parts = parse_split(self.split).parts
         if len(parts) != 1 or str(parts[0]) != self.split or self.split != parts[0].name:
             raise ArgumentValueError(
-                f"{self.split!r} is not a valid name of a split: use letters, digits, '_', '-' and '.'"
+                f"{self.split!r} is not a valid split name; use only letters, digits, '_', '-' and '.'"
             )
         if self.num_shards is not None:
             check_num_shards(self.num_shards)
@@ -106,7 +106,7 @@ class SplitTarget:
         try:
             await update(folder, shard_info, name)
         except Exception as error:
-            error.add_note(f"{self} is written, and in its manifest; {SHARD_INFO} is not up to date")
+            error.add_note(f"{self} was written and committed to its manifest, but {SHARD_INFO} was not updated")
             raise
         with anyio.move_on_after(CLEAN_UP_SECONDS):  # it is not listed any more: nothing depends on it
             for key in stale:
@@ -116,7 +116,7 @@ class SplitTarget:
                     await folder.delete(key)
                 except Exception as error:
                     _log.warning(
-                        "%s/%s was replaced, and could not be removed: %s",
+                        "%s/%s was replaced, but the old file could not be removed: %s",
                         folder.root,
                         key,
                         error,
@@ -136,7 +136,9 @@ def shard_count(payload_bytes: int, records: int) -> int:
     No shard exceeds 1 GiB unless a record leaves no choice; none is smaller than 64 MiB unless it is the only one.
     """
     if payload_bytes < 0 or records < 0:
-        raise ArgumentValueError(f"negative size: {payload_bytes} bytes, {records} records")
+        raise ArgumentValueError(
+            f"the size of a data set must not be negative: got {payload_bytes} bytes, {records} records"
+        )
     size = payload_bytes + FRAME_OVERHEAD * records
     fewest = -(-size // MAX_SHARD_BYTES)
     most = min(size // MIN_SHARD_BYTES, records)

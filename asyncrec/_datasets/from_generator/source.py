@@ -66,7 +66,9 @@ async def run(
     elif isinstance(examples, Iterable):
         await _run_in_thread(examples, serializer, sink)
     else:
-        raise ArgumentTypeError(f"the generator returned a {type(examples).__name__}; it must yield (key, features)")
+        raise ArgumentTypeError(
+            f"the generator returned a {type(examples).__name__}; it must yield (key, features) pairs"
+        )
 
 
 async def _run_in_thread(examples: Iterable[Example], serializer: Serializer, sink: Receiver) -> None:

@@ -90,7 +90,7 @@ class DatasetWriter:
     ) -> None:
         self._target = SplitTarget(path, split, compression, num_shards, progress, storage, storage_options)
         if isinstance(sparse_features, str):
-            raise ArgumentTypeError(f"sparse_features must be a list of names: [{sparse_features!r}]")
+            raise ArgumentTypeError(f"sparse_features must be a list of names, such as [{sparse_features!r}]")
         self.split = split
         self._sink: ExampleSink | None = None
         self._generator = generator
@@ -159,7 +159,9 @@ class DatasetWriter:
                 try:
                     await run(self._generator, self._kwargs, self._serializer or encode_example, sink)
                 except Exception as error:
-                    error.add_note(f"{self._target}: after {sink.taken:,} examples; nothing was written")
+                    error.add_note(
+                        f"{self._target}: the error occurred after {sink.taken:,} examples; nothing was written"
+                    )
                     raise
             if not self.current_examples:
                 raise DatasetError(f"{self._target}: the generator yielded no example; nothing was written")
@@ -186,7 +188,7 @@ class DatasetWriter:
         """
         shuffler = self._shuffler
         if not shuffler.added:
-            raise RuntimeError(f"{self._target}: there is nothing to write; call cache_records first")
+            raise RuntimeError(f"{self._target}: there are no records to write; call cache_records first")
         try:
             shard_info = await self._target.publish(shuffler, self._description)
         finally:

@@ -85,7 +85,10 @@ class SplitReader:
 
     async def __anext__(self) -> dict[str, Any]:
         if self.schema is None:
-            raise DatasetError(f"{self.split}: the data set has no schema; batches() gives the records as bytes")
+            raise DatasetError(
+                f"{self.split}: the data set has no schema, so its records cannot be decoded; use batches() to read "
+                "them as bytes"
+            )
         while self._next >= len(self._batch):
             self._batch, self._next = await self._received.take(), 0
         record = self._batch[self._next]
@@ -205,13 +208,13 @@ async def _find(folder: Storage, split: Split, *, display_path: str) -> Found:
     for name in split.names:
         if name not in counts and (below := await dataset_names(folder_at(folder, name))):
             raise ArgumentValueError(
-                f"{display_path}: there is no split {name!r} in this folder, but in one below it: "
+                f"{display_path}: there is no split {name!r} in this folder, but there is one in a subfolder; use "
                 f"open_split({join(display_path, name)!r}, {name if name in below else below[0]!r})"
             )
     if not counts:
         raise ArgumentValueError(
-            f"{display_path}: there is no split {split.names[0]!r}; there are: none. A split is a data set in this "
-            "folder: of crawl/pages, open_split('crawl', 'pages[:80%]') reads a part"
+            f"{display_path}: there is no split {split.names[0]!r}, because this folder has no data sets. A split "
+            "is a data set in the folder: for the data set crawl/pages, use open_split('crawl', 'pages[:80%]')"
         )
     slices = [each for name, start, stop in split.resolve(counts) for each in _cut(shards.get(name, []), start, stop)]
     schema = schemas[0] if schemas else None
@@ -276,6 +279,6 @@ async def _feed_slice(folder: Storage, each: Slice, batches: Handover[list[bytes
             if not missing:
                 return
     raise DatasetError(
-        f"{folder.root}/{each.key}: the file has {missing} records fewer than the data set says; it was replaced, "
+        f"{folder.root}/{each.key}: the file has {missing} fewer records than its data set lists; it was replaced "
         "or not copied completely"
     )

@@ -53,8 +53,8 @@ async def get_tfrecord_filepaths(
             ]
     if not keys:
         raise ObjectNotFoundError(
-            f"{redact(text)}: there is neither a manifest nor a file {_DATA_FILES} here; pass the folder that "
-            "holds the TFRecord files, such as .../train"
+            f"{redact(text)}: this folder has neither a manifest nor a file that matches {_DATA_FILES}; pass the "
+            "folder that holds the TFRecord files, such as .../train"
         )
     return [join(text, key) for key in sorted(keys)]
 
@@ -115,7 +115,7 @@ async def generate_dataset(
     """
     paths = [fspath(filepaths)] if isinstance(filepaths, str | PathLike) else [fspath(path) for path in filepaths]
     if not paths:
-        raise DatasetError("there are no files to read; get_tfrecord_filepaths finds those of a folder")
+        raise DatasetError("the list of files is empty; use get_tfrecord_filepaths to find the files of a folder")
     if example_class is not None:
         names, decode = list(example_class.fields()), example_class.decode
     else:
@@ -190,8 +190,8 @@ async def stored_schema(paths: list[str], storage: Storage | None, storage_optio
         manifest = listed[parent + slash].get(name)
         if manifest is None or manifest.schema is None:
             raise DatasetError(
-                f"{redact(path)}: there is no schema, because no manifest in its folder lists it and has one; pass "
-                "example_class"
+                f"{redact(path)}: the file has no schema, because no manifest in its folder lists it with one; pass "
+                "example_class="
             )
         schema = Schema.from_json(manifest.schema)
         if found is not None and schema != found:

@@ -78,7 +78,7 @@ class BucketFiles:
         except FormatError as error:
             error.path = path
             error.add_note(
-                "a temporary file of the shuffle was not read back as it was written: do not trust this disk"
+                "a temporary file of the shuffle does not contain what was written to it; the disk is probably faulty"
             )
             raise
 
@@ -111,7 +111,7 @@ class BucketFiles:
             with mapped_errors("spilling the shuffle's records to", where):
                 yield
         except OSError as error:
-            error.add_note("use another temporary_folder, or a larger memory_limit, which uses the disk later")
+            error.add_note("use another temporary_folder, or raise memory_limit, so that less is written to disk")
             raise
 
 

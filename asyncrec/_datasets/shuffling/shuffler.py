@@ -110,7 +110,7 @@ class HashShuffler:
             kind = type(key)
             if kind.__repr__ is object.__repr__ and kind.__str__ is object.__str__:
                 raise ArgumentTypeError(
-                    f"a key must be a str, bytes or a number, not {kind.__name__}, whose text is its address"
+                    f"a key must be a str, bytes or a number, not {kind.__name__}, whose text differs in every run"
                 )
             data = str(key).encode("utf-8", "surrogatepass")
         hasher = self._salted.copy()
@@ -276,8 +276,8 @@ def _duplicate(one: Item, other: Item) -> DuplicateKeyError:
     first, second = sorted([one, other])
     return DuplicateKeyError(
         f"two examples have the same key: number {first[0]} has {first[1]}, number {second[0]} has {second[1]} "
-        "(counted from 0, in the order in which they came). Each key must be unique; on_duplicate='first' or "
-        "'last' keeps one of them"
+        "(counted from 0 in input order). Each key must be unique; to keep one of the two, pass "
+        "on_duplicate='first' or 'last'"
     )
 
 

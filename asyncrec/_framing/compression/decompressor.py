@@ -75,7 +75,7 @@ class Decompressor:
 
     def __init__(self, type: str, *, fault: int | None = None) -> None:
         if type not in ("GZIP", "ZLIB"):
-            raise ArgumentValueError(f'{type!r} is not decompressed: expected "GZIP" or "ZLIB"')
+            raise ArgumentValueError(f'{type!r} is not a supported compression; expected "GZIP" or "ZLIB"')
         self.member_offset = 0
         self.member_start = 0
         self.members_end = 0
@@ -182,9 +182,9 @@ class Decompressor:
             if self._type == "GZIP" and piece[0] != 0x1F:
                 self._began = (self.consumed, self._made)  # the one before is whole
                 raise self._corrupt(
-                    f"the data after the GZIP member that ends at byte {self.consumed:,} is not GZIP"
+                    f"the GZIP member ends at byte {self.consumed:,}, but the data after it is not GZIP"
                     if self._members
-                    else 'this is not GZIP; open it with compression="auto", or the right one',
+                    else 'the file is not GZIP; open it with compression="auto", or with its actual compression',
                     mends=self._members > 0,
                 )
             self._began = (self.consumed, self._made)

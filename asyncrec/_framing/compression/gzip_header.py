@@ -53,7 +53,7 @@ class GzipHeader:
                     self._field += piece
             if part == "checksum":
                 if whole and int.from_bytes(self._field, "little") != self._crc & 0xFFFF:
-                    raise FormatError("the checksum of its header does not hold")
+                    raise FormatError("the header does not match its checksum")
             elif self._flags & _HCRC or part == "fixed":
                 self._crc = zlib.crc32(piece, self._crc)
             at += len(piece)
@@ -68,10 +68,10 @@ class GzipHeader:
         del self._parts[0]
         if part == "fixed":
             if field[:3] != self.SHORT[:3]:
-                raise FormatError("it does not begin as a member compressed by deflate does")
+                raise FormatError("the header is not that of a GZIP member compressed with deflate")
             self._flags = field[3]
             if self._flags & _RESERVED:
-                raise FormatError("its header has flags that no member has")
+                raise FormatError("the header has reserved flags set")
             if self._flags & _EXTRA:
                 self._parts.append("length")
             self._parts += ["text"] * (bool(self._flags & _NAME) + bool(self._flags & _COMMENT))

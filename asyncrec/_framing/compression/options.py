@@ -55,7 +55,7 @@ class CompressionOptions:
             if value is None:
                 continue
             if self.type == "":
-                raise ArgumentValueError(f'{name}={value!r} needs compression; give type="GZIP" or "ZLIB"')
+                raise ArgumentValueError(f'{name}={value!r} requires compression; pass type="GZIP" or type="ZLIB"')
             if not low <= value <= high:
                 raise ArgumentValueError(f"{name}={value!r}: expected {low} to {high}, or None for the default")
         if self.member_bytes < 1:
@@ -143,9 +143,9 @@ def _not_a_type(value: object) -> str:
 
 
 _MEANINGLESS = {
-    "flush_mode": "flush() is always a sync flush, which makes the written data readable",
-    "input_buffer_size": "records are compressed in the batches they are written in",
-    "output_buffer_size": "the storage determines the number of bytes at a time (chunk_size)",
+    "flush_mode": "flush() always does a sync flush, so that the written data can be read",
+    "input_buffer_size": "records are compressed in the batches in which they are written",
+    "output_buffer_size": "the storage determines how many bytes are written at a time (chunk_size)",
 }
 
 
@@ -154,7 +154,7 @@ def _from_tensorflow(options: object) -> CompressionOptions:
     given = {name: getattr(options, name, None) for name in (*_MEANINGLESS, "compression_method")}
     for name, reason in _MEANINGLESS.items():
         if given[name] is not None:
-            raise ArgumentValueError(f"{name}={given[name]!r} is not supported, leave it out: {reason}")
+            raise ArgumentValueError(f"{name}={given[name]!r} is not supported; leave it out: {reason}")
     if given["compression_method"] not in (None, zlib.DEFLATED):
         raise ArgumentValueError(
             f"compression_method={given['compression_method']!r}: GZIP and ZLIB only support {zlib.DEFLATED}, deflate"

@@ -38,7 +38,9 @@ class Examples:
         except ExampleError as error:
             self._held = None
             self._given += 1
-            raise type(error)(f"{self._path}: record {self._given - 1:,} of those read here: {error}") from None
+            raise type(error)(
+                f"{self._path}: record {self._given - 1:,} (counted from where reading began): {error}"
+            ) from None
         self._held = None
         self._given += 1
         return values

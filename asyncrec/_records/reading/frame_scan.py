@@ -219,7 +219,8 @@ def _feed_from(file: OpenFile, scan: FrameScan) -> None:
             block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
         if not block:
             raise ObjectChangedError(
-                f"{file.shown} was cut to {scan.bytes:,} bytes while it was read; it had {file.info.size:,}"
+                f"{file.shown} was truncated from {file.info.size:,} to {scan.bytes:,} bytes while it was read; "
+                "read it again"
             )
         scan.feed(block)
         if time.perf_counter() > deadline:

@@ -118,7 +118,7 @@ class ObjectRecords:
             "damaged at record %s, offset %s; the damage is skipped, and intact records after it are read%s",
             error.record,
             error.offset,
-            "; is this a TFRecord file?" if no_file else "",
+            "; check that this is a TFRecord file" if no_file else "",
         )
 
     def _pipeline_at(self, position: Position, *, frame_bytes: int) -> Pipeline:
@@ -181,7 +181,7 @@ class ObjectRecords:
         if self._reading_again is None and not await self.source.drop_damaged() and not self._remote:
             return False
         if self._reading_again is not None:
-            error.add_note("read twice from the store and damaged both times, so the stored object is damaged")
+            error.add_note("both of two reads from the store were damaged, so the stored object itself is damaged")
             return False
         pipeline = self.pipeline
         assert isinstance(pipeline, Pipeline), "salvage meets no errors"

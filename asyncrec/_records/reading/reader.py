@@ -58,7 +58,7 @@ class RecordReader:
     which is the fast way for small records. Each continues where the other stopped.
 
     Attributes:
-        path: what is read, as the caller gave it.
+        path: what is read, as the caller passed it.
     """
 
     def __init__(self, records: ObjectRecords, stack: AsyncExitStack) -> None:
@@ -128,7 +128,7 @@ class RecordReader:
 
     @property
     def info(self) -> ObjectInfo:
-        """What the store says of the version that is being read."""
+        """What the store reports about the version that is being read."""
         return self._object.source.info
 
     async def next_batch(self) -> RecordBatch | None:
@@ -209,7 +209,7 @@ async def open_reader(
         storage_options: options for the backend, if this call opens the storage.
 
     Raises:
-        ObjectNotFoundError, StoragePermissionError: on opening. Where a data set is called so, the message says it.
+        ObjectNotFoundError, StoragePermissionError: on opening. If a data set has this name, the message says so.
         ObjectChangedError: the object was replaced while it was being read.
         CorruptRecordError, TruncatedError, RecordTooLargeError: with ``on_corrupt="raise"``, while reading, with path,
             record and offset. Every record before it was returned; of a compressed file, all but those that were
@@ -334,7 +334,7 @@ async def read_records(
         ValueError: ``limit`` is below 0.
     """
     if limit is not None and limit < 0:
-        raise ArgumentValueError(f"limit={limit}: at least 0, or None for all")
+        raise ArgumentValueError(f"limit={limit}: must be at least 0, or None for no limit")
     found: list[bytes] = []
     async with open_reader(
         path,

@@ -83,9 +83,11 @@ async def open_append_sink(storage: Storage, key: str, *, compression: str) -> A
         StorageError: another writer appends to it.
     """
     if not isinstance(storage, LocalStorage):
-        raise ArgumentValueError(f"{storage.root}: only local files can be appended to; write another shard instead")
+        raise ArgumentValueError(f"{storage.root}: only local files can be appended to; write a new shard instead")
     if compression == "ZLIB":
-        raise ArgumentValueError("a ZLIB file cannot be appended to: readers stop after its first stream; use GZIP")
+        raise ArgumentValueError(
+            "a ZLIB file cannot be appended to, because readers stop after its first stream; use GZIP"
+        )
     path = str(storage.path_of(key))
     lock, end = await acquire_in_thread(
         partial(_open, storage.disk, path, compression), lambda opened: opened[0].release()
@@ -114,7 +116,7 @@ def _open(disk: Disk, path: str, compression: str) -> tuple[FileLock, int]:
     except StorageError as error:
         if error.errno != errno.EWOULDBLOCK:
             raise
-        raise StorageError(f"{path}: another writer is appending to it, and only one can at a time") from error
+        raise StorageError(f"{path}: another writer is appending to this file; close that writer first") from error
     try:
         with mapped_errors("open", path):
             # A file that was just made, by this process or another, is nowhere after a power cut before this.

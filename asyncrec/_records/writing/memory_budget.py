@@ -187,7 +187,7 @@ class ByteBudget:
         limit = self._limit_with(set_aside)
         if 4 * set_aside > 3 * limit:
             raise ArgumentValueError(
-                f"memory_limit={limit} is too small, because the chunks of the open shards take {set_aside:,} bytes; "
+                f"memory_limit={limit} is too small: the chunks of the open shards alone take {set_aside:,} bytes; "
                 "raise memory_limit, or open fewer shards at once"
             )
 

@@ -129,7 +129,7 @@ class RecordEncoder:
             if taken:
                 await write(taken)
             error.add_note(
-                f"this is record {number:,} of those given, counted from 0; the records before it were accepted"
+                f"the error is in record {number:,} of this call, counted from 0; the records before it were accepted"
             )
             raise
         if taken:
@@ -148,13 +148,15 @@ class RecordEncoder:
         there = values.get(name)
         if there is None:
             if key is None:
-                raise SchemaError(f"{self._path}: feature {name!r} is missing; it is the record's key (key_feature)")
+                raise SchemaError(
+                    f"{self._path}: the record has no feature {name!r}, which must hold its key (key_feature)"
+                )
             return {**values, name: key}, key
         if not isinstance(there, str | bytes):
             raise SchemaError(f"{self._path}: feature {name!r}: a key must be str or bytes, not {type(there).__name__}")
         if key is not None and _as_bytes(key) != _as_bytes(there):
             raise SchemaError(
-                f"{self._path}: feature {name!r} is {there!r}, but the key is {key!r}; they must be the same"
+                f"{self._path}: feature {name!r} is {there!r}, but key= is {key!r}; the two must be equal"
             )
         return values, there
 
@@ -174,8 +176,8 @@ class RecordEncoder:
             values = self.schema.decode(data)
         except ExampleError as error:
             raise type(error)(
-                f"{self._path}: a record given as bytes does not match the schema: {error}; correct it, or accept "
-                "such records unchecked with validate='none'"
+                f"{self._path}: a record passed as bytes does not match the schema: {error}; correct the record, or "
+                "pass validate='none' to accept records unchecked"
             ) from None
         return key if self.key_feature is None else self._with_key(values, key)[1]
 
@@ -237,9 +239,11 @@ def encoder_of(
         entry = schema.features.get(key_feature) if schema is not None else None
         if entry is None:
             there = (
-                "there is no schema" if schema is None else f"the schema has {', '.join(map(repr, schema.features))}"
+                "the writer has no schema"
+                if schema is None
+                else f"the schema has {', '.join(map(repr, schema.features))}"
             )
-            raise ArgumentValueError(f"key_feature={key_feature!r}: there is no such feature; {there:.500}")
+            raise ArgumentValueError(f"key_feature={key_feature!r}: the schema has no such feature; {there:.500}")
         if not isinstance(entry, FixedLen) or entry.shape != () or entry.dtype not in ("str", "bytes"):
             raise ArgumentValueError(
                 f"key_feature={key_feature!r} is {entry!r}; a key must be FixedLen((), 'str') or FixedLen((), 'bytes')"

@@ -99,7 +99,7 @@ class SingleObject:
             yield output
         self.published = sink.published
         if not self.durable_flush:  # a local file has been held against its size, and mode="a" adds to one
-            then = "do not use the object; write it again"
+            then = "the object must not be used; write it again"
             check_sent(self.path, sink.published, size=output.size, crc32c=output.crc32c, then=then)
 
     async def before_publish(self) -> None:

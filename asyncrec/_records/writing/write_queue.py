@@ -27,7 +27,7 @@ def copy_for_reraise(error: BaseException) -> BaseException:
     Raising one object again and again would pile every caller's traceback onto it.
     """
     if not isinstance(error, Exception):
-        return anyio.ClosedResourceError("the writer was cancelled before it could finish")
+        return anyio.ClosedResourceError("the writer was cancelled before it finished")
     try:
         again = copy.copy(error)
     except Exception:  # an exception of somebody else's whose constructor cannot be called again

@@ -55,7 +55,7 @@ class RecordWriter:
     """A file or object that is being written, opened by `open_writer`. Any number of tasks may use it.
 
     Attributes:
-        path: what is written, as the caller gave it.
+        path: what is written, as the caller passed it.
         max_record_bytes: a longer record is refused.
     """
 
@@ -74,7 +74,7 @@ class RecordWriter:
 
     @property
     def published(self) -> ObjectInfo | None:
-        """What the store says of the object, once the context has exited cleanly."""
+        """What the store reports about the object, once the context has exited cleanly."""
         return self._target.published
 
     @property
@@ -142,8 +142,8 @@ class RecordWriter:
         """
         if require == "committed" or (require == "spooled" and not self._target.durable_flush):
             raise ArgumentValueError(
-                f"{self.path}: flush cannot reach {require!r} here: an object is committed by leaving the context, "
-                "and spooled only on a local disk"
+                f"{self.path}: flush cannot reach the level {require!r}: a file is committed when the writer's "
+                "context exits, and spooled only on a local disk"
             )
         self._target.check_open()
         request = self._queue.flush()
@@ -197,8 +197,8 @@ async def open_writer(
             stored in the file; a data set stores it (`open_sharded_writer`).
         validate: which of the records given as bytes are checked against the schema: ``"sample"`` (the first hundred,
             then every hundredth), ``"all"`` or ``"none"``.
-        max_record_bytes: a longer record is refused; 256 MiB by default, as for every reader. Those who read a file
-            with longer ones pass it, too.
+        max_record_bytes: a longer record is refused; 256 MiB by default, as for every reader. To read a file with
+            longer records, pass the same limit to the reader.
         storage: an open `Storage`; it is used, and not closed.
         storage_options: options for the backend, if this call opens the storage.
 

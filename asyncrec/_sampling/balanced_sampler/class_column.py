@@ -40,10 +40,10 @@ _log = logging.getLogger("asyncrec.sampling")
 _SHARDS_AT_ONCE = 4
 # Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
 _LABEL_BYTES = 16 << 20
-_NO_EXAMPLES = "; class_feature is for Examples; for other records, pass class_fn"
+_NO_EXAMPLES = "; class_feature works only for Examples; for other records, pass class_fn"
 _UNEQUAL_CLASS = (
-    "which does not equal itself, so each such record would be a class of its own. Give these records another "
-    "value, or use class_fn"
+    "which is not equal to itself, so each such record would form a class of its own. Give these records "
+    "another value, or use class_fn"
 )
 _NPY_HEADER_BYTES = 1 << 10
 _DIRECTORY_BYTES = 1 << 10
@@ -77,7 +77,9 @@ async def class_column(dataset: Dataset, *, feature: str | None, class_fn: Class
         FormatError: a record is damaged.
     """
     if (feature is None) == (class_fn is None):
-        raise ArgumentTypeError("give class_feature (the name of a feature) or class_fn (a function of a record)")
+        raise ArgumentTypeError(
+            "pass either class_feature (the name of a feature) or class_fn (a function of a record)"
+        )
     key = None
     if feature is not None:
         what = f"{dataset.manifest.id}\0{feature}"
@@ -106,7 +108,7 @@ async def _load(dataset: Dataset, key: str) -> ClassColumn | None:
         return None
     except ValueError as error:
         _log.warning(
-            "%s: not a column of classes: %s; it is written again",
+            "%s: this file is not a valid cache of record classes (%s); it is written again",
             key,
             error,
             extra={"path": join(dataset.folder.root, key)},
@@ -118,7 +120,7 @@ async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
     content = await in_thread(_encode, column)
     if len(content) > _most_bytes(len(dataset)):
         _log.info(
-            "%s: the column of classes is kept in memory only: its labels are long",
+            "%s: the class of each record is cached in memory only, because the labels are too long for the file",
             key,
             extra={"path": join(dataset.folder.root, key)},
         )
@@ -132,7 +134,7 @@ async def _store(dataset: Dataset, key: str, column: ClassColumn) -> None:
         )
     except StorageError as error:
         _log.info(
-            "%s: the column of classes is kept in memory only: %s",
+            "%s: the class of each record is cached in memory only: %s",
             key,
             error,
             extra={"path": join(dataset.folder.root, key)},
@@ -177,7 +179,7 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
                     raise DecodeError(f"{place}: class_fn raised {type(cause).__name__}: {cause}") from cause
                 except _UnequalClass as unequal:
                     place = f"{reader.path}, record {count + unequal.index}"
-                    raise SchemaError(f"{place}: its class is {unequal.label!r}, {_UNEQUAL_CLASS}") from None
+                    raise SchemaError(f"{place}: the record's class is {unequal.label!r}, {_UNEQUAL_CLASS}") from None
                 except (DecodeError, SchemaError) as error:
                     place = f"{reader.path}, among the records {count:,} to {count + len(records) - 1:,}"
                     raise type(error)(f"{place}: {error}" + (_NO_EXAMPLES * isinstance(error, DecodeError))) from error
@@ -238,7 +240,7 @@ def _by_feature(feature: str) -> ClassesOf:
         if first is None:
             names = ", ".join(sorted(there)[:30]) or "nothing"
             raise SchemaError(
-                f"feature {feature!r} is missing in a record, and its value is the class; there is {names}"
+                f"a record has no feature {feature!r}, whose value is its class; its features are: {names}"
             )
         if len(first) != 1:
             raise SchemaError(f"feature {feature!r} has {len(first)} values; a class must be a single value")
@@ -267,7 +269,7 @@ def _parse(content: bytes, records: int) -> ClassColumn:
     """Raises ValueError for what `_encode` did not make for so many records."""
     try:
         if _directory_bytes(content) > _DIRECTORY_BYTES:
-            raise DatasetError("not an archive of two arrays")
+            raise DatasetError("the file is not an archive of two arrays")
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             codes = _array(archive, "codes.npy", np.dtype("<i4"), most=records)
             text = _array(archive, "labels.npy", np.dtype(np.uint8), most=_LABEL_BYTES).tobytes()
@@ -280,10 +282,10 @@ def _parse(content: bytes, records: int) -> ClassColumn:
     except Exception as error:  # a damaged archive fails in any of zipfile's, zlib's and NumPy's ways
         raise DatasetError(f"{type(error).__name__}: {error}") from error
     if len(codes) != records:
-        raise DatasetError(f"{len(codes):,} classes for {records:,} records")
+        raise DatasetError(f"the file has {len(codes):,} classes for {records:,} records")
     known = not records or (codes.min() >= 0 and codes.max() < len(labels))
     if not known or not np.bincount(codes, minlength=len(labels)).all():
-        raise DatasetError("the codes are not those of its labels")
+        raise DatasetError("the codes do not match the labels")
     return ClassColumn(codes, tuple(labels))
 
 
@@ -297,7 +299,7 @@ def _directory_bytes(content: bytes) -> int:
 def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: int) -> NDArray[Any]:
     """An array of one dimension, of at most so many values; nothing else is unpacked."""
     if archive.getinfo(name).compress_type != zipfile.ZIP_STORED:  # a thousandth of what it inflates to
-        raise DatasetError(f"{name} is compressed, as no such file is written")
+        raise DatasetError(f"{name} is compressed, but must not be")
     limit = most * dtype.itemsize + _NPY_HEADER_BYTES
     with archive.open(name) as file:
         content = file.read(limit + 1)
@@ -305,8 +307,8 @@ def _array(archive: zipfile.ZipFile, name: str, dtype: np.dtype[Any], *, most: i
         raise DatasetError(f"{name} has more than {most:,} values")
     data = io.BytesIO(content)
     if np.lib.format.read_magic(data) != (1, 0):
-        raise DatasetError(f"{name} is of another version")
+        raise DatasetError(f"{name} has an unknown version")
     shape, _, found = np.lib.format.read_array_header_1_0(data)
     if len(shape) != 1 or found != dtype:
-        raise DatasetError(f"{name} is of {found} and the shape {shape}")
+        raise DatasetError(f"{name} has the type {found} and the shape {shape}")
     return np.frombuffer(content, dtype, shape[0], data.tell()).copy()

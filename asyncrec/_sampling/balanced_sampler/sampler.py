@@ -34,9 +34,9 @@ _KIND = "class_balanced"
 _NO_COLUMN = ClassColumn(np.empty(0, np.int32), ())
 _HINTS = {
     "asyncrec.blocking.Dataset": "; use asyncrec.blocking.ClassBalancedSampler for that",
-    "str": "; open_dataset takes its path",
+    "str": "; pass its path to open_dataset",
 }
-_OTHER_CLASSES = "class_fn returns other classes than when the state was taken, so the order would differ"
+_OTHER_CLASSES = "class_fn does not return the same classes as when the state was taken, so the order would differ"
 # Of classes, in a message.
 _NAMED = 10
 # Records read together, so that those that stand near each other share a read; twice as many are held.
@@ -88,16 +88,18 @@ class ClassBalancedSampler:
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise ArgumentTypeError(
-                f"ClassBalancedSampler takes a Dataset, which asyncrec.open_dataset gives, not "
+                "ClassBalancedSampler takes a Dataset, which asyncrec.open_dataset returns, not "
                 f"{public_type(dataset)}" + _HINTS.get(public_type(dataset), "")
             )
         if (class_feature is None) == (class_fn is None):
-            raise ArgumentTypeError("give class_feature (the name of a feature) or class_fn (a function of a record)")
+            raise ArgumentTypeError(
+                "pass either class_feature (the name of a feature) or class_fn (a function of a record)"
+            )
         if class_fn is not None:
             check_function(
                 class_fn,
                 "class_fn",
-                "a function from a record to its class; for the name of a feature use class_feature",
+                "a function that returns the class of a record; to pass the name of a feature, use class_feature",
             )
         classes_per_batch = whole_number(classes_per_batch, "classes_per_batch", least=1)
         per_class = whole_number(per_class, "per_class", least=1)
@@ -130,11 +132,11 @@ class ClassBalancedSampler:
         if len(column.labels) < wide:
             path = self._dataset.manifest.path
             if not column.labels:
-                raise ArgumentValueError(f"{path}: there are no records, but a batch needs {wide} classes")
+                raise ArgumentValueError(f"{path}: the data set has no records, but a batch needs {wide} classes")
             there = ", ".join(f"{label!r:.40}" for label in column.labels[:_NAMED])
             more = ", ..." if len(column.labels) > _NAMED else ""
             raise ArgumentValueError(
-                f"{path}: there are {len(column.labels)} classes, but a batch needs {wide}; use fewer "
+                f"{path}: the data set has {len(column.labels)} classes, but a batch needs {wide}; use a smaller "
                 f"classes_per_batch. The classes are {there}{more}"
             )
         if self._class_fn is not None:
@@ -182,7 +184,7 @@ class ClassBalancedSampler:
             RuntimeError: a batch was already returned.
         """
         if self._ahead.begun:
-            raise RuntimeError("load_state_dict must be called before iterating; make another sampler")
+            raise RuntimeError("load_state_dict must be called before iterating; create a new sampler")
         identity = self._identity
         if self._chosen and isinstance(state, Mapping) and (seed := check_seed(state.get("seed"))) is not None:
             identity = {**identity, "seed": seed}

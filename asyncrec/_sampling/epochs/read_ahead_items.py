@@ -59,7 +59,7 @@ class ReadAheadItems(Generic[T]):
     def check_new(self) -> None:
         """Raise RuntimeError where it was entered before."""
         if self._scope is not None:
-            raise RuntimeError(f"a {self._what} can only be entered once; make another")
+            raise RuntimeError(f"a {self._what} can only be entered once; create a new one")
 
     async def __aenter__(self) -> ReadAheadItems[T]:
         self.check_new()

@@ -119,7 +119,7 @@ class ShuffledStream:
         """Iterate over lists of ``batch_size`` records.
 
         All workers must use the same size, because whole batches are divided among them. If the size changes, batches
-        are counted anew from the current position.
+        are counted again from the current position.
         """
         return Batches(partial(self._take, whole_number(batch_size, "batch_size", least=1)))
 
@@ -152,7 +152,7 @@ class ShuffledStream:
         """
         if self._given or self._batches.batch_size:
             raise RuntimeError(
-                "load_state_dict must be called before iterating; make another stream with dataset.shuffled()"
+                "load_state_dict must be called before iterating; create a new stream with dataset.shuffled()"
             )
         order = self._order
         if self._chosen and isinstance(state, Mapping):
@@ -214,8 +214,9 @@ class ShuffledStream:
         self._told = True
         _path_log.warning(
             self._dataset.manifest.path,
-            'mode="global" asks a store for nearly every one of %s records by a request of its own, in each epoch, and '
-            'what is billed is requests; mode="block" asks for some 4 MiB at a time, and cache= for each shard once',
+            'in each epoch, mode="global" makes a separate request to the store for nearly every one of %s '
+            'records, and stores charge for requests; mode="block" requests about 4 MiB at a time, and cache= '
+            "requests each shard only once",
             f"{len(self._dataset):,}",
             records=len(self._dataset),
         )

@@ -97,21 +97,22 @@ class WorkerBatches:
         first, end = run[0], _end(run)
         if not (first <= epoch and position <= self._count) or (end is not None and (epoch, position) > (end, 0)):
             raise ArgumentValueError(
-                f"epoch {epoch}, position {position} does not exist in {self._count:,} records, {_shown(run)}"
+                f"the state is damaged: epoch {epoch}, position {position} does not exist in a stream of "
+                f"{self._count:,} records with {_shown(run)}"
             )
         if not self._epoch_given:
             if run[1] != self.num_repeat:
                 raise ArgumentValueError(
-                    f"the state was made with num_repeat={run[1]}, but this stream has {self.num_repeat}, so it "
-                    "would end at another place"
+                    f"the state was taken with num_repeat={run[1]}, but this stream has {self.num_repeat}, so it "
+                    "would end in a different place; pass the same num_repeat"
                 )
             self.first_epoch = first
         elif (epoch, position) == (self.first_epoch, 0) and epoch == end:
             pass  # that run is over, and this stream is the next one
         elif end != _end(here) or epoch < self.first_epoch:
             raise ArgumentValueError(
-                f"the state is in epoch {epoch}, {_shown(run)}, but this stream has {_shown(here)}; pass what the "
-                f"state has (in PyTorch: set_epoch({first})), or no epoch, which means that of the state"
+                f"the state is in epoch {epoch}, {_shown(run)}, but this stream has {_shown(here)}; pass the values "
+                f"of the state (in PyTorch: set_epoch({first})), or omit epoch to use those of the state"
             )
         self._epoch, self._start = epoch, position
 
@@ -170,8 +171,8 @@ class WorkerBatches:
         dealt = (-(-batches // self._evenly) if self._uneven == "pad" else batches // self._evenly) * self._evenly
         if not dealt and not start:
             raise ArgumentValueError(
-                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} workers; "
-                'use smaller batches, or uneven="pad", which repeats some'
+                f"{self._count:,} records make {batches:,} batches of {size}, fewer than the {self._evenly} "
+                'workers; use smaller batches, or uneven="pad", which repeats some records'
             )
         return -((self._worker - dealt) // self._workers)  # those of its number, up to the last dealt
 

@@ -117,7 +117,7 @@ class Interleaver:
         order = self._order.parsed(values.part("order"))
         starts = {row[0]: Position(*row[1:]) for row in values.rows("open", None, None, None, None)}
         if starts.keys() != set(order.opened):
-            raise ArgumentValueError("the state is damaged: its shards are not those that are open in it")
+            raise ArgumentValueError("the state is damaged: its list of shards does not match its open shards")
         return InterleaverState(order, starts, values.whole("shards"))
 
     def load(self, state: InterleaverState) -> None:

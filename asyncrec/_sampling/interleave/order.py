@@ -142,7 +142,9 @@ class InterleaveOrder:
             or len(set(opened)) != len(opened)
             or any(source >= state.next_input for source in opened)
         ):
-            raise ArgumentValueError("the state belongs to an interleave of other inputs, or with another cycle_length")
+            raise ArgumentValueError(
+                "the state belongs to an interleave with different inputs or a different cycle_length"
+            )
         return state
 
     def load(self, state: OrderState) -> None:

@@ -92,15 +92,15 @@ class ShardInputs:
 
     def difference(self, versions: Sequence[Sequence[Any]]) -> str:
         """Where these shards, all known, differ from all those of which ``versions`` told, for a message."""
-        counts = f"; there were {len(versions):,}, and now there are {len(self):,}"
+        counts = f"; there were {len(versions):,} shards, and now there are {len(self):,}"
         for shard, *version in versions:
             info = self._known.get(shard)
             if info is None:
                 break
             if not is_version(version, info):
-                return f"{counts}, and the first that differs is {self.path(shard)}"
+                return f"{counts}; the first shard that differs is {self.path(shard)}"
         if len(self) > len(versions):
-            return f"{counts}, and the first that is new is {self.path(len(versions))}"
+            return f"{counts}; the first new shard is {self.path(len(versions))}"
         return counts
 
     async def check(self, versions: Sequence[Sequence[Any]]) -> None:
@@ -208,7 +208,8 @@ class ShardInputs:
                     batch = await reader.next_batch()
                 if batch is None:
                     raise DatasetError(
-                        f"{self.path(shard)} has no record {number}: it is shorter than when the state was taken"
+                        f"{self.path(shard)} has no record {number}: it is shorter than when the state was taken; "
+                        "restore the shard, or start again without the state"
                     )
                 found[shard, number] = batch.records[number - batch.first]
         finally:

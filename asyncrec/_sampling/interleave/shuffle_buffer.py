@@ -40,7 +40,9 @@ def parse_shuffle_state(values: StateValues) -> ShuffleState:
     """
     version = values.whole("version")
     if version != 1:
-        raise ArgumentValueError(f"the state of a shuffle buffer has version {version}; this asyncrec reads version 1")
+        raise ArgumentValueError(
+            f"the state of a shuffle buffer has version {version}, but this release of asyncrec reads only version 1"
+        )
     return ShuffleState(values.whole("seed", least=None, most=None), values.whole("draws"), values.flag("owed"))
 
 
@@ -149,7 +151,7 @@ class ShuffleBuffer(Generic[T]):
         return {"version": 1, "seed": self._seed, "draws": self._draws, "owed": self._owed}
 
     def load_state_dict(self, state: dict[str, Any], items: Iterable[T]) -> None:
-        """Continue as the buffer that gave this state and held these items.
+        """Continue as the buffer that returned this state and held these items.
 
         Raises:
             ValueError: a state of another version, or more items than there is room for.
@@ -157,10 +159,10 @@ class ShuffleBuffer(Generic[T]):
         self.load(parse_shuffle_state(StateValues(state)), items)
 
     def load(self, state: ShuffleState, items: Iterable[T]) -> None:
-        """Continue from what `parse_shuffle_state` gave, as `load_state_dict`."""
+        """Continue from what `parse_shuffle_state` returned, as `load_state_dict`."""
         held = list(items)
         if len(held) > self._buffer_size:
-            raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of {self._buffer_size}")
+            raise ArgumentValueError(f"{len(held)} items do not fit into a shuffle buffer of size {self._buffer_size}")
         self._items = held
         self._bytes = sum(map(self._size_of, held)) if self._max_bytes is not None else 0
         self._seed, draws, self._owed = state

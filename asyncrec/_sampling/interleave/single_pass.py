@@ -14,7 +14,7 @@ from asyncrec._sampling.interleave.shuffle_buffer import ShuffleBuffer, ShuffleS
 from asyncrec._sampling.state_values import StateValues
 from asyncrec.errors import ArgumentValueError
 
-NO_STATE = "with deterministic=False the order depends on timing, so there is no state to resume from"
+NO_STATE = "with deterministic=False the order depends on timing, so the stream has no state to resume from"
 # Records moved through the shuffle buffer without looking up: an await at most for so many.
 _STEP = 256
 
@@ -123,7 +123,7 @@ class SinglePass:
             ValueError: it is of others, or damaged.
         """
         if ("shuffle" in values) != (self._buffer is not None):
-            raise ArgumentValueError("the state is of a stream with another shuffle_buffer")
+            raise ArgumentValueError("the state belongs to a stream with a different shuffle_buffer")
         shards = len(self._inputs)
         return PassState(
             self._interleaver.parsed(values),
@@ -136,7 +136,7 @@ class SinglePass:
     async def load(self, state: PassState) -> None:
         """Go on from what `parsed` gave; reads what the buffer held."""
         if self._interleaver.begun:
-            raise RuntimeError("a state is loaded before the first record is read")
+            raise RuntimeError("a state must be loaded before the first record is read")
         self._interleaver.load(state.interleaver)
         self.records = state.records
         self._gathering = await self._inputs.read_traced(state.pending)

@@ -39,7 +39,7 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True, slots=True)
 class InterleaveStats:
-    """What an `InterleaveStream` did so far, or in all where it went on from a state.
+    """What an `InterleaveStream` did so far; if it resumed from a state, including what was done before.
 
     Attributes:
         records: how many were given out.
@@ -152,7 +152,7 @@ class InterleaveStream:
             RuntimeError: reading has begun, or with ``deterministic=False``.
         """
         if self._begun:
-            raise RuntimeError("a state is loaded before the first record is read")
+            raise RuntimeError("a state must be loaded before the first record is read")
         if not self._has_state:
             raise RuntimeError(NO_STATE)
         values = checked(state, _KIND, self._identity, self._parameters)
@@ -233,14 +233,14 @@ async def interleave(
         cycle_length: how many shards are open at once.
         block_length: how many records are taken from one shard before it is the next one's turn.
         parallelism: how many reads are under way at once; each shard of the cycle is then read ahead by a task. With 0
-            shards are read when their records are needed. `None`, the default, is what is fastest: 0 for local files,
-            and 32 in a store, where each read waits for an answer. Neither order nor state depends on it.
+            shards are read when their records are needed. `None`, the default, chooses what is fastest: 0 for local
+            files, and 32 in a store, where each read waits for an answer. Neither order nor state depends on it.
         deterministic: `False` skips a shard that has no records ready (only where shards are read ahead). The order
             then depends on timing, and there is no state.
         compression: as for `open_reader`; ``"auto"`` detects it for each shard.
         on_corrupt: what to do about damage, as for `open_reader`: ``"raise"`` (the default) raises an error; ``"skip"``
             returns every intact record; ``"stop"`` ends the shard there. `InterleaveStream.damage` lists what was lost.
-        shuffle_buffer: the size of a `ShuffleBuffer` behind the interleaving; 0, the default, means none.
+        shuffle_buffer: the size of a `ShuffleBuffer` after the interleaving; 0, the default, means none.
         seed: the seed of that buffer; `None` chooses one, which the state holds.
         worker: ``(i, n)``: read only every n-th of ``paths``, starting with the i-th: the share of one of n workers.
         memory_limit: how many bytes the records of all open shards may take, read ahead or not, 64 MiB by default. Each
@@ -293,9 +293,11 @@ async def interleave(
 def check_plan(plan: InterleavePlan, paths: Sequence[Any]) -> Sequence[Any]:
     """Refuse a list of shards or parameters that cannot be read; gives ``paths``."""
     if isinstance(paths, (str, bytes, PathLike)):
-        raise ArgumentTypeError("paths must be a list of shards; asyncrec.list_shards finds those of a data set")
+        raise ArgumentTypeError(
+            "paths must be a list of shards; to list the shards of a data set, use asyncrec.list_shards"
+        )
     if not paths:
-        raise ArgumentValueError("there are no shards to read")
+        raise ArgumentValueError("the list of shards is empty; pass at least one shard")
     for name in ("cycle_length", "block_length", "memory_limit"):
         whole_number(getattr(plan, name), name, least=1)
     whole_number(plan.shuffle_buffer, "shuffle_buffer", least=0)

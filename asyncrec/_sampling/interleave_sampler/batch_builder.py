@@ -266,8 +266,8 @@ class BatchBuilder:
             raise self._no_batch(queues)
         if not self._in_pass:
             _log.warning(
-                "a whole pass over the shards yielded no batch of %d classes, %d examples of each: %d classes are "
-                "waiting; the sampler ends here",
+                "a whole pass over the shards yielded no batch of %d classes with %d examples each: the class "
+                "buffer still holds examples of %d classes; the sampler stops here",
                 classes,
                 plan.per_class,
                 queues.waiting,
@@ -278,11 +278,11 @@ class BatchBuilder:
     def _no_batch(self, queues: ClassQueues[tuple[Any, RecordSource]]) -> DatasetError:
         plan = self._batch_plan
         if not self.passes.records:
-            return DatasetError(f"there are no records in the {len(self._inputs)} shards")
+            return DatasetError(f"the {len(self._inputs)} shards contain no records")
         return DatasetError(
-            f"a whole pass over the shards yielded no batch: {queues.ready} classes have {plan.per_class} "
-            f"examples, but a batch needs {plan.batch_size // plan.per_class}. Use a smaller batch_size, or a "
-            "larger class_buffer"
+            f"a whole pass over the shards yielded no batch: {queues.ready} classes have {plan.per_class} examples "
+            f"each, but a batch needs {plan.batch_size // plan.per_class}. Use a smaller batch_size, or a larger "
+            "class_buffer"
         )
 
     def _class_of(self, taken: TracedRecords, index: int, example: Any) -> Hashable:
@@ -292,7 +292,7 @@ class BatchBuilder:
             hash(cls)
             if cls != cls:  # not a number: each would be a class of its own
                 raise SchemaError(
-                    f"it returned {cls!r}, which does not equal itself; give these examples another class"
+                    f"it returned {cls!r}, which is not equal to itself; return another class for these examples"
                 )
         except Exception as error:
             raise self._deserializer.error(taken, index, "class_fn", error) from error

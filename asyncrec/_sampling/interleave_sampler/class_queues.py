@@ -45,7 +45,7 @@ class ClassQueues(Generic[T]):
 
     def __init__(self, classes: int, per_class: int, capacity: int) -> None:
         if classes < 1 or per_class < 1:
-            raise ArgumentValueError(f"{classes} classes of {per_class}: both must be at least 1")
+            raise ArgumentValueError(f"classes={classes} and examples per class={per_class}: both must be at least 1")
         if capacity < classes * per_class:
             raise ArgumentValueError(
                 f"class_buffer must be at least {classes * per_class} for a batch of {classes} classes with "
@@ -133,14 +133,18 @@ class ClassQueues(Generic[T]):
         state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}
         if min(lengths, default=1) < 1 or len(state.ready) != len(ready) or set(state.ready) != ready:
-            raise ArgumentValueError("the state does not fit the class buffer it is loaded into")
+            raise ArgumentValueError(
+                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other parameters"
+            )
         return state
 
     def load(self, state: QueuesState, items: Iterable[tuple[Hashable, T]]) -> None:
         """Go on from what `parsed` gave, as `load_state_dict`."""
         pairs = list(items)
         if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
-            raise ArgumentValueError("the state does not fit the class buffer it is loaded into")
+            raise ArgumentValueError(
+                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other parameters"
+            )
         self._queues, self._by_length, self._longest = {}, {}, 0
         order: list[Hashable] = []
         begin = 0
@@ -149,7 +153,7 @@ class ClassQueues(Generic[T]):
             begin += length
             cls = run[0][0]
             if cls in self._queues or any(other != cls for other, _ in run):
-                raise ArgumentValueError("class_fn tells other classes than when the state was taken")
+                raise ArgumentValueError("class_fn does not return the same classes as when the state was taken")
             self._queues[cls] = deque(item for _, item in run)
             self._moved(cls, 0, length)
             order.append(cls)

@@ -74,7 +74,7 @@ class Passes:
         """
         single_pass = self._single_pass
         if not single_pass.records:
-            raise DatasetError(f"there are no records in the {len(self._inputs)} shards")
+            raise DatasetError(f"the {len(self._inputs)} shards contain no records")
         await single_pass.aclose()
         self._records_before += single_pass.records
         self._waited_before += single_pass.seconds_waited

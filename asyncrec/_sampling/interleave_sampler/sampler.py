@@ -47,7 +47,8 @@ _CLASS_BUFFER = 4096
 
 @dataclass(frozen=True, slots=True)
 class SamplerStats:
-    """What an `InterleaveSampler` did so far, the batches that wait included; in all, where it went on from a state.
+    """What an `InterleaveSampler` did so far, including waiting batches; if it resumed from a state, including what was
+    done before.
 
     Attributes:
         batches: how many were made.
@@ -87,8 +88,8 @@ class InterleaveSampler:
         shards_per_cycle: how many shards are open at once; `None` for all.
         compression: as for `open_reader`.
         parallelism: how many threads or coroutines decode; `None` is one.
-        async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, is what is
-            fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
+        async_cycle: read the shards of a cycle ahead, at the same time, each by a task. `None`, the default, chooses
+            what is fastest: `True` in a store, `False` for local files. Batches and states do not depend on it. See
             `interleave` for the memory that it takes.
         prefetch_size: how many batches a task prepares ahead. With 0 there is no such task.
         shard_suffix: a pattern for the names of the shards. Where a folder holds several data sets, it chooses one:
@@ -118,7 +119,7 @@ class InterleaveSampler:
     Raises:
         ValueError: a number is out of range, or there are fewer shards than workers. At once, or on entering.
         ObjectNotFoundError: on entering, no shard matches; while iterating, a shard is gone.
-        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class does not equal itself (not a number);
+        DecodeError: ``deserialization_fn`` or ``class_fn`` raised, or a class is not equal to itself, such as NaN;
             the message says for which record.
         DatasetError: no shard has a record; with ``class_fn``, a pass had too few classes, and no batch came before, or
             ``"repeat"`` found too few.
@@ -156,9 +157,9 @@ class InterleaveSampler:
     ) -> None:
         batch_size = whole_number(batch_size, "batch_size", least=1)
         example_per_class = whole_number(example_per_class, "example_per_class", least=1)
-        check_function(deserialization_fn, "deserialization_fn", "a function from bytes to an example")
+        check_function(deserialization_fn, "deserialization_fn", "a function that turns bytes into an example")
         if class_fn is not None:
-            check_function(class_fn, "class_fn", "a function from an example to its class")
+            check_function(class_fn, "class_fn", "a function that returns the class of an example")
         if not 1 <= example_per_class <= batch_size:
             raise ArgumentValueError(
                 f"example_per_class={example_per_class}: must be from 1 to batch_size={batch_size}"
@@ -226,7 +227,7 @@ class InterleaveSampler:
 
     async def __aenter__(self) -> InterleaveSampler:
         if self._builder is not None:
-            raise RuntimeError("a sampler can only be entered once; make another")
+            raise RuntimeError("a sampler can only be entered once; create a new one")
         self._forked = False  # made before a fork, and entered behind it
         async with AsyncExitStack() as stack:
             names, self._inputs = await stack.enter_async_context(self._folder.open())
@@ -291,7 +292,7 @@ class InterleaveSampler:
         """
         prefetch = self._open()
         if prefetch.begun:
-            raise RuntimeError("a state is loaded before iterating")
+            raise RuntimeError("a state must be loaded before iterating")
         values = checked(state, _KIND, self._identity, self._parameters, difference=self._inputs.difference)
         check_same_seed(self._seed, values.whole("seed", least=None, most=None))
         self._inputs.check_known(versions_in(values, len(self._inputs)))

@@ -87,7 +87,7 @@ class ShardFolder:
             if is_pattern(self.path):
                 folder, _, pattern = self.path.rpartition("/")
                 raise ObjectNotFoundError(
-                    f"{self.display_path}: this is a pattern, but shards are found in a folder: pass "
+                    f"{self.display_path}: this is a pattern, but the sampler takes a folder; pass "
                     f"{redact(folder) or '.'!r} and shard_suffix={pattern!r}"
                 )
             if not others and not datasets:
@@ -96,8 +96,8 @@ class ShardFolder:
                     "not exist or is empty"
                 )
             raise ObjectNotFoundError(
-                f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; there are {others} other "
-                "objects, and names that begin with '_' or '.' are never shards"
+                f"{self.display_path}: no shard matches shard_suffix={self.pattern!r}; the folder has {others} "
+                "other objects. Names that begin with '_' or '.' are never shards"
             )
         warn_of_several(
             self.display_path, datasets, found, one_alone=lambda name: f"shard_suffix={f'{escape(name)}-*.tfrecord'!r}"
@@ -122,9 +122,8 @@ class ShardFolder:
         name = key.rpartition("/")[2]
         suffix = f"{escape(name)}-*.tfrecord"
         raise ObjectNotFoundError(
-            f"{self.display_path}: {name!r} is a data set, but shards are read from a folder: pass "
-            f"{folder_of(path)!r} and shard_suffix={suffix!r}; or use open_dataset and ClassBalancedSampler, which "
-            "read a data set"
+            f"{self.display_path}: {name!r} is a data set, but the sampler takes a folder: pass {folder_of(path)!r} "
+            f"and shard_suffix={suffix!r}; or use open_dataset and ClassBalancedSampler, which read a data set"
         )
 
 
@@ -163,7 +162,7 @@ def warn_of_several(
     mixed = [name for name in sorted(set(datasets)) if any(maker_of(name, shard) for shard in shards)]
     if len(mixed) > 1:
         _log.warning(
-            "%s: the shards of %d data sets are read together: %s; to read one of them, pass %s",
+            "%s: the shards of %d data sets are read together: %s; to read only one of them, pass %s",
             path,
             len(mixed),
             ", ".join(mixed[:_NAMED]) + (", ..." if len(mixed) > _NAMED else ""),

@@ -94,7 +94,7 @@ class Dataset:
 
     @property
     def schema(self) -> Schema | None:
-        """The schema in the manifest; `None` if no writer gave one, or there is no manifest.
+        """The schema in the manifest; `None` if no writer passed one, or there is no manifest.
 
         Without a schema, use `decode_example`, or `Schema.infer`, which makes a schema from some records.
         """
@@ -233,7 +233,7 @@ class Dataset:
 
         Args:
             seed: any int. `None` chooses one, which the state holds; not of several workers, which share an order.
-            epoch: the first epoch; each has an order of its own. `None` is 0, or what a state says that is loaded.
+            epoch: the first epoch; each epoch has its own order. `None` means 0, or the epoch of the loaded state.
             num_repeat: how many epochs; -1 means forever.
             mode: ``"block"`` permutes runs of neighboring records (in GZIP shards, whole members) over the whole data
                 set, then shuffles them in windows of ``buffer_size``; it reads large pieces. ``"buffer"`` interleaves
@@ -248,8 +248,9 @@ class Dataset:
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
                 batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).
-            uneven: what happens when there is no last batch for every worker: ``"drop"`` leaves the last batches out,
-                ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either way.
+            uneven: what happens if the last batches are not enough for all workers: ``"drop"`` leaves the last batches
+                out, ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either
+                way.
             on_corrupt: ``"raise"`` raises an error for a damaged record; ``"skip"`` leaves it out, so its batch is
                 shorter or even empty, and `ShuffledStream.damage` lists it. The batches and the state stay the same
                 otherwise.

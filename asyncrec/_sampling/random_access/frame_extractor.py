@@ -135,9 +135,9 @@ class FrameExtractor:
                 decoder.finish()
                 if len(records) == 1:
                     continue
-                error: FormatError = self._other("there are more records than it says", decoder)
+                error: FormatError = self._other("it has more records than the index lists", decoder)
             except (TruncatedError, RecordTooLargeError):
-                error = self._other("a record is longer than it says, or the shard was cut short", decoder)
+                error = self._other("a record is longer than the index says, or the shard was truncated", decoder)
             except FormatError as damage:
                 error = damage
             error.path = self._path

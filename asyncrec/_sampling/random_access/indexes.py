@@ -85,8 +85,8 @@ class Indexes:
             path = self._files.display_path(shard)
             _path_log.warning(
                 path,
-                "this index is read again: those of all %s shards do not fit the %d MiB that are kept of them, and "
-                "reading records at random reads indexes anew; read them in order, in blocks, or from fewer shards",
+                "the index of this shard is read again, because the indexes of all %s shards do not fit in the "
+                "cache of %d MiB; random reads are slow. Read records in order, in blocks, or from fewer shards",
                 f"{len(self._files.shards):,}",
                 _HELD_BYTES >> 20,
                 shards=len(self._files.shards),
@@ -111,19 +111,19 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
         index, problem = await in_thread(_parsed, text, entry, count_known)
     except ObjectNotFoundError:
         _log.info(
-            "%s: there is no index; the shard is read to make one",
+            "%s: the shard has no index; the whole shard is read to build one",
             entry.path,
             extra={"path": join(folder.root, entry.path)},
         )
         return None
     except ValueError as error:  # FormatError is one
         _log.warning(
-            "%s: %s; the shard is read through instead", key, error, extra={"path": join(folder.root, entry.path)}
+            "%s: %s; the whole shard is read instead", key, error, extra={"path": join(folder.root, entry.path)}
         )
         return None
     if problem:
         _log.warning(
-            "%s: %s; it belongs to another version of the shard, which is read through instead",
+            "%s: %s; the index belongs to another version of the shard, so the whole shard is read instead",
             key,
             problem,
             extra={"path": join(folder.root, entry.path)},
@@ -141,7 +141,7 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
         ValueError: it is none, or another one than the manifest's.
     """
     if entry.index is not None and entry.index.crc32c not in (None, crc32c(text)):
-        raise DatasetError("its checksum differs from the manifest")
+        raise DatasetError("the index does not match its checksum in the manifest")
     index = parse_index(text)
     return index, _misfit(index, entry, count_known=count_known)
 
@@ -149,19 +149,19 @@ def _parsed(text: bytes, entry: ShardEntry, count_known: bool) -> tuple[RecordIn
 def _misfit(index: RecordIndex, entry: ShardEntry, *, count_known: bool) -> str:
     """What contradicts the shard; ``""`` when nothing does."""
     if count_known and len(index) != entry.records:
-        return f"it has {len(index):,} records, but the shard has {entry.records:,}"
+        return f"the index has {len(index):,} records, but the shard has {entry.records:,}"
     if (index.members is None) == (entry.compression == "GZIP") and len(index):
-        return "its columns are those of another compression"
+        return "the index is for another compression"
     _, offsets, members = index.runs
     if entry.compression:
         if len(members) and (members[-1] >= entry.bytes or (np.diff(members) < 0).any()):
-            return "its members do not lie in the shard one after another"
+            return "the members in the index are not consecutive"
         return ""
     end = index.offsets[-1] + index.sizes[-1] if len(index) else 0
     if end != entry.bytes:
-        return f"it ends at byte {end:,}, but the shard has {entry.bytes:,}"
+        return f"the index ends at byte {end:,}, but the shard has {entry.bytes:,} bytes"
     if len(offsets) > 1 or offsets.any():
-        return "its records do not follow each other"
+        return "the records in the index are not consecutive"
     return ""
 
 

@@ -91,9 +91,9 @@ class KeyIndex:
             return number
         if none:
             raise RecordKeyError(
-                f"{self._path}: there is no record with the key {_shown(key)}, or with any other: no record was "
-                "written with a key"
-            ).with_remedy("a record gets its key from writer.write(..., key=)", command="")
+                f"{self._path}: no record has the key {_shown(key)}, because no record in this data set was written "
+                "with a key"
+            ).with_remedy("to give a record a key, pass key= to writer.write", command="")
         raise RecordKeyError(f"{self._path}: no record has the key {_shown(key)}")
 
     async def _find_in_runs(self, key: str | bytes, runs: Sequence[OpenRun], others: Columns) -> int:
@@ -155,11 +155,14 @@ class KeyIndex:
                 return b""
             if len(content) != KEY_BYTES * shard.records:
                 raise DatasetError(
-                    f"{path}: {len(content):,} bytes of keys for {shard.records:,} records of {KEY_BYTES} bytes; "
-                    "it belongs to another version of the shard"
+                    f"{path}: the file has {len(content):,} bytes, but the keys of {shard.records:,} records take "
+                    f"{KEY_BYTES} bytes each; the file belongs to another version of the shard. Run 'asyncrec "
+                    "verify' for details"
                 )
             if shard.keys is not None and shard.keys.crc32c not in (None, await in_thread(crc32c, content)):
-                raise DatasetError(f"{path}: the checksum differs from the manifest; run 'asyncrec verify' for details")
+                raise DatasetError(
+                    f"{path}: the keys do not match their checksum in the manifest; run 'asyncrec verify' for details"
+                )
             return content
 
         return await in_thread(self._sorted, rows, await for_each(read, rows))

@@ -326,8 +326,8 @@ class RangeReader:
             error.member_offset = member + (error.member_offset or 0) if self._kind(read) == "GZIP" else None
             raise
         raise CorruptRecordError(
-            f"the member ends after {inflater.made:,} bytes, and the index says {inflater.wanted:,}: "
-            "the index is of another version of the shard",
+            f"the GZIP member ends after {inflater.made:,} bytes, but the index says {inflater.wanted:,}: the index "
+            "belongs to another version of the shard",
             path=self._files.display_path(shard),
             record=record,
             member_offset=member,
@@ -341,7 +341,7 @@ def _are_neighbours(read: RangeRead) -> bool:
 
 
 def _damaged_twice(error: FormatError) -> FormatError:
-    error.add_note("read twice and damaged both times, so the stored object is damaged")
+    error.add_note("both of two reads were damaged, so the stored object itself is damaged")
     return error
 
 

@@ -63,8 +63,8 @@ class ReadCost:
         if self._wanted < _SAID_AFTER * _CHEAP_BYTES or 2 * self._wanted < self._came:
             _path_log.info(
                 self._path,
-                "%d requests for %d records: %.1f MiB were read for %.1f MiB of records; shuffling in blocks, or "
-                "cache=, needs fewer requests",
+                "%d requests were made for %d records, and %.1f MiB were read for %.1f MiB of records; to make "
+                "fewer requests, shuffle in blocks or pass cache=",
                 self._requests,
                 self._records,
                 self._came / (1 << 20),

@@ -33,7 +33,10 @@ def numbers_of(
         return np.arange(*indices.indices(count), dtype=np.int64)
     if isinstance(indices, np.ndarray):
         if indices.dtype.kind not in "iu" or indices.ndim != 1:
-            raise ArgumentTypeError(f"indices must be integers in one dimension, not {indices.dtype} in {indices.ndim}")
+            raise ArgumentTypeError(
+                f"indices must be a one-dimensional array of integers, not an array of {indices.dtype} with the shape "
+                f"{indices.shape}"
+            )
         given: Any = indices
         # Before it is cast: of unsigned numbers, those beyond int64 would become negative ones, which are records.
         wanted = np.minimum(indices, np.uint64(_FAR)) if indices.dtype == np.uint64 else indices
@@ -46,7 +49,9 @@ def numbers_of(
     wanted = wanted.astype(np.int64)
     outside = (wanted < -count) | (wanted >= count)
     if outside.any():
-        raise RecordIndexError(f"{path}: there is no record {given[outside.argmax()]}; it has {count:,} records")
+        raise RecordIndexError(
+            f"{path}: there is no record {given[outside.argmax()]}; the data set has {count:,} records"
+        )
     return np.where(wanted < 0, wanted + count, wanted)
 
 

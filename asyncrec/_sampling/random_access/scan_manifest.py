@@ -63,8 +63,8 @@ async def _in_folder(store: Storage, name: str, path: str) -> str | None:
     names = await dataset_names(inside)
     if len(names) > 1:
         raise ObjectNotFoundError(
-            f"{path}: this folder holds {len(names)} data sets: {', '.join(names[:10])}; open one of them, such as "
-            f"'{path}/{names[0]}', or all shards in the folder together, '{path}/'"
+            f"{path}: this folder contains {len(names)} data sets: {', '.join(names[:10])}; open one of them, such "
+            f"as '{path}/{names[0]}', or open all shards in the folder together with '{path}/'"
         )
     if names:
         return names[0]
@@ -90,11 +90,11 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
     if not keys:
         if not is_pattern(name) and (others := await longer_names(folder, name)):
             raise ObjectNotFoundError(
-                f"{path}: there is no data set of this name, but there is {', '.join(others[:10])}"
+                f"{path}: there is no data set with this name; the folder contains {', '.join(others[:10])}"
             )
         raise ObjectNotFoundError(
-            f"{path}: no shards match, and there is no manifest; the path of a data set is its folder and its "
-            "name, or a pattern such as 'data/train-*.tfrecord'"
+            f"{path}: there is no manifest and no matching shard; pass the folder and name of a data set, or a "
+            "pattern such as 'data/train-*.tfrecord'"
         )
 
     if not name or is_pattern(name):

@@ -30,8 +30,9 @@ from asyncrec.storage._resuming_source import ResumingSource, receive_exactly
 from asyncrec.storage._url import join
 
 _REMEDY = (
-    ": if the data set was rewritten, open it again; if only this file was changed, that helps nothing: put back what "
-    "the manifest lists ('asyncrec copy' from a copy does), and 'asyncrec verify' says whether all is well"
+    ". If the data set was rewritten, open it again. If only this file changed, restore the file that the "
+    "manifest lists, for example with 'asyncrec copy' from another copy, and check the result with 'asyncrec "
+    "verify'"
 )
 
 
@@ -109,7 +110,7 @@ class ShardFiles:
         if records != self.shards[shard].records:
             raise DatasetError(
                 f"{self.display_path(shard)} has {records:,} records, but the manifest says "
-                f"{self.shards[shard].records:,}; it was changed, or the manifest belongs to another data set"
+                f"{self.shards[shard].records:,}; the shard was changed, or the manifest belongs to another data set"
             )
 
     async def _open(self, stack: AsyncExitStack, shard: int, start: int, end: int | None) -> ResumingSource:
@@ -188,8 +189,8 @@ class ShardFiles:
             self._versions.setdefault(shard, info)
             return
         raise ObjectChangedError(
-            f"{self.display_path(shard)}: it is another shard than the manifest lists, though of the same size: its "
-            f"checksum is another, and all its records are whole{_REMEDY}"
+            f"{self.display_path(shard)}: this is not the shard that the manifest lists: the size is the same and "
+            f"all records are intact, but the checksum differs{_REMEDY}"
         )
 
     async def _with_checksum(self, shard: int) -> ObjectInfo:
@@ -217,10 +218,10 @@ def check_version(path: str, entry: ShardEntry, info: ObjectInfo) -> None:
         return
     if version_in(entry) is not None:
         raise ObjectChangedError(
-            f"{path}: it was replaced since the data set was opened: it has {info.size:,} bytes, etag {info.etag}, and "
-            f"had {entry.bytes:,}: open it again"
+            f"{path}: the shard was replaced after the data set was opened: it now has {info.size:,} bytes (etag "
+            f"{info.etag}), not {entry.bytes:,}; open the data set again"
         )
-    raise ObjectChangedError(f"{path}: it has {info.size:,} bytes, and {entry.bytes:,} are expected of it{_REMEDY}")
+    raise ObjectChangedError(f"{path}: the shard has {info.size:,} bytes, but {entry.bytes:,} are expected{_REMEDY}")
 
 
 def _is_of(entry: ShardEntry, info: ObjectInfo) -> bool:

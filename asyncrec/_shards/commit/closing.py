@@ -76,6 +76,7 @@ def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictErr
     """Make the error for a job that finds its own tombstone."""
     by = closing.extra.get("abandoned_by")
     return ConflictError(
-        f"{join(folder.root, name)}: the writer {closing.writer} was abandoned at {closing.time}"
-        f"{f' by {by}' if isinstance(by, str) else ''}, and can commit nothing more"
+        f"{join(folder.root, name)}: the writer {closing.writer} was abandoned at "
+        f"{closing.time}{f' by {by}' if isinstance(by, str) else ''}, so it can no longer commit anything; write "
+        "the remaining records with a new writer"
     )

@@ -108,11 +108,12 @@ async def compact_manifest(
     """
     if not grace >= LEAST_GRACE:
         raise ArgumentValueError(
-            f"grace={grace}: at least {LEAST_GRACE:.0f} seconds, for who has just listed a segment"
+            f"grace={grace}: must be at least {LEAST_GRACE:.0f} seconds, so that a reader that has just listed a "
+            "segment can still read it"
         )
     loaded = await load_listed(folder, name)
     if loaded is None or loaded.history.is_empty:
-        raise ObjectNotFoundError(f"{path}: no manifest; a data set's path is its folder and its name")
+        raise ObjectNotFoundError(f"{path}: the data set has no manifest; pass its path as folder and name")
     listed, base, history = loaded
     manifest = await merged(path, history)
     new = await in_thread(lambda: sum(each not in base.covered for each in listed.segments))
@@ -167,11 +168,13 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
             len(history.shards),
             history.runs,
         ):
-            raise IntegrityError(f"{folder.root}/{key}: the store has something else than what was written")
+            raise IntegrityError(
+                f"{folder.root}/{key}: the object in the store differs from what was written; run the command again"
+            )
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest))
         won = True
     except ObjectExistsError:
-        _path_log.info(join(folder.root, name), "another process has just made the checkpoint %d", number)
+        _path_log.info(join(folder.root, name), "another process has just created checkpoint %d", number)
     except UnsettledError:
         won = True  # perhaps: then it stays, and is the next one's to read or to delete
         raise
@@ -193,7 +196,11 @@ async def _write_columns(folder: Storage, key: str, pieces: Iterator[bytes]) -> 
             await chunks.write([piece])
         await chunks.finish()
     check_sent(
-        f"{folder.root}/{key}", sink.published, size=chunks.size, crc32c=chunks.crc32c, then="it is no checkpoint"
+        f"{folder.root}/{key}",
+        sink.published,
+        size=chunks.size,
+        crc32c=chunks.crc32c,
+        then="it was not the new checkpoint",
     )
 
 
@@ -259,7 +266,7 @@ async def unnamed_runs(
                     named.update(run.name for run in await load_runs(folder, key))
                 except ManifestError as error:
                     path = join(folder.root, name)
-                    _path_log.warning(path, "%s; any run of keys may be its own, so none is deleted", error)
+                    _path_log.warning(path, "%s; this checkpoint may use any run of keys, so no run is deleted", error)
                     return []
     return [each for each in listed.runs if each not in named]
 
@@ -275,7 +282,7 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         pinned = None
     except ManifestError as error:
         _log.warning(
-            "%s/%s; any checkpoint may be the one, so none is deleted until `asyncrec compact --latest` "
+            "%s/%s; it may name any checkpoint, so no checkpoint is deleted until `asyncrec compact --latest` "
             "writes it again",
             folder.root,
             error,

@@ -76,11 +76,12 @@ async def create(
 
 
 def _taken(storage: Storage, key: str) -> ObjectExistsError:
-    return ObjectExistsError(f"{storage.root}/{key}: another one was created first")
+    return ObjectExistsError(f"{storage.root}/{key}: another process created this object first")
 
 
 def _unsettled(storage: Storage, key: str, failure: Exception | None) -> UnsettledError:
     said = f": {failure}" if failure is not None else ""
     return UnsettledError(
-        f"{storage.root}/{key}: whether it was created is not known, and the commit may have taken effect{said}"
+        f"{storage.root}/{key}: it is unknown whether this object was created, so the commit may have taken "
+        f"effect{said}; read the data set to find out"
     )

@@ -79,7 +79,9 @@ class RunMaker:
             new = await self._write(parts[-1] if parts else _NONE.shards, old)
         except UNFIT as error:
             path = join(self._folder.root, self._name)
-            _path_log.warning(path, "a run of keys cannot be merged: %s; this checkpoint names no runs", error)
+            _path_log.warning(
+                path, "runs of keys could not be merged: %s; the checkpoint is written without them", error
+            )
             await self.delete()
             return ()
         await self.delete(but=1)
@@ -103,7 +105,9 @@ class RunMaker:
                 return await in_thread(_of_file, content, row, entry), row
             except UNFIT as error:
                 path = join(self._folder.root, entry.path)
-                _path_log.warning(path, "its keys cannot be read, and are in no run of keys: %s", error)
+                _path_log.warning(
+                    path, "the keys of this shard cannot be read, so they are left out of the run of keys: %s", error
+                )
                 return None
 
         found = [each for each in await for_each(read, rows.tolist()) if each is not None]
@@ -132,7 +136,7 @@ class RunMaker:
                 await chunks.write([piece])
             await chunks.finish()
         path = f"{self._folder.root}/{key}"
-        check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="nothing names it")
+        check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="no checkpoint refers to it")
         said = KeyRun(run, chunks.size, chunks.crc32c, blocks.entries, len(rows), chunks.size - begin)
         return OpenRun(self._folder, key, said, tail, rows)
 
@@ -262,7 +266,9 @@ def _of_file(content: bytes, row: int, entry: ShardEntry) -> Entries:
     """
     keys = entry.keys
     if len(content) != KEY_BYTES * entry.records or (keys and keys.crc32c not in (None, crc32c(content))):
-        raise DatasetError(f"{len(content):,} bytes are not the keys that the manifest says")
+        raise DatasetError(
+            f"the file of {len(content):,} bytes does not match the size or checksum of the keys in the manifest"
+        )
     digests = np.frombuffer(content, "<u8").reshape(-1, 2)
     records = np.flatnonzero(digests.any(axis=1))  # all zero is no key
     return Entries(digests[records], np.full(len(records), row, np.int64), records)

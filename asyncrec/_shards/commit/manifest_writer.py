@@ -167,7 +167,7 @@ class ManifestWriter:
             self._asked.clear()  # only what is all or nothing comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
-                failure.add_note(f"{self._path}: nothing of {self._writer} is committed")
+                failure.add_note(f"{self._path}: no record of the writer {self._writer} was committed")
                 raise failure
             return
         raise error
@@ -194,8 +194,8 @@ class ManifestWriter:
             if closing is not None and closing.abandoned:
                 raise abandoned_error(self._storage, self._name, closing) from error
             raise ConflictError(
-                f"{self._storage.root}/{key}: {self._writer} has committed already, by another process; an id is used "
-                "once"
+                f"{self._storage.root}/{key}: another process has already committed with the writer_id "
+                f"{self._writer}; use a new writer_id"
             ) from error
         except UnsettledError:
             raise

@@ -157,7 +157,7 @@ class ShardPublisher:
             try:
                 return await fence(self._store, self._header.name, self._header.writer, sequence_of(key), by="itself")
             except Exception as error:
-                self._warn(self._staging, key, "is damaged, and cannot be removed: %s", error)
+                self._warn(self._staging, key, "is damaged and could not be removed: %s", error)
         return False
 
     async def _delete(self, storage: Storage, fates: Fates, event: Event, shards: Mapping[str, Sequence[str]]) -> None:
@@ -172,14 +172,14 @@ class ShardPublisher:
                     for key in keys:
                         await storage.delete(key)
                 except Exception as error:
-                    self._warn(storage, key, "could not be removed and is in no manifest: %s", error)
+                    self._warn(storage, key, "is in no manifest and could not be removed: %s", error)
                 else:
                     fates.move(shard, event)
                     del left[shard]
         for shard in left:
             fates.move(shard, "keep")
         if scope.cancelled_caught:
-            self._warn(storage, key, "could not be removed in time and is in no manifest")
+            self._warn(storage, key, "is in no manifest and could not be removed in time")
 
     def _warn(self, storage: Storage, key: str, words: str, *args: object) -> None:
         path, writer = join(self._store.root, self._header.name), self._header.writer

@@ -170,7 +170,7 @@ class JobFiles:
         return [path for path in self._sidecars() if self._is_own(path)]
 
     def _is_own(self, path: str) -> bool:
-        with mapped_errors("finding", path):
+        with mapped_errors("looking up", path):
             return own_file(path, system=self.folder.disk.system)
 
     def _other_names(self, path: str) -> list[str]:

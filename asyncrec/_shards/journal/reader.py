@@ -133,7 +133,7 @@ class JournalReader:
                     if output:
                         yield output
                     if zeros_from(self._fd, self._size) > position - len(block) + used:
-                        self.damage = CorruptRecordError(f"{self.path}: it does not decompress ({error})")
+                        self.damage = CorruptRecordError(f"{self.path}: the journal cannot be decompressed ({error})")
                     return
                 block = stream.unused_data
                 if stream.eof:

@@ -24,21 +24,20 @@ def command_for(header: JobHeader, where: str, *, abandon: bool = False) -> str:
 def told_dead(header: JobHeader, where: str) -> str:
     """Say of a dead job what can be done about it; ``where`` is what `recover` is called with."""
     recover = command_for(header, where)
-    discard = f"{command_for(header, where, abandon=True)} discards them"
+    discard = f"{command_for(header, where, abandon=True)} discards the records"
     if header.kind == "rolling":
         return (
-            f"the writer {header.writer} died, and left records that are in no commit; "
-            f"{recover} adds them to the data set, {discard}"
+            f"the writer {header.writer} died and left uncommitted records; {recover} adds them to the data "
+            f"set, {discard}"
         )
     if header.kind == "fixed":
         return (
-            f"the writer {header.writer} of fixed shards died before it had committed them; "
-            f"{recover} keeps them, all of them, if it had been told that they are safe or they "
-            f"are whole; {discard}"
+            f"the writer {header.writer} died before it committed its fixed shards; {recover} commits them "
+            f"if all are complete or their flush was acknowledged; {discard}"
         )
     return (
-        f"the writer {header.writer} died before it had committed its shards, which are all or nothing; nothing of "
-        f"them is in the data set, and {recover} removes what is left of them"
+        f"the writer {header.writer} died before it committed its shards, which are published together or not "
+        f"at all, so none of them is in the data set; {recover} removes the files that are left"
     )
 
 

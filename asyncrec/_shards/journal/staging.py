@@ -72,8 +72,8 @@ class Staging:
         except StorageError as error:
             _path_log.warning(
                 header.url,
-                "should the writer die, nothing on this machine will prove it; "
-                "XDG_RUNTIME_DIR may name a folder that is this user's alone: %s",
+                "if this writer dies, no lock on this machine will prove it; set XDG_RUNTIME_DIR to a folder that "
+                "only this user can write to: %s",
                 error,
                 writer=header.writer,
             )
@@ -159,9 +159,9 @@ class LocalStaging(Staging):
                     folder.disk.link(unnamed, path)
                 except FileExistsError as error:
                     raise ObjectExistsError(
-                        f"{path}: a writer with the id {header.writer} lives, or has left unfinished shards; recover "
-                        f"them first ({command_for(header, folder.root if header.spool else header.url)}), or use "
-                        "another writer_id"
+                        f"{path}: a writer with the id {header.writer} is running or has left unfinished shards; "
+                        f"recover them first ({command_for(header, folder.root if header.spool else header.url)}), "
+                        "or use another writer_id"
                     ) from error
                 linked = True
                 folder.disk.sync_folder(folder.folder)
@@ -219,13 +219,13 @@ class LocalStaging(Staging):
             status = self._folder.disk.system.fstat(self._held.fd)
         if status.st_size > self._end + len(_ACKNOWLEDGED):
             raise ConflictError(
-                f"{self._path}: another process has taken this writer for dead, and recovered what it had flushed; "
-                "records since then are not safe, and are to be written by a new writer"
+                f"{self._path}: another process has declared this writer dead and recovered what it had flushed; "
+                "later records are not safe: write them again with a new writer"
             )
         if not status.st_nlink:
             raise StorageError(
-                f"{self._path}: the header of this writer was removed, so that nobody could recover what it writes; "
-                "records since the last flush are not safe"
+                f"{self._path}: the header of this writer was removed, so its records could not be recovered; "
+                "records since the last flush are not safe: write them again with a new writer"
             )
 
     def acknowledge(self) -> None:
@@ -281,7 +281,7 @@ def _locked(fd: int, path: str) -> FileLock:
         return FileLock(fd, path)
     except StorageError as error:
         if error.errno == errno.ENOLCK:
-            error.add_note("a writer reaches this folder through spool=, a folder on a disk that has locks")
+            error.add_note("to write to this folder, pass spool= with a folder on a disk that supports locks")
         raise
 
 

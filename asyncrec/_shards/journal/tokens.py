@@ -36,11 +36,13 @@ def begin_token() -> tuple[str, FileLock]:
         StorageError: the folder cannot be written to.
     """
     folder = _folder()
-    with mapped_errors("making", folder):
+    with mapped_errors("creating", folder):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         status = os.lstat(folder)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise StoragePermissionError(f"{folder}: it is not this user's alone, so that it proves nothing")
+            raise StoragePermissionError(
+                f"{folder}: other users can write to this folder, so its locks do not prove that a writer is dead"
+            )
     _sweep(folder)
     token = secrets.token_hex(8)
     path = os.path.join(folder, f"{token}.lock")

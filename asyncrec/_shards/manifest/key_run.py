@@ -100,7 +100,9 @@ class KeyRun:
             or text["bytes"] != len(MAGIC) + ENTRY_BYTES * text["entries"] + text["tail"]
             or text["shards"] * _LEAST_SHARD > text["tail"]
         ):
-            raise ManifestError(f"{name}: it names a run of keys that cannot be: {str(text)[:200]}; it is damaged")
+            raise ManifestError(
+                f"{name}: the name of a run of keys is invalid: {str(text)[:200]}; the checkpoint is damaged"
+            )
         return cls(**text)
 
 
@@ -197,11 +199,11 @@ class RunTail:
         while at < len(content):
             header = content[at : at + HEADER_BYTES]
             if len(header) < HEADER_BYTES:
-                raise ManifestError(f"{run.name}: its tail is cut off; it is damaged")
+                raise ManifestError(f"{run.name}: the run of keys is damaged: its tail is truncated")
             block = parse_header(header, (), run.name)
             at += HEADER_BYTES
             if not last <= block.kind <= _BLOCKS:
-                raise ManifestError(f"{run.name}: the blocks of its tail are not in their order; it is damaged")
+                raise ManifestError(f"{run.name}: the run of keys is damaged: the blocks of its tail are out of order")
             last = block.kind
             raw, found = decode_columns(
                 block.content(content[at : at + block.stored], run.name), block.rows, _KINDS[block.kind], run.name
@@ -209,7 +211,7 @@ class RunTail:
             at += block.stored
             paths = TextColumn.decode(raw)
             if len(paths) != (block.rows if block.kind == _SHARDS else 0):
-                raise ManifestError(f"{run.name}: a block of its tail lacks paths; it is damaged")
+                raise ManifestError(f"{run.name}: the run of keys is damaged: a block of its tail lacks paths")
             texts.append(paths)
             for name, column in found.items():
                 columns[name].append(column)
@@ -222,7 +224,7 @@ class RunTail:
         if (len(whole["records"]), len(whole["first"])) != (run.shards, blocks) or (
             (whole["first"][1:] < whole["first"][:-1]).any()
         ):
-            raise ManifestError(f"{run.name}: its tail does not hold what the checkpoint says; it is damaged")
+            raise ManifestError(f"{run.name}: the run of keys is damaged: its tail does not match the checkpoint")
         return cls(
             paths=TextColumn.joined(texts) if texts else TextColumn.of(()),
             keys_crc32c=whole["keys_crc32c"],
@@ -245,15 +247,17 @@ class RunTail:
         """
         size = RUN_BLOCK * ENTRY_BYTES
         if len(content) != min(run.begin_of_tail - len(MAGIC), high * size) - low * size:
-            raise ManifestError(f"{run.name}: it is cut off")
+            raise ManifestError(f"{run.name}: the run of keys is damaged: it is truncated")
         found = []
         for number in range(low, high):
             block = content[(number - low) * size : (number - low + 1) * size]
             if crc32c(block) != self.crc32c[number]:
-                raise ManifestError(f"{run.name}: a block of keys does not have its checksum; it is damaged")
+                raise ManifestError(f"{run.name}: the run of keys is damaged: a block does not match its checksum")
             entries = Entries.decode(block)
             if (entries.shards >= run.shards).any() or (entries.records >= self.records[entries.shards]).any():
-                raise ManifestError(f"{run.name}: it has a key of a record that cannot be; it is damaged")
+                raise ManifestError(
+                    f"{run.name}: the run of keys is damaged: a key refers to a record that does not exist"
+                )
             found.append(entries)
         return found
 

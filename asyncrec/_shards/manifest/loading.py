@@ -193,7 +193,7 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
         except ObjectNotFoundError as error:
             missing = error
     raise ManifestError(
-        f"{folder.root}/{name}: an object of its manifest is listed, and is not there: {missing}"
+        f"{folder.root}/{name}: the store lists an object of the manifest, but does not have it: {missing}"
     ) from missing
 
 
@@ -204,7 +204,10 @@ async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> Hist
     key = checkpoint_key(name, listed.newest, await pointed_checkpoint(folder, name, listed, listed.newest))
     history = await read_checkpoint(folder, key)
     if history.checkpoint != listed.newest:
-        raise ManifestError(f"{folder.root}/{key}: it says that it is checkpoint {history.checkpoint}, of another name")
+        raise ManifestError(
+            f"{folder.root}/{key}: the file contains checkpoint {history.checkpoint}, which does not match its "
+            "name; it is damaged"
+        )
     return history
 
 
@@ -238,7 +241,9 @@ async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest,
     key = checkpoint_pointer_key(name, number)
     found, maker = await read_pointer(folder, key)
     if found != number:
-        raise ManifestError(f"{key}: it names the checkpoint {found}")
+        raise ManifestError(
+            f"{key}: the file names checkpoint {found}, which does not match its own number; it is damaged"
+        )
     return maker
 
 
@@ -253,9 +258,9 @@ async def read_pointer(folder: Storage, key: str) -> tuple[int, str]:
         content = await folder.get(key, max_bytes=MOST_POINTER_BYTES)
         found = checkpoint_of(json.loads(content)["checkpoint"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ManifestError(f"{key}: it does not say which checkpoint it means: {str(error)[:80]}") from error
+        raise ManifestError(f"{key}: the file does not name a checkpoint; it is damaged: {str(error)[:80]}") from error
     if found is None or found[1] is None:
-        raise ManifestError(f"{key}: it does not say which checkpoint it means")
+        raise ManifestError(f"{key}: the file does not name a checkpoint; it is damaged")
     return found[0], found[1]
 
 
@@ -304,7 +309,7 @@ async def _merged(
         try:
             return await folder.get(prefix + each, max_bytes=MAX_SEGMENT_BYTES)
         except ValueError as error:
-            raise ManifestError(f"{prefix}{each}: too large to be a manifest segment: {error}") from error
+            raise ManifestError(f"{prefix}{each}: the file is too large to be a manifest segment: {error}") from error
 
     # What is no longer needed goes in the threads, too: a million entries take a tenth of a second to be freed.
     waiting: list[tuple[str, Segment]] = []

@@ -47,11 +47,11 @@ class WriterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A snapshot of a data set: which shards it consists of, and what is known of them.
+    """A snapshot of a data set: which shards it consists of, and what is known about them.
 
     Attributes:
-        path: the data set, as the caller gave it.
-        id: 32 hexadecimal digits, which are equal for equal shards, whoever reads them and whenever.
+        path: the data set, as the caller passed it.
+        id: 32 hexadecimal digits. Two snapshots with equal shards have the same id, in every process and at any time.
         shards: the shards, in the order of their names; a `ShardEntry` is made when it is asked for.
         schema: the features of the records, as JSON; if writers gave different schemas, the latest.
         metadata: that of all writers, merged; for equal names the latest counts.
@@ -107,7 +107,9 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
     shards = ShardList(history, rows)
     for total in (shards.records, shards.bytes):
         if total >= 1 << 63:
-            raise ManifestError(f"{path}: its shards would have {total} records or bytes together; no data set has")
+            raise ManifestError(
+                f"{path}: the shards add up to {total} records or bytes, which is impossible; the manifest is damaged"
+            )
     counts, records = shards.by_writer()
     owners = counts > 0
     schema, conflicts = agreed(_schemas(history, until, owners=owners))
@@ -207,7 +209,10 @@ def _earlier(path: str, history: History, at: str | datetime) -> tuple[NDArray[n
         if wanted is not None and last_of_instant and f"{identity:032x}" == wanted:
             return np.sort(np.array(list(live.values()), np.int64)), identity, time
     if wanted is not None:
-        raise ManifestError(f"{path}: no snapshot with id {wanted}; it may belong to another data set, or be older")
+        raise ManifestError(
+            f"{path}: the data set has no snapshot with the id {wanted}; the id may belong to another data set, or "
+            "to a snapshot that compaction removed"
+        )
     return np.sort(np.array(list(live.values()), np.int64)), identity, until
 
 
@@ -227,14 +232,14 @@ def _identity(entry: ShardEntry) -> int:
     return shard_identity(entry.path, entry.records, entry.bytes, entry.crc32c)
 
 
-PUT_BACK = "'asyncrec copy' from a copy of the data set puts it back"
+PUT_BACK = "to restore it, run 'asyncrec copy' from another copy of the data set"
 
 
 def _told(error: ObjectNotFoundError) -> ObjectNotFoundError:
     """Make the error for a shard that was not found, though the data set lists it."""
     told = ObjectNotFoundError(
-        f"{error}; the manifest lists this shard, and it is not there: it was deleted, or the data set was replaced "
-        f"since it was opened; 'asyncrec verify' names all that is missing, and {PUT_BACK}"
+        f"{error}; the manifest lists this shard, but it does not exist: it was deleted, or the data set was "
+        f"replaced after it was opened. To list every missing shard, run 'asyncrec verify'; {PUT_BACK}"
     )
     told.errno = error.errno
     return told

@@ -188,8 +188,8 @@ def validate_writer_id(writer: str) -> str:
     """Return the id, or raise ValueError: it becomes part of names, and has no ``-``, ``.``, ``/`` or space."""
     if not isinstance(writer, str) or not _WRITER_ID.fullmatch(writer):
         raise ArgumentValueError(
-            f"writer_id {writer!r} becomes part of file names: 1 to 64 letters, digits or '_', beginning with a letter "
-            "or digit"
+            f"writer_id={writer!r}: must be 1 to 64 letters, digits or '_', beginning with a letter or digit, "
+            "because it becomes part of file names"
         )
     return writer
 
@@ -209,8 +209,10 @@ def check_relative(path: str) -> None:
         or not _NO_PARTS.isdisjoint(path.replace("\\", "/").split("/"))
         or path[1:2] == ":"
     ):
-        raise ArgumentValueError(f"{path[:80]!r}; a path in a manifest is relative and stays in its folder")
+        raise ArgumentValueError(
+            f"{path[:80]!r}; a path in a manifest must be relative and must not lead out of its folder"
+        )
     try:
         path.encode()
     except UnicodeEncodeError as error:
-        raise ArgumentValueError(f"{path[:80]!r}; a path in a manifest is text that UTF-8 can hold") from error
+        raise ArgumentValueError(f"{path[:80]!r}; a path in a manifest must be valid UTF-8") from error

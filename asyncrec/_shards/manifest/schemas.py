@@ -33,21 +33,23 @@ def agreed(given: Iterable[tuple[str, Json]]) -> tuple[Json | None, list[str]]:
         if reason is None:
             schema = other
         elif _why_not(schema, other) is not None:
-            conflicts.append(f"writer {writer} wrote another schema than those before it: {reason}")
+            conflicts.append(f"writer {writer} used a different schema than the writers before it: {reason}")
             schema = other
     return schema, conflicts
 
 
 def refuse_incompatible(path: str, new: Schema, old: Json | None) -> None:
-    """Raises SchemaError when records of the schema ``old`` would not decode with ``new``, which is to follow it."""
+    """Raises SchemaError if records of the schema ``old`` would not decode with ``new``, which is to follow it."""
     if old is None:
         return
     reason = _why_not(new.to_json(), old)
     if reason is not None:
         raise SchemaError(
-            f"{path}: the schema is not that of the records which are there, and not all of them would decode: "
-            f"{reason}. A new feature needs a default"
-        ).with_remedy("write under another name, or begin anew with mode='replace'", command="write under another name")
+            f"{path}: the new schema cannot decode all records that the data set already has: {reason}. A new "
+            "feature needs a default"
+        ).with_remedy(
+            "write to another name, or replace the data set with mode='replace'", command="write to another name"
+        )
 
 
 def _why_not(new: Json, old: Json) -> str | None:

@@ -104,7 +104,7 @@ class ShardEntry:
 
     @property
     def max_record_bytes(self) -> int:
-        """What a reader of the shard takes: as every reader, or its longest record, if that is longer."""
+        """The limit for readers of the shard: the default, or the longest record of the shard if that is longer."""
         largest = self.extra.get(_LARGEST)
         return max(MAX_RECORD_BYTES, largest) if isinstance(largest, int) else MAX_RECORD_BYTES
 
@@ -190,13 +190,16 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
     version = data.pop("version", None)
     if version != _VERSION:
         raise ManifestError(
-            f"{name}: version {version!r}, and this release reads version {_VERSION}; a newer asyncrec may read it"
+            f"{name}: the manifest segment has version {version!r}, but this release reads only version {_VERSION}; "
+            "use a newer release of asyncrec"
         )
     take = _Taker(name, data)
     lines = rest.splitlines()
     count = _count(take("shards", int), name)
     if count != len(lines) or not content.endswith(b"\n"):
-        raise ManifestError(f"{name}: it is cut off: {len(lines):,} of {count:,} shards are in it")
+        raise ManifestError(
+            f"{name}: the manifest segment is truncated: it has only {len(lines):,} of {count:,} shards"
+        )
     return Segment(
         writer=take("writer", str),
         time=_time(take("time", str), name),
@@ -215,9 +218,11 @@ def _object(text: bytes, name: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"{name}: not a manifest segment: {_first_line(error)}") from error
+        raise ManifestError(f"{name}: the file is not a valid manifest segment: {_first_line(error)}") from error
     if not isinstance(data, dict):
-        raise ManifestError(f"{name}: not a manifest segment: a JSON {type(data).__name__}, where an object should be")
+        raise ManifestError(
+            f"{name}: the file is not a valid manifest segment: it contains a JSON {type(data).__name__}, not an object"
+        )
     return data
 
 
@@ -238,7 +243,7 @@ class _Taker:
             return None
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             problem = "is missing" if value is self._REQUIRED else f"is {str(value)[:40]!r}"
-            raise ManifestError(f"{self._name}: {member!r} {problem}, where a {kind.__name__} should be")
+            raise ManifestError(f"{self._name}: the member {member!r} {problem}; it must be of type {kind.__name__}")
         return value
 
 
@@ -263,10 +268,14 @@ def _parse_entry(data: dict[str, Any], name: str) -> ShardEntry:
         extra=data,  # all that was not taken
     )
     if entry.compression not in ("", "GZIP", "ZLIB"):
-        raise ManifestError(f"{name}: {entry.path}: unknown compression {entry.compression[:40]!r}")
+        raise ManifestError(
+            f"{name}: {entry.path}: the compression {entry.compression[:40]!r} is unknown; use a newer release of "
+            "asyncrec"
+        )
     if is_too_many(entry.records, entry.bytes, compressed=bool(entry.compression)):
         raise ManifestError(
-            f"{name}: {entry.path}: {entry.records:,} records cannot be in {entry.bytes:,} bytes; it is damaged"
+            f"{name}: {entry.path}: {entry.records:,} records do not fit in {entry.bytes:,} bytes; the manifest is "
+            "damaged"
         )
     return entry
 
@@ -284,10 +293,13 @@ def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
     if data is None:
         return None
     if not isinstance(data, dict):
-        raise ManifestError(f"{name}: {kind!r} is {str(data)[:40]!r}, where an object should be")
+        raise ManifestError(f"{name}: the member {kind!r} is {str(data)[:40]!r}; it must be an object")
     take = _Taker(name, data)
     if (found := take("format", int, _SIDECAR_FORMAT)) != _SIDECAR_FORMAT:
-        raise ManifestError(f"{name}: {kind} of format {found}, and this release reads format {_SIDECAR_FORMAT}")
+        raise ManifestError(
+            f"{name}: the member {kind} has format {found}, but this release reads only format {_SIDECAR_FORMAT}; "
+            "use a newer release of asyncrec"
+        )
     return Sidecar(
         path=_relative(take("path", str), name),
         bytes=_count(take("bytes", int), name),
@@ -298,11 +310,11 @@ def _sidecar(data: Any, kind: str, name: str) -> Sidecar | None:
 def _relative(path: Any, name: str) -> str:
     """Return a path that stays within the folder, or raise ManifestError."""
     if not isinstance(path, str):
-        raise ManifestError(f"{name}: names {str(path)[:80]!r}; a path in a manifest is text")
+        raise ManifestError(f"{name}: the manifest has the path {str(path)[:80]!r}; a path must be text")
     try:
         check_relative(path)
     except ValueError as error:
-        raise ManifestError(f"{name}: names {error}") from error
+        raise ManifestError(f"{name}: the manifest has the path {error}") from error
     return path
 
 
@@ -312,7 +324,7 @@ def _hexadecimal(crc32c: int | None) -> str | None:
 
 def _count(value: int, name: str) -> int:
     if not 0 <= value < 1 << 63:
-        raise ManifestError(f"{name}: {value} is no count of records or bytes")
+        raise ManifestError(f"{name}: {value} is not a valid number of records or bytes; the manifest is damaged")
     return value
 
 
@@ -328,7 +340,7 @@ def _time(text: str, name: str) -> str:
         seconds = parse_time(text)
         return text if _SORTS.fullmatch(text) else format_time(seconds)
     except (ValueError, OverflowError, OSError) as error:
-        raise ManifestError(f"{name}: {text[:40]!r} is no time: {_first_line(error)}") from error
+        raise ManifestError(f"{name}: {text[:40]!r} is not a valid time: {_first_line(error)}") from error
 
 
 def _first_line(error: Exception) -> str:

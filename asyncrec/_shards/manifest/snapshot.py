@@ -45,7 +45,8 @@ async def read_manifest(
 ) -> Manifest:
     """Read the manifest of the data set at ``path``, a folder and a name such as ``"s3://crawl/2026/pages"``.
 
-    The path of a checkpoint (`asyncrec.tools.compact`) is taken, too: it holds a whole snapshot, and nothing is listed.
+    The path of a checkpoint (`asyncrec.tools.compact`) is accepted, too: it holds a whole snapshot, and nothing is
+    listed.
 
     ``at`` asks for an earlier state: a time, or the `Manifest.id` of a snapshot.
 
@@ -60,7 +61,8 @@ async def read_manifest(
         manifest = await load_manifest(folder, name, path=redact(str(path)), at=at)
     if manifest is None:
         raise ObjectNotFoundError(
-            f"{redact(str(path))}: no manifest; a data set's path is its folder and its name, without the shard numbers"
+            f"{redact(str(path))}: the data set has no manifest; pass its path as folder and name, without shard "
+            "numbers"
         )
     return manifest
 
@@ -101,14 +103,14 @@ def check_name(name: str, path: str) -> None:
     """
     if not name or name[0] in "_." or is_pattern(name):
         raise ArgumentValueError(
-            f"{path}: a data set's path ends in its name (as 'pages' in 's3://crawl/2026/pages'), "
-            "which begins with neither '_' nor '.' and is no pattern"
+            f"{path}: the path of a data set ends in its name (such as 'pages' in 's3://crawl/2026/pages'). A name "
+            "must not begin with '_' or '.' and must not contain * ? or ["
         )
     try:
         check_relative(f"{name}-0.tfrecord")  # as its manifest will name its shards
     except ValueError as error:
         raise ArgumentValueError(
-            f"{path}: no manifest could name the shards of a data set of this name: {error}"
+            f"{path}: this name cannot be used for a data set, because its manifest could not list the shards: {error}"
         ) from error
 
 

@@ -81,7 +81,7 @@ def _parse_part(text: str, whole: str) -> SplitPart:
     match = _PART.fullmatch(text)
     if match is None or not _NAME.fullmatch(match["name"]):
         raise ArgumentValueError(
-            f"{text.strip()!r} in {whole!r} is no part of a split; one is a name, and where it begins and ends: "
+            f"{text.strip()!r} in {whole!r} is not a valid part of a split; write a name and an optional range: "
             "'train', 'train[:80%]', 'train[100:200]', 'train[-10%:]'"
         )
     return SplitPart(match["name"], _parse_bound(match["start"], whole), _parse_bound(match["stop"], whole))
@@ -93,18 +93,18 @@ def _parse_bound(text: str | None, whole: str) -> Bound | None:
     match = _BOUND.fullmatch(text.strip())
     if match is None or match["number"].endswith("_") or "__" in match["number"]:
         raise ArgumentValueError(
-            f"{text.strip()!r} in {whole!r} is no bound; one is a number of records or a percentage"
+            f"{text.strip()!r} in {whole!r} is not a valid bound; write a number of records or a percentage"
         )
     bound = Bound(int(match["number"]), match["percent"] is not None)
     if bound.percent and abs(bound.value) > 100:
-        raise ArgumentValueError(f"{bound} in {whole!r} is more than the whole; percentages go from -100% to 100%")
+        raise ArgumentValueError(f"{bound} in {whole!r} is out of range; percentages go from -100% to 100%")
     return bound
 
 
 def _resolve(part: SplitPart, counts: Mapping[str, int]) -> tuple[str, int, int]:
     if part.name not in counts:
         there = ", ".join(repr(name) for name in sorted(counts)) or "none"
-        raise ArgumentValueError(f"there is no split {part.name!r}; there are: {there}")
+        raise ArgumentValueError(f"there is no split {part.name!r}; the splits are: {there}")
     records = counts[part.name]
     start = 0 if part.start is None else _position(part.start, records, part)
     stop = records if part.stop is None else _position(part.stop, records, part)
@@ -116,6 +116,6 @@ def _resolve(part: SplitPart, counts: Mapping[str, int]) -> tuple[str, int, int]
 def _position(bound: Bound, records: int, part: SplitPart) -> int:
     value = round(Fraction(bound.value * records, 100)) if bound.percent else bound.value
     if abs(value) > records:
-        raise ArgumentValueError(f"{part} reaches beyond the {records} records of {part.name!r}")
+        raise ArgumentValueError(f"{part} is out of range, because {part.name!r} has only {records} records")
     from_end = bound.value < 0
     return records + value if from_end else value

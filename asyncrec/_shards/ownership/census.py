@@ -119,7 +119,10 @@ async def find_job(folder: Storage, name: str, writer: str) -> FoundJob | None:
             return job
     if await in_thread(home.is_taken, name, writer):
         path = join(folder.root, name)
-        raise ConflictError(f"{path}: the writer {writer} is another user's, and may be making it")
+        raise ConflictError(
+            f"{path}: the writer {writer} belongs to another user and may still be running; wait until it ends, or "
+            "choose another name"
+        )
     mark = await load_mark(folder, name, writer)
     return None if mark is None else FoundJob(mark)
 

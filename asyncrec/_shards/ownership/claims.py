@@ -95,23 +95,25 @@ async def _give_way(folder: Storage, job: FoundJob, *, take_over: bool, after: A
         return
     header, path = job.header, join(folder.root, job.header.name)
     who = (
-        f"{path}: the writer {header.writer} (process {header.pid} on {header.host}, for {age_of(header):,.0f} s) is "
-        "making this data set, "
+        f"{path}: the writer {header.writer} (process {header.pid} on {header.host}, started "
+        f"{age_of(header):,.0f} s ago) has not finished writing this data set: "
     )
     if answer == "alive":
-        raise ConflictError(f"{who}and lives")
+        raise ConflictError(f"{who}it is still running; wait until it ends, or stop it")
     if answer == "unknown":
         abandon = recover_command(path, abandon=header.writer)
-        raise ConflictError(f"{who}which cannot be asked from here").with_remedy(
-            "when it is dead, take_over=True takes the name from it",
-            command=f"when it is dead, {abandon} takes the name from it",
+        raise ConflictError(f"{who}this machine cannot tell whether it is running").with_remedy(
+            "if it is dead, pass take_over=True to take over the name",
+            command=f"if it is dead, run {abandon} to take over the name",
         )
     if job.marked:
         spool = command_for(header, "SPOOL")
-        raise ConflictError(f"{who}which is dead, and has a spool there: recover that spool ({spool})")
+        raise ConflictError(
+            f"{who}it died, and its records are in a spool on that machine; recover the spool there ({spool})"
+        )
     raise ConflictError(
-        f"{path}: the writer {header.writer} died, and may have been told that its records are safe: "
-        f"{recover_command(path)} keeps them, and with --abandon {header.writer} discards them"
+        f"{path}: the writer {header.writer} died after a flush may have acknowledged its records. To keep them, "
+        f"run {recover_command(path)}; to discard them, add --abandon {header.writer}"
     )
 
 
@@ -126,6 +128,6 @@ async def refuse_makers(folder: Storage, names: JobNames) -> None:
         other = job.header.writer
         if other in names.stems and other != names.writer:
             raise ConflictError(
-                f"{path}: the copy would use the names of the writer {other}, which has not ended; if it is dead, run "
-                f"{recover_command(path)}"
+                f"{path}: the copy would use file names of the writer {other}, which has not ended; if that writer "
+                f"is dead, run {recover_command(path)}"
             )

@@ -150,7 +150,7 @@ class _Taken:
         assert files is not None, "promises are in files"
         error = abandoned_error(self._folder, header.name, closing)
         command = command_for(header, files.folder.root if header.spool else header.url, abandon=True)
-        error.add_note(f"what it left in {files.folder.root} stays there; {command} removes it")
+        error.add_note(f"its unfinished files stay in {files.folder.root}; to remove them, run {command}")
         return error
 
     async def _keep_promises(self, verdict: Verdict, names: JobNames) -> Answer | None:
@@ -204,8 +204,8 @@ class _Taken:
             return False
         if await in_thread(files.any_left):
             raise ConflictError(
-                f"{header.url}: another job, begun {mark.since} on {mark.host}, has the id {header.writer}; what is "
-                f"in {files.folder.root} stays there until that one has ended"
+                f"{header.url}: another job with the id {header.writer}, started {mark.since} on {mark.host}, has "
+                f"not ended; the files in {files.folder.root} are kept until it has"
             )
         return True
 

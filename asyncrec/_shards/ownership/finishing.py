@@ -147,7 +147,10 @@ class Finishing:
         """Take the job's files; returns its shards. What others laid under their names is logged."""
         found = await in_thread(files.shards)
         for path in await in_thread(files.strangers):
-            message = "it is not a regular file of this user, so not a leftover of the writer %s; it is left as it is"
+            message = (
+                "this is not a regular file of this user, so it is not taken for a file of the writer %s and "
+                "is left unchanged"
+            )
             _path_log.warning(path, message, self._header.writer, writer=self._header.writer)
         await in_thread(files.take)
         return found
@@ -251,13 +254,19 @@ class Finishing:
             kept = _keep(reader.path)
             self._ending.damaged.append(kept)
             fields = {"writer": self._header.writer, "record": reader.records}
-            _path_log.warning(reader.path, "damaged behind record %d; kept as %s", reader.records, kept, **fields)
+            _path_log.warning(
+                reader.path,
+                "the journal is damaged after record %d; a copy is kept as %s",
+                reader.records,
+                kept,
+                **fields,
+            )
 
 
 def _keep(path: str) -> str:
     """Give a damaged journal a second name, which no recovery removes; returns it."""
     kept = kept_path(path)
-    with mapped_errors("keeping", kept):
+    with mapped_errors("saving", kept):
         try:
             os.link(path, kept)
         except FileExistsError:
@@ -269,6 +278,6 @@ def _keep(path: str) -> str:
 
 def _taken(target: Storage, shard: str) -> ConflictError:
     return ConflictError(
-        f"{target.root}/{shard}: another writer has published shards of this name; what was acknowledged to this one "
-        "stays in its unfinished files: 'asyncrec recover' with --abandon discards them"
+        f"{target.root}/{shard}: another writer has published a shard with this name; the records that this writer "
+        "acknowledged stay in its unfinished files. To discard them, run 'asyncrec recover' with --abandon"
     )

@@ -72,8 +72,9 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
         await create(folder, mark_key(header.name, header.writer), await in_thread(header.encode), shield=False)
     except ObjectExistsError as error:
         raise ObjectExistsError(
-            f"{join(folder.root, header.name)}: a writer with the id {header.writer} lives, or has left its mark; "
-            f"recover the data set first ({recover_command(join(folder.root, header.name))}), or use another writer_id"
+            f"{join(folder.root, header.name)}: a writer with the id {header.writer} is running or has not been "
+            f"cleaned up; recover the data set first ({recover_command(join(folder.root, header.name))}), or use "
+            "another writer_id"
         ) from error
 
 
@@ -162,5 +163,6 @@ async def put_claim(folder: Storage, name: str, claim: Claim) -> None:
         await create(folder, claim_key(name, claim.number), claim.encode(), shield=False)
     except ObjectExistsError as error:
         raise ConflictError(
-            f"{join(folder.root, name)}: another writer has claimed this name in the same moment; it makes the data set"
+            f"{join(folder.root, name)}: another writer claimed this name at the same moment and now writes the "
+            "data set; open a writer again later, or choose another name"
         ) from error

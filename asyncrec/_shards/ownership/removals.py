@@ -51,8 +51,8 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
             closing = await load_closing(folder, name, holder) if holder else None
             if closing is not None and closing.removal == place:
                 raise ConflictError(
-                    f"{display_path}: it was replaced meanwhile, by {holder} at {closing.time}; that is what it holds "
-                    "now, and nothing of this writer is in it"
+                    f"{display_path}: the writer {holder} replaced this data set first, at {closing.time}; no "
+                    "record of this writer is in it"
                 )
             if closing is None and holder:
                 with suppress(ConflictError):  # it lives, or nobody here can tell
@@ -60,8 +60,9 @@ async def take_place(folder: Storage, name: str, writer: str, *, since: int, dea
                         break
                 if anyio.current_time() >= patience:
                     raise ConflictError(
-                        f"{display_path}: {holder} began to replace it at the same time, and has not ended; nothing of "
-                        f"this writer is in it. When that one is dead, {recover_command(display_path)} gives it up"
+                        f"{display_path}: the writer {holder} is replacing this data set too and has not ended; no "
+                        "record of this writer is in it. If that writer is dead, run "
+                        f"{recover_command(display_path)} to end it"
                     )
                 await anyio.sleep(_POLL_SECONDS)
                 break

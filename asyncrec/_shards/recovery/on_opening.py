@@ -89,8 +89,13 @@ async def _recover(
             before = run.records
             if await run.end(job, folder) and not job.marked and header.kind == "rolling":
                 found = run.records - before
-                what = f"{found} records that it left in {where} are recovered" if found else "it left no whole record"
-                message = "the writer %s died; %s; what it took in its last flush_seconds may be lost: fetch it again"
+                what = (
+                    f"{found} records that it left in {where} were recovered" if found else "it left no complete record"
+                )
+                message = (
+                    "the writer %s died; %s; records that it accepted in its last flush_seconds may be lost: "
+                    "write them again"
+                )
                 _path_log.warning(path, message, header.writer, what, writer=header.writer, records=found)
     for header in run.left:
         _path_log.warning(path, "%s", told_dead(header, where), writer=header.writer)
@@ -101,22 +106,25 @@ def _tell_outcome(run: RecoveryRun, path: str) -> None:
     try:
         recovered = run.outcome()
     except (AsyncRecError, OSError, ValueError) as error:
-        error.add_note(f"{path}: no writer was opened over what could not be recovered; recover=False opens one")
+        error.add_note(
+            f"{path}: no writer was opened, because a dead writer's records could not be recovered; to open one "
+            "anyway, pass recover=False"
+        )
         raise
     for writer in recovered.lost:
-        message = "the writer %s died, and had no spool: what it had published is in the data set"
+        message = "the writer %s died without a spool: only the shards that it had published are in the data set"
         _path_log.warning(path, message, writer, writer=writer)
     if recovered.shards:
         count = recovered.records
-        _path_log.warning(path, "recovered %d records of writers that had died", count, records=count)
+        _path_log.warning(path, "recovered %d records of dead writers", count, records=count)
 
 
 def _told_unknown_keys(mark: JobHeader, where: str) -> str:
-    held = "in a spool on this machine" if mark.spool else "in no commit"
+    held = "are in a spool on this machine" if mark.spool else "are not committed"
     return (
-        f"the writer {mark.writer} died, and what it left is {held}: keys there are not known here, and "
-        f"their records are stored once more; run {command_for(mark, where)} before a writer with "
-        "on_duplicate='skip' opens, or write a data set with each key once afterwards (asyncrec dedupe --by-key)"
+        f"the writer {mark.writer} died and left records that {held}. The new writer does not know their keys, "
+        f"so it may store the same records again. Run {command_for(mark, where)} before you open a writer with "
+        "on_duplicate='skip', or remove duplicates later (asyncrec dedupe --by-key)"
     )
 
 
@@ -133,7 +141,7 @@ async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:
         header = job.header
         if (header.url, header.name) != (url, name) and await in_thread(JobFiles(spool, header).any_left):
             raise StorageError(
-                f"{spool.root}: holds records for {header.url}, written by {header.writer}, and none of them goes to "
-                f"{url}; recover them first, if that is where they belong "
-                f"({recover_command(spool.root, to=header.url)}), or give {url} another spool"
+                f"{spool.root}: the spool holds records that {header.writer} wrote for {header.url}, not for {url}; "
+                f"if they belong there, recover them first ({recover_command(spool.root, to=header.url)}); "
+                f"otherwise pass another spool folder for {url}"
             )

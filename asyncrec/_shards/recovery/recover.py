@@ -58,14 +58,14 @@ async def recover(
         path: a spool; a data set, as for `open_sharded_writer`; or a folder: then every data set in it, and below, to
             which a job has begun to write.
         to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It has to be the one that
-            they were written for. What lies in the folder does not decide where they are sent: the folder may have come
-            from another person.
+            they were written for. The contents of the folder do not decide where they are sent, because the folder may
+            come from another person.
         abandon: ids of jobs to give up, whatever they had promised. What they wrote and did not commit is deleted. A
             job that is proven to be alive is not given up.
         dead: ids of jobs whose machines are gone, with their disks, or that a person knows to be dead. What a rolling
             writer of these had published is committed, what it had in a folder that is here as well, and then the job
-            is ended: if the writer lives after all, its exit raises an error. What was all or nothing is given up.
-            A job that is proven to be alive is not touched.
+            is ended: if the writer is still running after all, its exit raises an error. A job that publishes
+            everything or nothing is abandoned. A job that is proven to be alive is not touched.
         storage: an open `Storage`; the path of the data set, ``to`` where ``path`` is a spool, is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 
@@ -98,7 +98,9 @@ async def recover(
         return run.outcome()
     if to is not None:
         if not is_local(path):
-            raise ArgumentValueError(f"{redact(os.fspath(path))}: a spool is a local folder, and to= is for one")
+            raise ArgumentValueError(
+                f"{redact(os.fspath(path))}: to= can only be used with a spool, which is a local folder"
+            )
         run.refuse_unknown(str(path), [])
         return run.outcome()  # no writer has written there yet
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
@@ -165,6 +167,6 @@ def _without_address(spool: LocalStorage, jobs: list[FoundJob]) -> ArgumentValue
     addresses = sorted({job.header.url for job in jobs})
     listed = ", ".join(addresses[:_MOST_LISTED]) + (" and others" if len(addresses) > _MOST_LISTED else "")
     return ArgumentValueError(
-        f"{spool.root} is a spool, and what is in it was written for {listed}; nothing was sent: "
-        f"{recover_command(spool.root, to=addresses[0])} sends it there, if that is where it belongs"
+        f"{spool.root} is a spool with records that were written for {listed}; nothing was uploaded. If they belong "
+        f"there, run {recover_command(spool.root, to=addresses[0])}"
     )

@@ -12,7 +12,7 @@ from asyncrec._shards.manifest.segment import ShardEntry
 
 @dataclass(frozen=True, kw_only=True)
 class UnfinishedJob:
-    """A job that has not ended, and of which nobody on this machine can tell whether it is alive.
+    """A job that has not ended and that may still be running, which this machine cannot tell.
 
     Attributes:
         id: for ``dead=`` and ``abandon=``.
@@ -59,7 +59,7 @@ class Recovery:
         lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone: what they had
             uploaded is committed, and nothing is left of the rest.
         in_use: ids of jobs that are alive; they were left alone.
-        unfinished: jobs of which nobody here can tell whether they are alive; they were left alone.
+        unfinished: jobs that may still be running, which this machine cannot tell; they were left unchanged.
         targets: the data sets that now hold the shards, without credentials; of a spool, these are where its records
             went.
     """

@@ -40,9 +40,7 @@ class RecoveryRun:
         self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
         self._dead = {dead} if isinstance(dead, str) else set(dead)
         if both := self._abandon & self._dead:
-            raise ArgumentValueError(
-                f"{min(both)} is to be given up, and is to be recovered because it is dead: say one"
-            )
+            raise ArgumentValueError(f"the job {min(both)} is in both abandon and dead; pass it in only one of them")
         self._done = Ending()
         self._lost: list[str] = []
         self._in_use: list[str] = []
@@ -56,7 +54,7 @@ class RecoveryRun:
             ObjectNotFoundError: one is not.
         """
         if missing := (self._abandon | self._dead).difference(job.header.writer for job in jobs):
-            raise ObjectNotFoundError(f"{path}: there is no unfinished job of the id {', '.join(sorted(missing))}")
+            raise ObjectNotFoundError(f"{path}: there is no unfinished job with the id {', '.join(sorted(missing))}")
 
     @property
     def records(self) -> int:
@@ -69,7 +67,10 @@ class RecoveryRun:
         try:
             await self._end(job, folder)
         except (AsyncRecError, OSError, ValueError) as error:
-            error.add_note(f"of the writer {header.writer}, on {header.url}; the others were seen to all the same")
+            error.add_note(
+                f"while recovering the writer {header.writer} of {header.url}; the other writers were recovered "
+                "regardless"
+            )
             self._errors.append(error)
             return False
         return True
@@ -80,12 +81,14 @@ class RecoveryRun:
         if header.spool and home is not None and own is not None and home.folder == own.folder:
             # Whole shards there would be taken for what waits to be uploaded, and removed.
             path = header_path(home, header.name, writer)
-            raise StorageError(f"{path}: it says that its folder is a spool, which is the data set's own; remove it")
+            raise StorageError(f"{path}: this file declares the data set's own folder to be a spool; remove the file")
         verdict = Verdict(dead=writer in self._dead, abandon=writer in self._abandon, finishes=self._finishes)
         answer = await end_job(folder, job, verdict, ending=self._done)
         if answer == "alive":
             if writer in self._abandon | self._dead:
-                raise ConflictError(f"the writer {writer} (process {header.pid} on {header.host}) lives: end it first")
+                raise ConflictError(
+                    f"the writer {writer} (process {header.pid} on {header.host}) is still running; stop it first"
+                )
             self._in_use.append(writer)
         elif answer == "promised" and not job.marked:
             self.left.append(header)

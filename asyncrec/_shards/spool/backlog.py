@@ -62,7 +62,7 @@ class SpoolBacklog:
         With ``all_or_none``, no shard leaves the spool before all are whole.
         """
         if limit <= 0:
-            raise ArgumentValueError(f"spool_limit is {limit}; it is a number of bytes, greater than 0")
+            raise ArgumentValueError(f"spool_limit={limit}: must be a number of bytes greater than 0")
         self.limit = limit
         self.used = 0
         self._path = path
@@ -107,8 +107,8 @@ class SpoolBacklog:
         if not self._budget.paused:
             if self._all_or_none:
                 raise StorageError(
-                    f"{self._path}: the spool {self._folder} has reached its limit of {self.limit:,} bytes, and fixed "
-                    "shards stay in it until all are written: raise spool_limit"
+                    f"{self._path}: the spool {self._folder} has reached its limit of {self.limit:,} bytes; fixed "
+                    "shards stay in the spool until all are written, so raise spool_limit"
                 )
             self._budget.pause()
         # Each time: what had been taken in before may have begun other shards since, and nothing else would end them.

@@ -81,8 +81,8 @@ def refuse_spool(folder: LocalStorage | None) -> None:
     """
     if folder is not None and is_spool(folder.folder):
         raise StorageError(
-            f"{folder.root} is a spool, where shards wait to be uploaded, and no data set is written there; "
-            f"{recover_command(folder.root, to='...')} uploads what a dead writer left in it"
+            f"{folder.root} is a spool, where shards wait to be uploaded; write the data set to another folder. "
+            f"{recover_command(folder.root, to='...')} uploads the records that a dead writer left in the spool"
         )
 
 
@@ -110,7 +110,7 @@ def _lock(folder: LocalStorage, target: LocalStorage | None) -> FileLock:
     with mapped_errors("opening the spool", folder.root):
         same = target is not None and os.path.realpath(target.folder) == os.path.realpath(folder.folder)
         if same or (not is_spool(folder.folder) and os.path.lexists(os.path.join(folder.folder, _MANIFESTS))):
-            raise StorageError(f"{folder.root}: data sets are in this folder; a spool has one of its own")
+            raise StorageError(f"{folder.root}: this folder contains data sets; pass another folder as spool=")
         folder.disk.make_folder(folder.folder, 0o700)
         path = os.path.join(folder.folder, LOCK_NAME)
         new = not os.path.lexists(path)

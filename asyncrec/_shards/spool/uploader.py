@@ -156,10 +156,12 @@ class Uploader:
                     raise  # the caller's own, of what is told of a commit
                 if last:
                     command = recover_command(self._spool.root, to="...")
-                    error.add_note(f"{upload.key} waits in the spool {self._spool.root}: {command} uploads it")
+                    error.add_note(
+                        f"{upload.key} is still in the spool {self._spool.root}; to upload it, run {command}"
+                    )
                     raise
                 path, told = join(self._store.root, upload.key), {"attempt": self.retries + 1, "seconds": delay}
-                message = "uploading it failed, and is tried again: %s"
+                message = "the upload failed and will be retried: %s"
                 _path_log.warning(path, message, error, shard=upload.key, **told)
             self._failed(delay)
             with anyio.move_on_after(delay):
@@ -233,7 +235,8 @@ class Uploader:
         if entry.bytes != position or entry.crc32c not in (None, checksum):
             raise IntegrityError(
                 f"{self._spool.path_of(upload.key)}: {entry.bytes:,} bytes (crc32c {entry.crc32c or 0:08x}) were "
-                f"written, {position:,} ({checksum:08x}) were read: the disk of the spool is not to be trusted"
+                f"written, but {position:,} ({checksum:08x}) were read back; the disk of the spool is probably "
+                "faulty"
             )
         return entry
 
@@ -261,7 +264,10 @@ def _read(fd: int, block: memoryview, position: int, checksum: int, name: str) -
         while done < len(block):
             count = os.preadv(fd, [block[done : done + _STEP]], position + done)
             if not count:
-                raise StorageError(f"{name}: the file in the spool is shorter than what was written to it")
+                raise StorageError(
+                    f"{name}: the file in the spool is shorter than the data written to it; the disk of the spool "
+                    "is probably faulty"
+                )
             checksum = crc32c(block[done : done + count], checksum)
             done += count
     return checksum

@@ -98,7 +98,8 @@ class Acknowledgements:
                     await self.wait()
                 if scope.cancelled_caught:
                     _log.warning(
-                        "%s: waited %d s for ticket %d to be committed; max_shard_seconds or commit() would end it",
+                        "%s: still waiting after %d s for ticket %d to be committed; call commit(), or set "
+                        "max_shard_seconds",
                         self._path,
                         _LONG_WAIT_SECONDS,
                         ticket,

@@ -92,8 +92,9 @@ class DetachedJob:
                 closing = await load_closing(folder, name, header.writer)
                 if closing is not None and closing.abandoned:
                     raise ConflictError(
-                        f"{redact(self.share.path)}: the job {header.writer} was ended before it committed, by another "
-                        "run of the same job_id, or by 'asyncrec recover --abandon'; nothing of it is in the data set"
+                        f"{redact(self.share.path)}: the job {header.writer} was ended before it committed, by "
+                        "another run of the same job_id, or by 'asyncrec recover --abandon'; none of its records "
+                        "is in the data set"
                     ) from error
                 raise
             with failures_logged(folder, header):
@@ -123,8 +124,8 @@ class DetachedJob:
         entries = [] if now is None else [entry for entry in now.shards if entry.path in paths]
         if gone := paths.difference(entry.path for entry in entries):
             raise ConflictError(
-                f"{redact(self.share.path)}: {min(gone)} was to be replaced, and was removed meanwhile; nothing of "
-                "this job is in the data set"
+                f"{redact(self.share.path)}: the shard {min(gone)}, which this job was replacing, was removed by "
+                "another process; no record of this job is in the data set"
             )
         return None if now is None else replace(now, shards=entries, removals=self.removals)  # type: ignore[arg-type]
 

@@ -146,8 +146,8 @@ class Job:
             there = () if now is None else now.shards.paths()
             if missing := await in_thread(set(removed).difference, there):
                 raise ConflictError(
-                    f"{self.store.root}/{self.header.name}: {min(missing)} was to be replaced, and was removed "
-                    "meanwhile; nothing of this writer is in the data set"
+                    f"{self.store.root}/{self.header.name}: the shard {min(missing)}, which this writer was "
+                    "replacing, was removed by another process; no record of this writer is in the data set"
                 )
         await self.manifest.close(
             sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place, metadata=metadata
@@ -176,7 +176,10 @@ class Job:
                 except Exception as error:
                     self._warn("cleaning up failed: %s", error)
             if scope.cancelled_caught:
-                self._warn("cleaning up took too long and was given up: `recover` takes away what is left of the job")
+                self._warn(
+                    "cleaning up took too long and was stopped; run `asyncrec recover` to remove the files that "
+                    "are left"
+                )
 
     def _warn(self, words: str, *args: object) -> None:
         _path_log.warning(join(self.store.root, self.header.name), words, *args, writer=self.header.writer)

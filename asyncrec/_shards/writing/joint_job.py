@@ -101,15 +101,17 @@ class JointJob:
             StorageError: nothing is committed; or nobody knows, as a note says, and a run with the same id finds out.
         """
         if self.job is None:
-            raise DatasetError(f"{redact(self.share.path)}: the job {self.share.writer} has ended, and takes no more")
+            raise DatasetError(
+                f"{redact(self.share.path)}: the job {self.share.writer} has ended and accepts no more shards"
+            )
         found = sum(entry.records for entry in entries)
         if records is not None and found != records:
             raise DatasetError(
-                f"{redact(self.share.path)}: {records:,} records were written and {found:,} arrived; nothing of "
-                "them is committed: some tasks failed and were passed over, or a shard was named twice"
+                f"{redact(self.share.path)}: {records:,} records were written, but the shards that were passed hold "
+                f"{found:,}; nothing was committed. Some tasks failed and were skipped, or a shard was passed twice"
             )
         if len({entry.path for entry in entries}) < len(entries):
-            raise DatasetError(f"{redact(self.share.path)}: a shard was named twice; nothing is committed")
+            raise DatasetError(f"{redact(self.share.path)}: a shard was passed twice; nothing was committed")
         stamped = tuple(replace(entry, committed=self.job.manifest.clock.now()) for entry in entries)
         await self.job.commit(stamped)
         self.committed = stamped
@@ -148,7 +150,7 @@ async def open_joint_job(
     """
     options = parse_compression(compression)
     if job_id is not None and len(validate_writer_id(job_id)) > _MOST_ID:
-        raise ArgumentValueError(f"job_id has {len(job_id)} characters; at most {_MOST_ID}")
+        raise ArgumentValueError(f"job_id has {len(job_id)} characters; it may have at most {_MOST_ID}")
     async with dataset_at(path, storage_options=storage_options) as (folder, name):
         writer, closing = new_writer_id(), None
         if job_id is not None:
@@ -169,7 +171,8 @@ async def open_joint_job(
                 if job_id is None or await find_job(folder, name, writer) is None:
                     raise
                 raise ConflictError(
-                    f"{redact(str(path))}: another run of the job {job_id} began at the same moment, and makes it"
+                    f"{redact(str(path))}: another run of the job {job_id} started at the same moment and now "
+                    "writes the data set"
                 ) from error
             joint = JointJob(share, job, None)
             job.shares = "end here"
@@ -235,7 +238,7 @@ async def open_share(
         storage_options: for the backend.
     """
     if not 0 <= part < _PARTS:
-        raise ArgumentValueError(f"part={part}: at least 0 and below {_PARTS:,}")
+        raise ArgumentValueError(f"part={part}: must be at least 0 and below {_PARTS:,}")
     if max_shard_bytes is None and max_shard_records is None:
         max_shard_bytes = MAX_SHARD_BYTES
     size = None if max_shard_bytes is None else byte_count(max_shard_bytes, "max_shard_bytes")

@@ -83,9 +83,9 @@ class RepeatedKeys:
                 shown = "a key" if isinstance(key, bytearray) else f"the key {key!r:.80}"
                 _path_log.warning(
                     self._path,
-                    "%s came twice, and both records are stored. Open the writer with on_duplicate='skip' to keep the "
-                    "first one, or 'write' to keep both without this warning; 'asyncrec dedupe --by-key' removes what "
-                    "is stored. No other key of this writer is reported",
+                    "%s came twice, and both records are stored. Open the writer with on_duplicate='skip' to keep "
+                    "the first one, or 'write' to keep both without this warning; to remove stored duplicates, run "
+                    "'asyncrec dedupe --by-key'. This writer does not report further duplicates",
                     shown,
                 )
                 self._left = 0
@@ -106,7 +106,8 @@ def digest_of(key: str | bytes) -> bytes:
         return key_digest(key)
     except (TypeError, AttributeError):
         raise ArgumentTypeError(
-            f"a key is a str or bytes, not {type(key).__name__}: give its text, such as str(key), the same in every run"
+            f"a key must be a str or bytes, not {type(key).__name__}; convert it to text that is the same in every "
+            "run, such as str(key)"
         ) from None
 
 
@@ -156,7 +157,9 @@ class KeySet:
         pairs = [np.column_stack((self._first, self._last))]
         for content in contents:
             if len(content) % KEY_BYTES:
-                raise DatasetError(f"{len(content)} bytes of keys are no multiple of {KEY_BYTES}")
+                raise DatasetError(
+                    f"{len(content)} bytes of keys are not a multiple of {KEY_BYTES}; the file of keys is damaged"
+                )
             pairs.append(np.frombuffer(content, dtype="<u8").reshape(-1, 2))
         merged = np.concatenate(pairs)
         merged = merged[merged.any(axis=1)]  # all zero is no key

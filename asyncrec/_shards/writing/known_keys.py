@@ -42,7 +42,7 @@ async def load_keys(folder: Storage, name: str, before: Manifest | None) -> KeyS
     async def read(path: str) -> bytes:
         content = await folder.get(path, max_bytes=sidecars[path].bytes)
         if sidecars[path].crc32c not in (None, await in_thread(crc32c, content)):
-            raise DatasetError(f"{path} is not what was committed: its checksum is another")
+            raise DatasetError(f"{path} does not match its checksum in the manifest; run 'asyncrec verify' for details")
         return content
 
     try:

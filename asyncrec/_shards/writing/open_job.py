@@ -58,7 +58,7 @@ _NAMES_AT_ONCE = 1000
 # One shard at a time is open: chunks are not what bounds the memory of whoever gives no budget.
 _ANY_NUMBER_OF_CHUNKS = 1 << 62
 
-_REPLACE, _RENAME = "mode='replace' would replace it", "choose another name"
+_REPLACE, _RENAME = "to replace it, pass mode='replace'", "choose another name"
 
 
 @asynccontextmanager
@@ -131,8 +131,8 @@ async def open_job(
             own_names = header.num_shards is not None and (claim is None or not claim.plain)
             if own_names and await is_another_data_set(folder, f"{header.name}-{header.writer}"):
                 raise ObjectExistsError(
-                    f"{path}: the shards would have the names of the data set {header.name}-{header.writer}; "
-                    "choose another writer_id"
+                    f"{path}: the shards would have the same names as those of the data set "
+                    f"{header.name}-{header.writer}; choose another writer_id"
                 )
             others = [
                 each for each in await in_thread(jobs_in, home, header.name) if each.header.writer != header.writer
@@ -184,13 +184,14 @@ def _refuse_unwritable(header: JobHeader, local: bool) -> None:
     Segment(writer=header.writer, time=header.since, schema=header.schema, metadata=header.metadata).encode()
     if len(header.encode()) > MOST_BYTES:
         raise ArgumentValueError(
-            f"schema and metadata take more than {MOST_BYTES:,} bytes of JSON: keep that in records"
+            f"schema and metadata take more than {MOST_BYTES:,} bytes as JSON; store large values in records instead"
         )
     longest = f".{JobNames.of(header).shard(0)}000.index.{header.writer}~begun.partial"
     if local and len(os.fsencode(longest)) > _LONGEST_NAME:
         raise ArgumentValueError(
-            f"{header.name!r}: with it and the writer_id, the name of an unfinished file has "
-            f"{len(os.fsencode(longest))} bytes, and a filesystem takes {_LONGEST_NAME}; choose shorter ones"
+            f"{header.name!r}: with this name and writer_id, an unfinished file has a name of "
+            f"{len(os.fsencode(longest))} bytes, but a filesystem allows {_LONGEST_NAME}; choose a shorter name or "
+            "writer_id"
         )
 
 
@@ -218,13 +219,16 @@ async def _claimed(
                 await put_claim(folder, header.name, claim)
             # Whoever came to another number meanwhile has looked, or will, and sees this claim.
             if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
-                raise ConflictError(f"{path}: another writer has claimed this name in the same moment")
+                raise ConflictError(
+                    f"{path}: another writer claimed this name at the same moment; open a writer again later, or "
+                    "choose another name"
+                )
             taken = await _taken(folder, local, JobNames.of(header, plain=True)) if claim.plain else None
             if taken is not None:  # by somebody who makes no claims
                 await folder.delete(claim_key(header.name, claim.number))
                 claim = None
     if taken is not None and mode != "replace":
-        raise ObjectExistsError(f"{path}: {taken} is there already").with_remedy(_REPLACE, command=_RENAME)
+        raise ObjectExistsError(f"{path}: the shard {taken} already exists").with_remedy(_REPLACE, command=_RENAME)
     return claim
 
 
@@ -265,8 +269,8 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
         return None
     if header.writer in history.writers:
         raise ObjectExistsError(
-            f"{path}: a writer with the id {header.writer} has written to this data set, or was given up; an id is "
-            "used once: its commits would not be told from the earlier ones"
+            f"{path}: a writer with the id {header.writer} has already written to this data set or was abandoned; "
+            "use a new writer_id, because its commits could not be distinguished from the earlier ones"
         )
     before = await snapshot_of(path, history)
     if (
@@ -274,7 +278,9 @@ async def _before(folder: Storage, header: JobHeader, *, mode: Mode, path: str) 
         and before is not None
         and (mode == "new" or (header.num_shards is not None and before.shards))
     ):
-        raise ObjectExistsError(f"{path}: there is a data set of this name").with_remedy(_REPLACE, command=_RENAME)
+        raise ObjectExistsError(f"{path}: a data set with this name already exists").with_remedy(
+            _REPLACE, command=_RENAME
+        )
     return before
 
 
@@ -288,10 +294,10 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
     """Make of an opening's unsettled mark or claim what its caller has to know: why nothing could be written."""
     failure = error.__cause__
     if failure is None:
-        return TransientStorageError(f"{path}: no writer was opened: the store has not answered in time")
+        return TransientStorageError(f"{path}: no writer was opened, because the store did not answer in time")
     if not isinstance(failure, StorageError) or isinstance(failure, ObjectExistsError):
         return error
-    failure.add_note(f"{path}: no writer was opened, and no record is written")
+    failure.add_note(f"{path}: no writer was opened and nothing was written")
     return failure
 
 
@@ -317,7 +323,7 @@ async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: Base
             _path_log.log(
                 logging.DEBUG if quiet else logging.WARNING,
                 join(folder.root, header.name),
-                "the mark of %s, if it is there, could not be removed: %s",
+                "the mark of the writer %s, if it exists, could not be removed: %s",
                 header.writer,
                 failure,
                 writer=header.writer,

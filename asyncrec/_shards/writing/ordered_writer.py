@@ -119,9 +119,9 @@ class Limits:
 def check_num_shards(num_shards: int) -> None:
     """Refuse what cannot be the number of a fixed data set's shards, with a ValueError."""
     if num_shards < 1:
-        raise ArgumentValueError(f"num_shards is {num_shards}; it is at least 1")
+        raise ArgumentValueError(f"num_shards={num_shards}: must be at least 1")
     if num_shards > MOST_SHARDS:
-        raise ArgumentValueError(f"num_shards is {num_shards:,}; a fixed data set has at most {MOST_SHARDS:,}")
+        raise ArgumentValueError(f"num_shards={num_shards:,}: must be at most {MOST_SHARDS:,}")
 
 
 def shard_boundaries(records: int, num_shards: int) -> list[int]:
@@ -207,7 +207,9 @@ async def _write_fixed(job: Job, supply: Supply, num_shards: int, records: int) 
     written = sum(entry.records for entry in entries)
     if written < records or await supply.any():
         more = "more" if written == records else f"only {written:,}"
-        raise DatasetError(f"{job.header.url}: {records:,} records were announced, and there are {more}; try it again")
+        raise DatasetError(
+            f"{job.header.url}: {records:,} records were announced, but {more} were written; run the job again"
+        )
     return entries
 
 

@@ -76,7 +76,7 @@ async def _finish_in_time(shards: OpenShards, error: BaseException, timeout: flo
         try:
             await shards.finish()
         except Exception as second:
-            error.add_note(f"{shards.path}: and the open shards could not be committed: {second}")
+            error.add_note(f"{shards.path}: in addition, the open shards could not be committed: {second}")
             writer = shards.job.header.writer
             _path_log.error(shards.path, "the open shards could not be committed: %s", second, writer=writer)
     if scope.cancelled_caught:
@@ -92,13 +92,13 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     keeps = shards.spools and (job.header.kind == "rolling" or job.staging.acknowledged)
     # Of several open shards the least is known: what each has on the disk is not counted.
     safe = min(left, max(0, shards.acknowledgements.last_spooled - stats.committed_records)) if keeps else 0
-    message = f"{stats.committed_records} records are committed"
+    message = f"{stats.committed_records} records were committed"
     if safe:
         where = job.header.url if job.spool is None else job.spool.root
         several = "at least " if len(shards.queues) > 1 else ""
-        message += f", {several}{safe} more are on the disk, and {command_for(job.header, where)} commits them"
+        message += f", {several}{safe} more are on the disk (to commit them, run {command_for(job.header, where)})"
     if left > safe:
         several = "up to " if safe and len(shards.queues) > 1 else ""
-        message += f", {several}{left - safe} that were taken are not{' safe' * bool(safe)}: write them again"
+        message += f", {several}{left - safe} accepted records are not{' safe' * bool(safe)}: write them again"
     error.add_note(f"{shards.path}: {message}")
     _path_log.warning(shards.path, "%s", message, writer=job.header.writer, lost=left - safe)

@@ -72,7 +72,7 @@ class Teller:
                 await in_thread(file.write, self._status())
             except OSError as error:
                 writer = self._shards.job.header.writer
-                _path_log.debug(self._shards.path, "its status is not written: %s", error, writer=writer)
+                _path_log.debug(self._shards.path, "the writer's status could not be written: %s", error, writer=writer)
 
     def _status(self) -> JobStatus:
         """What the writer has done since the last report, and how it stands."""

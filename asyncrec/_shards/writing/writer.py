@@ -30,7 +30,7 @@ from asyncrec.errors import ArgumentValueError
 if TYPE_CHECKING:
     from asyncrec.example._schema import Schema
 
-_TOGETHER = "shards that are fixed, or replace others, are committed together, by leaving the context"
+_TOGETHER = "fixed shards, and shards that replace others, are committed together when the context exits"
 
 Partition = str | bytes | int
 
@@ -52,9 +52,9 @@ class ShardedWriter:
     """A data set that is being written, opened by `open_sharded_writer`. Any number of tasks may use it.
 
     Attributes:
-        path: the data set, as the caller gave it.
+        path: the data set, as the caller passed it.
         writer_id: the id of this writer, used in names and in the manifest.
-        flush_seconds: after this many seconds a record is on the disk, unasked; `None` where it is not.
+        flush_seconds: the writer flushes a record to the disk when it is this old; `None` if it does not.
         max_record_bytes: a longer record is refused.
     """
 
@@ -210,7 +210,7 @@ class ShardedWriter:
             ValueError: the writer does not know keys, because it was not opened with ``on_duplicate="skip"``.
         """
         if self._keys is None:
-            raise ArgumentValueError(f"{self.path}: has() needs a writer opened with on_duplicate='skip'")
+            raise ArgumentValueError(f"{self.path}: has() requires a writer that was opened with on_duplicate='skip'")
         return digest_of(key) in self._keys
 
     # -- acknowledging ------------------------------------------------------------------------------------------------
@@ -237,7 +237,8 @@ class ShardedWriter:
         """Publish and commit everything written so far, which ends the open shards.
 
         Raises:
-            RuntimeError: the shards are fixed, or replace others; these are committed together, when the context exits.
+            RuntimeError: the shards are fixed or replace others; such shards are committed together when the context
+                exits.
         """
         if self._shards.job.header.together:
             raise RuntimeError(f"{self.path}: {_TOGETHER}")
@@ -259,7 +260,7 @@ class ShardedWriter:
             OSError: the shard failed.
         """
         if level not in ("spooled", "committed"):
-            raise ArgumentValueError(f"a level to wait for is 'spooled' or 'committed', not {level!r}")
+            raise ArgumentValueError(f"the level to wait for must be 'spooled' or 'committed', not {level!r}")
         if not 0 <= ticket <= self._tickets:
             raise ArgumentValueError(f"no write has the ticket {ticket}; the last has {self._tickets}")
         if level == "committed":
@@ -282,10 +283,10 @@ class ShardedWriter:
 
     def _unreachable(self, level: str) -> str:
         if level == "committed":
-            return "flush does not commit; commit() does, and leaving the context"
+            return "flush does not commit; call commit(), or leave the context"
         if self._shards.job.header.kind == "whole":
-            return f"{level!r} is not promised by what replaces a data set, which happens whole or not at all"
-        return f"{level!r} needs a local disk, and {self._shards.job.staging_folder.root} is not one"
+            return f"a writer that replaces a data set publishes everything or nothing, so it cannot reach {level!r}"
+        return f"{level!r} requires a local disk, and {self._shards.job.staging_folder.root} is not on one; pass spool="
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:

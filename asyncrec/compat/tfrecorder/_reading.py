@@ -39,7 +39,7 @@ def get_tfrecord_filepaths(dirpath: Path, *, sort: bool = True) -> list[str]:
     """List the TFRecord files in a folder, in order, whatever ``sort`` says; those TFRecorder wrote (``*.tfr``), too.
 
     Raises:
-        NoDirectoryError: there is no such folder; of a store that knows no folders, nothing in it.
+        NoDirectoryError: there is no such folder; in a store without folders, no object below it.
     """
     try:
         return blocking.get_tfrecord_filepaths(dirpath)
@@ -108,7 +108,7 @@ def generate_dataset(
         iterating, with TensorFlow: tf.errors.DataLossError, if a file is damaged that TensorFlow reads itself.
     """
     if num_workers and worker_index is None:
-        raise ArgumentValueError("give worker_index, too")
+        raise ArgumentValueError("num_workers requires worker_index; pass both")
     given = tfrecords_filepaths
     paths = [fspath(given)] if isinstance(given, str | PathLike) else [fspath(path) for path in given]
     tensorflow = found_tensorflow()
@@ -172,7 +172,7 @@ def _stored_fields(paths: list[str]) -> dict[str, FieldType]:
     for name, entry in features.items():
         if entry not in kinds:
             raise SchemaError(
-                f"{name}: no field of an Example is stored as {entry}; asyncrec.integrations.tensorflow reads all "
-                "schemas"
+                f"{name}: no field of a TFRecorder Example is stored as {entry}; to read this schema, use "
+                "asyncrec.integrations.tensorflow"
             )
     return {name: kinds[entry] for name, entry in features.items()}

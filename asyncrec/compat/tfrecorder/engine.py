@@ -68,11 +68,11 @@ def write_examples(
         logger.addHandler(_ToStdout())
         logger.setLevel(logging.INFO)
     if concurrency < 1:
-        raise ArgumentValueError(f"examples_concurrency is {concurrency}; at least one example is in work")
+        raise ArgumentValueError(f"examples_concurrency={concurrency}: must be at least 1")
     kinds = {type(example) for examples in folders.values() for example in examples}
     for kind in kinds:
         if not kind.fields():
-            raise ArgumentTypeError(f"{kind.__name__} declares no field with @tfrecordable")
+            raise ArgumentTypeError(f"{kind.__name__} has no field declared with @tfrecordable; declare at least one")
     more = {**kwargs, _MAX_BYTES: max_bytes}
     handed = {
         kind: tuple(more if _takes(method, _MAX_BYTES) else kwargs for method in (kind.load, kind.split))
@@ -123,7 +123,7 @@ def _made(
         for each in {id(each): each for each in (*parts, example)}.values():
             _settled(each.release())
     except IgnoreExample as reason:
-        logger.warning("%s: left out: %s", where, reason)
+        logger.warning("%s: example skipped: %s", where, reason)
         return [], line
     except Exception as error:
         error.add_note(f"{where}{_row_of(example)}: {type(example).__name__}.{doing}")

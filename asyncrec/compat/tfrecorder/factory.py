@@ -65,7 +65,7 @@ def generate_and_save_train_eval_test_tfrecords_files(
     """
     kind, rows = example_class or examples_class, examples_list_filepath or examples_filepath
     if kind is None or rows is None:
-        raise ArgumentTypeError("example_class and examples_list_filepath are needed")
+        raise ArgumentTypeError("example_class and examples_list_filepath are required; pass both")
     counts = generate_and_save_train_eval_test_tfrecords_files_for_examples(
         save_directory_path,
         _examples_of(kind, rows, kwargs),
@@ -103,7 +103,8 @@ def generate_and_save_tfrecords_files_for_examples_dict(
 
     Args:
         examples_log_in_csv_file: write ``examples.csv`` beside the records, a row for each example.
-        examples_concurrency: of so many examples at a time the methods are called, in threads; of one, in the caller's.
+        examples_concurrency: for how many examples the methods are called at a time, in threads; with 1, in the
+            caller's thread.
 
     Returns:
         the number of examples given for each.
@@ -138,7 +139,8 @@ def generate_and_save_train_eval_test_tfrecords_files_for_examples(
     """Split examples as `split_examples_list` does, and write them as `..._for_examples_dict`.
 
     A list of examples is shuffled in place, as it was: by ``random.shuffle``, which ``random.seed`` makes repeatable,
-    or by a seed of its own. A test split of an earlier run, which these ratios do not make, stays; that is logged.
+    or by a seed of its own. A test split of an earlier run that these ratios do not write is kept, with a warning in
+    the log.
     """
     examples = examples if isinstance(examples, list) else list(examples)
     if examples_shuffle:
@@ -256,7 +258,7 @@ def _tell_of_an_old_test_split(save_directory_path: Path) -> None:
         return
     if found:
         logger.warning(
-            "%s holds a split of an earlier partition, which these ratios do not make: it stays, and its examples may "
-            "be in two splits now",
+            "%s holds a split of an earlier partition that these ratios do not write. It was kept, so its examples "
+            "may now be in two splits; delete it if you do not need it",
             folder,
         )

@@ -94,7 +94,7 @@ def write_batches(
     if told is None and first is not None:
         told = first.schema
     if told is None:
-        raise SchemaError(f"{os.fspath(path)}: there is no batch, and so no schema; give schema=")
+        raise SchemaError(f"{os.fspath(path)}: the stream has no batches to take a schema from; pass schema=")
     nulls = null_columns(batches) if whole and schema is None else None
     records, metadata = schemas_of(told, options.pop("metadata", None), nulls=nulls)
     rows = 0
@@ -113,11 +113,11 @@ def from_pandas(frame: Any, path: str | os.PathLike[str], **options: Any) -> int
 
 
 def plan_batches(path: str | os.PathLike[str], *, part_bytes: Size | None = None, **options: Any) -> Plan:
-    """What is to be read, in parts of which any process reads any: for engines.
+    """Plan what to read, in parts that any process can read: for distributed engines.
 
     Args:
         path: a file, a folder, a pattern or a data set.
-        part_bytes: larger shards that have an index are cut into parts of at most so many bytes; a part is never less
+        part_bytes: larger shards that have an index are cut into parts of at most this many bytes; a part is never less
             than a record, nor in a GZIP shard than a member.
         options: ``split``, ``schema``, ``columns``, ``worker``, ``storage`` and ``storage_options`` of `open_batches`.
     """
@@ -129,7 +129,7 @@ def read_parts(maker: BatchMaker, parts: Sequence[Part], **options: Any) -> Any:
 
     Args:
         maker: the plan's.
-        parts: in the order wanted.
+        parts: the parts to read, in this order.
         options: ``batch_rows``, ``batch_bytes``, ``verify``, ``storage`` and ``storage_options`` of `open_batches`.
     """
     return _reader(_pulled(lambda: _open_parts(maker, parts, **options)))

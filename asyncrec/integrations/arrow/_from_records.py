@@ -36,8 +36,9 @@ def to_batch(records: SequenceOf[bytes], schema: Schema | Any, *, columns: Itera
 
     Args:
         records: serialised Examples, or SequenceExamples where the schema has a Sequence.
-        schema: theirs; or the ``pyarrow.Schema`` wanted, whose columns of one value may be null where it says so.
-        columns: the names of those wanted, in that order; the others are not parsed.
+        schema: the schema of the records; or the ``pyarrow.Schema`` to return, in which columns of one value may be
+            nullable.
+        columns: the names of the columns to read, in this order; the others are not parsed.
 
     Raises:
         SchemaError, DecodeError: as `Schema.decode_batch`, naming the record.
@@ -67,7 +68,7 @@ class BatchMaker:
             self.schema = selected_schema(found, list(found.features) if columns is None and not known else columns)
             self.arrow = _chosen(schema, self.schema, arrow_schema(self.schema))
         else:
-            raise SchemaError(f"schema is a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
+            raise SchemaError(f"schema must be a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
         self._sequences = any(isinstance(entry, Sequence) for entry in self.schema.features.values())
         self._joined = frozenset(_joined(self.schema))
 
@@ -77,7 +78,7 @@ class BatchMaker:
             arrays = self._of_sequences(records) if self._sequences else self._of_examples(records)
         except (Misfit, pa.ArrowInvalid) as fault:
             self.schema.decode_batch(records)  # says which record it is
-            raise SchemaError(f"the records do not fit the types wanted: {fault}") from fault
+            raise SchemaError(f"the records do not fit the requested types: {fault}") from fault
         if not arrays:  # a batch without columns has no length, but for this
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(records), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
@@ -134,7 +135,9 @@ def _var_len(name: str, entry: VarLen, column: Column, *, single: bool) -> Array
         return _lists(name, splits_of(np.maximum(counts, 0)), values, counts < 0)
     if (counts > 1).any():
         row = int(np.argmax(counts > 1))
-        raise SchemaError(f"record {row} of the batch: feature {name!r}: {counts[row]} values, and the column has one")
+        raise SchemaError(
+            f"record {row} of the batch: feature {name!r}: {counts[row]} values, but the column holds one per record"
+        )
     here = counts == 1
     return values if here.all() else values.take(pa.array(np.cumsum(here) - 1, mask=~here))
 
@@ -160,7 +163,7 @@ def _stacked(name: str, entry: Entry, value: Any, rows: int) -> Array:
             values=_lists(name, _splits(flats[1:]), _values(np.concatenate(flats), entry.dtype)),
             shape=_lists(name, _splits(shapes), _values(np.concatenate([np.zeros(0, np.int64), *shapes]), "int64")),
         )
-    raise SchemaError(f"{entry!r} has no column")
+    raise SchemaError(f"{entry!r} cannot be read as a column; leave the feature out with columns=")
 
 
 def _splits(parts: SequenceOf[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
@@ -197,7 +200,9 @@ def _lists(
     name: str, splits: npt.NDArray[np.int64], values: Array, absent: npt.NDArray[np.bool_] | None = None
 ) -> Array:
     if splits[-1] > _MOST_OFFSET:
-        raise ArgumentValueError(f"column {name!r}: {splits[-1]:,} values in one batch; give fewer records at a time")
+        raise ArgumentValueError(
+            f"column {name!r}: {splits[-1]:,} values are too many for one batch; use smaller batches"
+        )
     mask = pa.array(absent) if absent is not None and absent.any() else None
     return pa.ListArray.from_arrays(pa.array(splits.astype(np.int32)), values, mask=mask)
 
@@ -212,10 +217,10 @@ def _cast(name: str, array: Array, wanted: Any) -> Array:
         return array
     if array.type in (pa.large_binary(), pa.large_string()) and array.nbytes > _MOST_OFFSET:
         raise ArgumentValueError(
-            f"column {name!r}: {array.nbytes:,} bytes in one batch; give fewer records at a time, or ask for "
-            f"{array.type}"
+            f"column {name!r}: {array.nbytes:,} bytes are too many for one batch; use smaller batches, or request "
+            f"the type {array.type}"
         )
     try:
         return array.cast(wanted)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise SchemaError(f"column {name!r}: {array.type} is no {wanted}: {error}") from error
+        raise SchemaError(f"column {name!r}: {array.type} cannot be converted to {wanted}: {error}") from error

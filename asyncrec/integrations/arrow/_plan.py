@@ -36,7 +36,7 @@ class Part:
         path: of the file.
         compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or ``"auto"`` where nothing says.
         offset: the byte of the file to begin at.
-        skip: how many records there are to be passed over first.
+        skip: how many records to skip first.
         records: how many there are; `None` for all to the end of the file, where nothing has counted them.
         bytes: that are read of the file, about; 0 where nothing says.
         index: the file's index, by which any of its records is found, or `None`.
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is to be read, and what it becomes. It can be pickled.
+    """What to read, and which columns it becomes. A plan can be pickled.
 
     Attributes:
         parts: in the order of the records.
@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def records(self) -> int | None:
-        """In all parts; `None` where nobody has counted them."""
+        """The number of records in all parts; `None` if they have not been counted."""
         counts = [part.records for part in self.parts if part.records is not None]
         return sum(counts) if len(counts) == len(self.parts) else None
 
@@ -85,10 +85,10 @@ async def make_plan(
 ) -> Plan:
     """See `open_batches`, whose arguments these are; ``part_bytes`` cuts larger shards that have an index."""
     if not 0 <= worker[0] < worker[1]:
-        raise ArgumentValueError(f"worker={worker}: the first is a number from 0 up to, but not, the second")
+        raise ArgumentValueError(f"worker={worker}: must be (i, n), for worker number i of n, counted from 0")
     part_bytes = None if part_bytes is None else byte_count(part_bytes, "part_bytes")
     if part_bytes is not None and part_bytes < 1:
-        raise ArgumentValueError(f"part_bytes={part_bytes}: at least 1")
+        raise ArgumentValueError(f"part_bytes={part_bytes}: must be at least 1")
     wanted = None if columns is None else list(columns)
     found: Schema | None
     metadata: Mapping[str, Any] = {}
@@ -101,7 +101,7 @@ async def make_plan(
             if len(selection.datasets) == 1:
                 metadata = selection.datasets[0].manifest.metadata
     elif storage is not None:
-        raise ArgumentValueError("a split is found by a path, with storage_options=: leave out storage=")
+        raise ArgumentValueError("storage= cannot be combined with a split; pass the split's path and storage_options=")
     else:
         base = os.fspath(path).rstrip("/") + "/" if os.fspath(path) else ""
         parts, found = await _parts_of_split(path, base, split, storage_options)
@@ -232,7 +232,7 @@ def _maker(
 ) -> BatchMaker:
     if schema is None:
         raise SchemaError(
-            f"{os.fspath(path)}: no schema is stored with it; give schema=, as Schema.infer(records) makes one"
+            f"{os.fspath(path)}: the data set has no schema; pass schema=, for example Schema.infer(records)"
         )
     if isinstance(schema, Schema):
         maker = BatchMaker(schema, columns=columns)

@@ -30,7 +30,7 @@ class BatchReader:
 
     Attributes:
         schema: the ``pyarrow.Schema`` of every batch.
-        records: how many records there are in all; `None` if nobody has counted them.
+        records: the number of records; `None` if they have not been counted.
     """
 
     def __init__(self, schema: Any, records: int | None, received: Handover[Any]) -> None:
@@ -121,7 +121,7 @@ async def open_parts(
     batch_bytes = None if batch_bytes is None else byte_count(batch_bytes, "batch_bytes")
     for option, value in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
         if value is not None and value < 1:
-            raise ArgumentValueError(f"{option}={value}: at least 1")
+            raise ArgumentValueError(f"{option}={value}: must be at least 1")
     if batch_rows is None and batch_bytes is None:
         batch_bytes = _BATCH_BYTES
     chosen = list(parts)
@@ -185,8 +185,8 @@ class _Feed:
                         return
         if missing:
             raise DatasetError(
-                f"{redact(part.path)}: ends {missing} records before the number the manifest says; it was replaced, or "
-                "not copied whole"
+                f"{redact(part.path)}: the shard has {missing} fewer records than the manifest lists; it was "
+                "replaced or not copied completely"
             )
 
     async def _take(self, records: list[bytes]) -> None:

@@ -77,7 +77,10 @@ def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> lis
         if batch.schema.get_field_index(name) < 0:
             if all(not stored.required for stored in entry.stored(name).values()):
                 continue
-            raise SchemaError(f"there is no column {name!r}, and every record has it; there are {batch.schema.names}")
+            raise SchemaError(
+                f"there is no column {name!r}, which the schema requires in every record; the columns are "
+                f"{batch.schema.names}"
+            )
         column = _plain(batch.column(name))
         try:
             if isinstance(entry, Sequence):
@@ -88,7 +91,7 @@ def records_from(batch: Any, schema: Schema, *, narrow: bool, first: int) -> lis
             raise SchemaError(f"column {name!r}: row {first + error.row} {error}; expected {entry}") from None
         except _NullWithinError:
             row = first + _row_with_null(column, entry)
-            raise SchemaError(f"column {name!r}: row {row} has a null within it; expected {entry}") from None
+            raise SchemaError(f"column {name!r}: row {row} contains a null inside its list; expected {entry}") from None
         except (SchemaError, pa.ArrowException) as error:
             raise SchemaError(f"column {name!r}: {error}; expected {entry}") from error
     try:
@@ -129,7 +132,7 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
     if isinstance(entry, FixedLen):
         values = _fixed_len(entry, column, narrow)
         if entry.default is None:
-            _check_rows(column, "is null; a VarLen may be, and a FixedLen with a default")
+            _check_rows(column, "is null, which only a VarLen or a FixedLen with a default may be")
         return {name: values}
     if isinstance(entry, VarLen):
         if pa.types.is_fixed_size_list(column.type):
@@ -140,13 +143,13 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
     if isinstance(entry, Tensor):
         _check_rows(column)
     if not pa.types.is_struct(column.type):
-        raise SchemaError(f"it is {column.type}")
+        raise SchemaError(f"the column has the type {column.type}")
     if isinstance(entry, Tensor):
         flats = _var_len(column.field("values"), _reader(entry.dtype, narrow))
         shapes = _var_len(column.field("shape"), _reader("int64", narrow))
         for row, (flat, shape) in enumerate(zip(flats, shapes, strict=True)):
             if len(flat) != math.prod(shape):
-                raise _RowError(row, f"has {len(flat)} values for the shape {list(shape)}")
+                raise _RowError(row, f"has {len(flat)} values, which do not fit the shape {list(shape)}")
         raw = [_little(flat, entry.dtype) for flat in flats] if entry.raw else flats
         return {name: raw, f"{name}_shape": shapes}
     if isinstance(entry, Sparse):
@@ -157,12 +160,12 @@ def _features(name: str, entry: Entry, column: Array, narrow: bool) -> dict[str,
         for axis, feature in enumerate(entry.indices):
             found[feature] = [grid[start:stop, axis] for start, stop in pairwise(starts)]
         return found
-    raise SchemaError("there is no such column")
+    raise SchemaError("this entry cannot be stored in a column")
 
 
 def _steps(entry: Sequence, column: Array) -> Values:
     if not _is_list(column.type):
-        raise SchemaError(f"it is {column.type}, and no list of steps")
+        raise SchemaError(f"the column has the type {column.type}, not a list of steps")
     inner = _plain(column.flatten())
     if isinstance(entry.entry, FixedLen):
         _check_rows(column)
@@ -192,7 +195,7 @@ def _fixed_len(entry: FixedLen, column: Array, narrow: bool) -> Values:
 
 def _var_len(column: Array, read: Callable[[Array], Any]) -> Values:
     if not _is_list(column.type):
-        raise SchemaError(f"it is {column.type}, and no list")
+        raise SchemaError(f"the column has the type {column.type}, not a list")
     return _sliced(read(_plain(column.flatten())), column)
 
 
@@ -231,7 +234,7 @@ def _leaves(column: Array, shape: tuple[int, ...]) -> Array:
         _check_within(column)
         lengths = set(pa.compute.list_value_length(column).unique().to_pylist())
         if len(lengths) > 1:
-            raise SchemaError(f"its lists have different lengths, {min(lengths)} and {max(lengths)} among them")
+            raise SchemaError(f"its lists have different lengths, from {min(lengths)} to {max(lengths)}")
         size *= lengths.pop() if lengths else 1
         column = _plain(column.flatten())
     if rows and size != math.prod(shape):
@@ -255,7 +258,7 @@ def _reader(dtype: str, narrow: bool) -> Callable[[Array], Any]:
 def _strings(column: Array, dtype: str) -> list[bytes]:
     kind = str(column.type)
     if not any(known in kind for known in ("string", "binary")):
-        raise SchemaError(f"its values are {kind}")
+        raise SchemaError(f"its values have the type {kind}")
     if dtype == "str" and "binary" in kind:
         column = column.cast(pa.large_string())  # refuses what is not UTF-8
     values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
@@ -267,7 +270,7 @@ def _numbers(column: Array, dtype: str) -> Any:
     if pa.types.is_temporal(kind):
         column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     elif pa.types.is_boolean(kind) != (dtype == "bool") or str(kind).endswith(("string", "binary", "view")):
-        raise SchemaError(f"its values are {kind}")
+        raise SchemaError(f"its values have the type {kind}")
     return column.cast(pa.bool_() if dtype == "bool" else pa.from_numpy_dtype(np.dtype(dtype))).to_numpy(
         zero_copy_only=False
     )
@@ -279,7 +282,8 @@ def _unchanged(numbers: Any) -> Any:
     changed = (narrowed.astype(numbers.dtype) != numbers) & (numbers == numbers)
     if changed.any():
         raise SchemaError(
-            f"{numbers[int(np.argmax(changed))]!r} is no float32; leave out narrow=False to round, or use raw=True"
+            f"{numbers[int(np.argmax(changed))]!r} cannot be represented exactly as float32; omit narrow=False to "
+            "round it, or use raw=True"
         )
     return numbers
 

@@ -35,7 +35,7 @@ def arrow_schema(schema: Schema, *, columns: Iterable[str] | None = None, large:
 
     Args:
         schema: of the records.
-        columns: the names of those wanted, in that order; all unless given.
+        columns: the names of the columns to read, in this order; by default all.
         large: bytes and text of 64-bit offsets, for columns of over 2 GiB in one batch.
 
     Raises:
@@ -67,7 +67,10 @@ def schema_of(arrow: Any, *, nulls: Iterable[str] = ()) -> Schema:
     found: dict[str, Entry] = {}
     for field in arrow:
         if field.name in found:
-            raise SchemaError(f"two columns have the name {field.name!r}; a record has one feature of a name")
+            raise SchemaError(
+                f"two columns have the name {field.name!r}; rename one, because each feature of a record needs its "
+                "own name"
+            )
         if known is not None and field.name in plain and _is_view_of(field.type, plain[field.name]):
             entry = known.features[field.name]
         else:
@@ -90,7 +93,7 @@ def selected_schema(schema: Schema, columns: Iterable[str] | None) -> Schema:
     wanted = list(columns)
     features = schema.features
     if missing := [name for name in wanted if name not in features]:
-        raise ArgumentValueError(f"there is no column {missing[0]!r}; there are {', '.join(map(repr, features))}")
+        raise ArgumentValueError(f"there is no column {missing[0]!r}; the columns are {', '.join(map(repr, features))}")
     return Schema({name: features[name] for name in wanted}, allow_extra=True)
 
 
@@ -127,7 +130,7 @@ def _known(metadata: Mapping[bytes, bytes]) -> Schema | None:
     try:
         return Schema.from_json(json.loads(text))
     except ValueError as error:
-        raise SchemaError(f"the schema in the Arrow metadata is none: {error}") from error
+        raise SchemaError(f"the schema in the Arrow metadata is not valid: {error}") from error
 
 
 def _is_view_of(written: Any, plain: Any) -> bool:
@@ -179,7 +182,7 @@ def _type(entry: Entry, large: bool) -> Any:
         place = pa.list_(pa.int64(), len(entry.shape))
         fields = {"indices": pa.list_(place), "values": pa.list_(_scalar(entry.dtype, large))}
     else:
-        raise SchemaError(f"{entry!r} has no column")
+        raise SchemaError(f"{entry!r} cannot be read as a column; leave the feature out with columns=")
     return pa.struct([pa.field(name, kind, nullable=False) for name, kind in fields.items()])
 
 
@@ -212,7 +215,7 @@ def _entry(name: str, kind: Any) -> Entry:
             return Sequence(inner)
     else:
         return FixedLen((), _dtype(name, kind))
-    raise SchemaError(f"column {name!r} is {kind}: lists are nested too deeply for a feature; flatten it")
+    raise SchemaError(f"column {name!r} is {kind}, whose lists are nested too deeply for a feature; flatten the column")
 
 
 def _dtype(name: str, kind: Any) -> str:
@@ -231,8 +234,8 @@ def _dtype(name: str, kind: Any) -> str:
     if types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind) or types.is_time64(kind):
         return "int64"
     raise SchemaError(
-        f"column {name!r} is {kind}, which no feature holds: there are numbers, booleans, text, bytes, times, and "
-        "lists of these; cast it, flatten it or leave it out"
+        f"column {name!r} is {kind}, which no feature can hold; cast the column to numbers, booleans, text, bytes, "
+        "times or lists of these, or leave it out"
     )
 
 
@@ -257,4 +260,6 @@ def _where_null(name: str, entry: Entry) -> Entry:
     absent = entry.where_absent()
     if isinstance(absent, VarLen) or (absent is not None and not isinstance(absent, Sequence)):
         return absent
-    raise SchemaError(f"column {name!r}: some are null, and {entry} is in every record; fill them, or leave them out")
+    raise SchemaError(
+        f"column {name!r}: some values are null, but {entry} requires a value in every record; fill or remove the nulls"
+    )

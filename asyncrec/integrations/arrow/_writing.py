@@ -79,7 +79,7 @@ async def open_batch_writer(
     """
     records, metadata = schemas_of(schema, options.pop("metadata", None))
     if key is not None and key not in records.features:
-        raise ArgumentValueError(f"key={key!r}: there is no such column; there are {', '.join(records.features)}")
+        raise ArgumentValueError(f"key={key!r}: there is no such column; the columns are {', '.join(records.features)}")
     async with open_sharded_writer(path, schema=records, metadata=metadata, **options) as writer:
         yield BatchWriter(writer, records, key=key, narrow=narrow)
 
@@ -92,7 +92,7 @@ def schemas_of(
     if isinstance(schema, Schema):
         return schema, told
     if not isinstance(schema, pa.Schema):
-        raise ArgumentTypeError(f"schema is a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
+        raise ArgumentTypeError(f"schema must be a Schema or a pyarrow.Schema, not a {type(schema).__name__}")
     return schema_of(schema, nulls=nulls or ()), {ARROW_SCHEMA: encode_arrow(schema), **told}
 
 
@@ -113,5 +113,8 @@ def _keys(batch: Any, key: str, first: int) -> list[str | bytes]:
     values = batch.column(key).to_pylist()
     for row, value in enumerate(values):
         if not isinstance(value, str | bytes):
-            raise SchemaError(f"row {first + row} of the batch: the key {key!r} is {value!r}, neither text nor bytes")
+            raise SchemaError(
+                f"row {first + row} of the batch: the key column {key!r} has the value {value!r}; a key must be "
+                "text or bytes"
+            )
     return values  # type: ignore[no-any-return]  # as checked

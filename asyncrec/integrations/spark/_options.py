@@ -13,13 +13,13 @@ from asyncrec.example._schema import Schema
 
 def _count(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise ArgumentValueError(f"option {name}={text!r}: give a number")
+        raise ArgumentValueError(f"option {name}={text!r}: must be a number")
     return int(text)
 
 
 def _flag(text: str, name: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ArgumentValueError(f"option {name}={text!r}: give true or false")
+        raise ArgumentValueError(f"option {name}={text!r}: must be true or false")
     return text.lower() == "true"
 
 
@@ -30,7 +30,7 @@ def _object(text: str, name: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         # Not the text itself: there may be credentials in it.
-        raise ArgumentValueError(f"option {name}: give an object of JSON, as json.dumps makes it of a dict")
+        raise ArgumentValueError(f"option {name}: must be a JSON object, such as json.dumps(a_dict)")
     return found
 
 
@@ -85,7 +85,7 @@ def writing_options(options: Mapping[str, str]) -> dict[str, Any]:
 def _parsed(options: Mapping[str, str], known: dict[str, Callable[[str, str], Any]], method: str) -> dict[str, Any]:
     given = {name.lower(): text for name, text in options.items()}
     if unknown := sorted(given.keys() - known.keys()):
-        raise ArgumentValueError(f"asyncrec has no option {unknown[0]!r} here; there are {', '.join(sorted(known))}")
+        raise ArgumentValueError(f"there is no option {unknown[0]!r} here; the options are {', '.join(sorted(known))}")
     if "path" not in given:
-        raise ArgumentValueError(f"asyncrec is not told where: give one path to {method}()")
+        raise ArgumentValueError(f"the path is missing; pass one path to {method}()")
     return {name: known[name](text, name) for name, text in given.items()}

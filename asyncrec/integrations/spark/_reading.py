@@ -73,8 +73,8 @@ def _between(stored: Any, wanted: Any) -> Any:
             field = pa.field(field.name, field.type.value_type, nullable=True)
         if pa.types.is_temporal(asked.type) and pa.types.is_integer(field.type):
             raise SchemaError(
-                f"column {field.name!r} is {field.type}, and nothing says in which unit it is a time: read it as it "
-                "is, and convert it"
+                f"column {field.name!r} is stored as {field.type} without a time unit, so it cannot be read as a "
+                "time; read it as it is stored, and convert it in Spark"
             )
         fields.append(field)
     return pa.schema(fields, metadata=stored.metadata)
@@ -86,5 +86,7 @@ def _as_wanted(batch: Any, wanted: Any) -> Any:
         try:
             columns.append(column if column.type == field.type else column.cast(field.type))
         except pa.ArrowException as error:
-            raise SchemaError(f"column {field.name!r} is {column.type}, and was to be {field.type}: {error}") from error
+            raise SchemaError(
+                f"column {field.name!r} is {column.type} and cannot be converted to {field.type}: {error}"
+            ) from error
     return pa.RecordBatch.from_arrays(columns, schema=wanted)

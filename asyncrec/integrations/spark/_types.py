@@ -77,7 +77,7 @@ def _spark_type(field: Any) -> Any:
         return types.DayTimeIntervalType()
     if pa.types.is_fixed_size_binary(kind):
         return types.BinaryType()
-    raise SchemaError(f"column {field.name!r} is {kind}, for which Spark has no type; leave it out by columns=")
+    raise SchemaError(f"column {field.name!r} is {kind}, which has no Spark type; leave the column out with columns=")
 
 
 def _arrow_type(name: str, kind: Any) -> Any:
@@ -92,6 +92,6 @@ def _arrow_type(name: str, kind: Any) -> Any:
     if isinstance(kind, types.StructType):
         return pa.struct([pa.field(each.name, _arrow_type(name, each.dataType), each.nullable) for each in kind])
     raise SchemaError(
-        f"column {name!r} is {kind.simpleString()}, which no feature holds: there are numbers, booleans, text, bytes, "
-        "times, and arrays of these; cast it, flatten it or leave it out"
+        f"column {name!r} is {kind.simpleString()}, which no feature can hold; cast the column to numbers, "
+        "booleans, text, bytes, times or arrays of these, or leave it out"
     )

@@ -40,9 +40,11 @@ class Writer(DataSourceArrowWriter):  # type: ignore[misc]  # as above
     def __init__(self, options: dict[str, Any], schema: Any, *, overwrite: bool) -> None:
         exists = options.get("if_exists", "append")
         if exists not in _MODES:
-            raise ArgumentValueError(f"option if_exists={exists!r}: give {' or '.join(map(repr, _MODES))}")
+            raise ArgumentValueError(f"option if_exists={exists!r}: must be {' or '.join(map(repr, _MODES))}")
         if overwrite and "if_exists" in options:
-            raise ArgumentValueError('option if_exists: mode("overwrite") says already what becomes of what exists')
+            raise ArgumentValueError(
+                'option if_exists: cannot be combined with mode("overwrite"), which already replaces the data set'
+            )
         records, metadata = schemas_of(options.get("schema", arrow_of(schema)), options.get("metadata"))
         self._schema = records
         self._narrow = options.get("narrow", True)

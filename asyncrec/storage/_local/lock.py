@@ -119,7 +119,8 @@ def _in_use(fd: int, path: str) -> StorageError:
         owner = ""
     who = f"process {owner}" if owner.isdigit() else "another process"
     error = StorageError(
-        f"{path}: {who} is using it and is alive; when it has ended, the records it left can be recovered"
+        f"{path}: {who} is still using this folder; wait until it ends, or stop it, and then recover the records "
+        "that it left"
     )
     error.errno = errno.EWOULDBLOCK
     return error

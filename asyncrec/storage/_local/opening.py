@@ -106,10 +106,10 @@ def open_own(
             if not status.st_nlink:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if not anyones and status.st_uid not in (os.geteuid(), 0):
-                who = f"it belongs to user {status.st_uid}, but this process runs as {os.geteuid()}"
+                who = f"it belongs to user {status.st_uid}, but this process runs as user {os.geteuid()}"
                 raise _not_own(StoragePermissionError, path, who, errno.EPERM)
             if linked is not True and status.st_nlink > 1 + _names_of(status, linked or ()):
-                what = "another name leads to the same file"
+                what = "it has another hard link"
                 raise _not_own(StorageError, path, what, errno.EMLINK, "if you trust it, replace it with a copy")
             if flags & os.O_TRUNC:
                 system.ftruncate(fd, 0)
@@ -151,6 +151,6 @@ def is_not_own(error: StorageError) -> bool:
 
 
 def _not_own(kind: type[StorageError], path: str, what: str, code: int, then: str = "remove it") -> StorageError:
-    error = kind(f"opening {path}: {what}; a file of this name is only trusted if this user made it: {then}")
+    error = kind(f"opening {path}: {what}; asyncrec trusts only a regular file that this user created here: {then}")
     error.errno = code
     return error

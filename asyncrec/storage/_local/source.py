@@ -64,7 +64,7 @@ class LocalSource(ByteSource):
             self.info = object_info(self._place.key, status)
             if self._known is not None and self._known.etag != self.info.etag:
                 raise ObjectChangedError(
-                    f"{self._place.shown} is not the file that was opened before; open it again and read from the start"
+                    f"{self._place.shown} was replaced since it was opened; open it again and read from the start"
                 )
         except BaseException:
             self._close()
@@ -101,8 +101,8 @@ class LocalSource(ByteSource):
             block = self._held(wanted)
         if not block:
             raise ObjectChangedError(
-                f"{self._place.shown}: it was cut to {self._position:,} bytes while it was read; "
-                f"it had {self.info.size:,}"
+                f"{self._place.shown}: the file was truncated from {self.info.size:,} to {self._position:,} bytes "
+                "while it was read; open it again"
             )
         self._position += len(block)
         return block
@@ -205,4 +205,4 @@ def check_regular(status: os.stat_result, shown: str) -> None:
     if stat.S_ISDIR(status.st_mode):
         raise ObjectNotFoundError(f"{shown} is a folder, not an object")
     if not stat.S_ISREG(status.st_mode):
-        raise StorageError(f"{shown} is not a regular file (but a pipe, a device or a socket)")
+        raise StorageError(f"{shown} is not a regular file but a pipe, a device or a socket")

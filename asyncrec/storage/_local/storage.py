@@ -119,7 +119,10 @@ class LocalStorage(Storage):
     def _local_sink(self, key: str, *, exclusive: bool, zeros: int = 0) -> LocalSink:
         path = _file_of(self.folder, key)
         if is_partial(os.path.basename(path)):
-            raise ArgumentValueError(f"the key {key!r} is the name of an unfinished file, which would never be listed")
+            raise ArgumentValueError(
+                f"the key {key!r} has the form of an unfinished file's name, so it would never be listed; choose "
+                "another key"
+            )
         beside = self.owner is not None and key.startswith("_")
         target = Target(
             key=key,
@@ -147,7 +150,7 @@ class LocalStorage(Storage):
 
     async def head(self, key: str) -> ObjectInfo:
         path, shown = self.path_of(key), join(self.root, key)
-        with mapped_errors("finding", shown):
+        with mapped_errors("looking up", shown):
             status = await self.disk.in_thread(self.disk.system.stat, path)
         check_regular(status, shown)
         return object_info(key, status)
@@ -168,7 +171,7 @@ class LocalStorage(Storage):
             StorageError: somebody is writing it, or it is not this user's file.
         """
         if not is_partial(upload.key.rpartition("/")[2]):
-            raise ArgumentValueError(f"{join(self.root, upload.key)} is not an unfinished file")
+            raise ArgumentValueError(f"{join(self.root, upload.key)} is not an unfinished upload of this storage")
         await self.disk.in_thread(_remove_unfinished, self.disk, str(self.path_of(upload.key)))
 
     async def _walk(self, prefix: str, start_after: str, *, partial: bool) -> AsyncIterator[ObjectInfo]:
@@ -192,7 +195,7 @@ def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
     """Give the first of these that is an object there, or `None`. Blocks: one hop for many names."""
     for key in keys:
         path, shown = _file_of(storage.folder, key), join(storage.root, key)
-        with suppress(ObjectNotFoundError), mapped_errors("finding", shown):
+        with suppress(ObjectNotFoundError), mapped_errors("looking up", shown):
             check_regular(storage.disk.system.stat(path), shown)
             return key
     return None
@@ -201,7 +204,7 @@ def first_there(storage: LocalStorage, keys: Iterable[str]) -> str | None:
 def _file_of(folder: str, key: str) -> str:
     check_key(key)
     if "//" in key or key.endswith("/"):
-        raise ArgumentValueError(f"the key {key!r} has an empty segment, which file names cannot have")
+        raise ArgumentValueError(f"the key {key!r} has an empty segment between slashes, which a file path cannot have")
     return os.path.join(folder, key)
 
 

@@ -13,15 +13,15 @@ _LOOKING = ("finding", "opening", "deleting", "listing")
 
 _ADVICE = {
     errno.ENOSPC: "free some space, or write elsewhere",
-    errno.EDQUOT: "the user's quota is used up: free some space, or write elsewhere",
-    errno.EIO: "the disk failed; see the system's log, and do not use it any more",
+    errno.EDQUOT: "the user's disk quota is used up: free some space, or write elsewhere",
+    errno.EIO: "the disk reported a failure; check the system log and stop using this disk",
     errno.EMFILE: "raise the limit (ulimit -n), or open fewer shards and readers at once",
-    errno.ENFILE: "the system's limit is reached: close files that are not needed",
-    errno.ENAMETOOLONG: "a name has at most 255 bytes, 18 of which an unfinished file needs",
-    errno.ELOOP: "symbolic links lead round in a circle",
-    errno.EISDIR: "a folder has that name: choose another key",
-    errno.ENOTDIR: "a file has the name of one of its folders: choose another key",
-    errno.EFBIG: "the filesystem does not allow larger files: write smaller shards",
+    errno.ENFILE: "the system-wide limit on open files is reached: close files that are not needed",
+    errno.ENAMETOOLONG: "a file name can have at most 255 bytes, and asyncrec needs 18 of them for unfinished files",
+    errno.ELOOP: "the symbolic links form a loop",
+    errno.EISDIR: "a folder with this name exists: choose another key",
+    errno.ENOTDIR: "one of the folders in this path is a file: choose another key",
+    errno.EFBIG: "the file is too large for this filesystem: write smaller shards",
     errno.EROFS: "the filesystem is mounted read-only",
     errno.ENOLCK: "the filesystem does not support locks (flock): use a folder on a disk that does",
 }

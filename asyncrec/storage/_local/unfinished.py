@@ -234,7 +234,7 @@ class UnfinishedFile:
                 self._partial = None
             except OSError as error:
                 logger.warning(
-                    "%s: the unfinished file %s cannot be removed: %s",
+                    "%s: the unfinished file %s could not be removed: %s",
                     self._target.shown,
                     self._partial,
                     error,
@@ -337,7 +337,7 @@ def _after(buffers: Sequence[Buffer], written: int) -> Sequence[Buffer]:
     if written == size:
         return ()
     if not written:
-        raise OSError(errno.EIO, "the system took no byte")
+        raise OSError(errno.EIO, "the system accepted no bytes")
     for n, buffer in enumerate(buffers):
         if written < nbytes(buffer):
             return [memoryview(buffer).cast("B")[written:], *buffers[n + 1 :]]

@@ -35,7 +35,7 @@ C = TypeVar("C")
 _CLOSE_SECONDS = 5.0
 
 _PROXY_ASKS = 407
-_ASKED = "a proxy asks for a password; give it in HTTPS_PROXY or HTTP_PROXY, as http://user:password@host"
+_ASKED = "the proxy requires a password; set HTTPS_PROXY or HTTP_PROXY to http://user:password@host"
 
 # A name server has answered that there is no such host. One that does not answer is another matter.
 _NO_SUCH_HOST = {getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA") if hasattr(socket, name)}
@@ -62,7 +62,7 @@ class SharedClients(Generic[K, C]):
         """Give the client of ``key`` for as long as the context lasts.
 
         Raises:
-            Exception: what ``make`` raises; the next that asks makes it anew.
+            Exception: what ``make`` raises; the next caller makes it again.
         """
         try:
             clients = self._clients.get()
@@ -106,10 +106,10 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
             thread: aiohttp's; not httpx's, which say on it, for each connection, which protocols they speak.
 
     Raises:
-        StorageError: the file is not there, cannot be read, or holds none: else every request would fail, late and
-            unnamed.
+        StorageError: the file does not exist, cannot be read, or holds no certificates; otherwise every request would
+            fail later, without naming the file.
     """
-    where = f"{what}: {path}, the authorities named by {named_by}"
+    where = f"{what}: the certificate file {path}, which {named_by} names"
     paths = ssl.get_default_verify_paths()
     file = path or paths.cafile
     try:
@@ -119,7 +119,7 @@ def trusting(path: str | None, *, named_by: str, what: str, shared: bool = False
         changed = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
         return _context(path, (paths.cafile, paths.capath), changed)
     except ssl.SSLError as error:
-        raise StorageError(f"{where}: not a file of certificates in PEM form ({error.reason})") from None
+        raise StorageError(f"{where}: the file does not contain certificates in PEM format ({error.reason})") from None
     except OSError as error:
         raise StorageError(f"{where}: {error.strerror}") from None
 
@@ -146,7 +146,10 @@ def connection_fault(error: BaseException, what: str) -> StorageError:
     if any(getattr(one, "status", None) == _PROXY_ASKS for one in _chain(error)):
         return StoragePermissionError(f"{said}: {_ASKED}")
     lasting = any(isinstance(one, socket.gaierror) and one.errno in _NO_SUCH_HOST for one in _chain(error))
-    return TransientStorageError(said + ("; no name server knows this host" if lasting else ""), lasting=lasting)
+    return TransientStorageError(
+        said + ("; the host name cannot be resolved: check its spelling and the network" if lasting else ""),
+        lasting=lasting,
+    )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -209,5 +212,6 @@ def check_options(store: str, given: Mapping[str, Any], types: Mapping[str, Any]
             raise ArgumentTypeError(f"the option {name} of {store} must be {wanted}, not {type(value).__name__}")
         if isinstance(value, str) and _CONTROL.search(value):
             raise ArgumentValueError(
-                f"the option {name} of {store} contains a control character; does it end with the newline of a file?"
+                f"the option {name} of {store} contains a control character, perhaps a newline at the end of the "
+                "file from which it was read; remove it"
             )

@@ -35,7 +35,7 @@ class SlicedBody:
     def __aiter__(self) -> SlicedBody:
         if self._begun:
             # Clients repeat a request whose connection broke, older ones even with what was left of the body.
-            raise ConnectionResetError("the body was sent in part")
+            raise ConnectionResetError("only part of the body was sent")
         return self
 
     async def __anext__(self) -> memoryview:
@@ -77,7 +77,7 @@ def parse_content_range(value: str | None) -> tuple[int, int, int | None]:
     """
     match = re.fullmatch(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)", (value or "").strip())
     if match is None:
-        raise ValueError("the answer does not say which bytes it carries")
+        raise ValueError("the response has no valid Content-Range header")
     return int(match[1]), int(match[2]) + 1, None if match[3] == "*" else int(match[3])
 
 

@@ -51,7 +51,7 @@ class PartSlots:
         return min(self._count, -(-size // self._chunk))
 
     async def acquire(self, slots: int) -> None:
-        """Wait for so many slots; cancelled, take none."""
+        """Wait for this many slots; if cancelled, take none."""
         async with self._turn:
             taken = 0
             try:
@@ -178,7 +178,7 @@ class PartTasks:
             raise self._error
 
     async def wait(self) -> None:
-        """Wait until none runs."""
+        """Wait until no task is running."""
         while self._running:
             await self._idle.wait()
 

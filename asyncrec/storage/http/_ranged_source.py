@@ -171,7 +171,7 @@ class RangedSource(ByteSource):
         Fewer are taken, too, at least one: those of an answer that broke off.
 
         Raises:
-            TransientStorageError: the same call may succeed. The core goes on from here; nothing is repeated for it.
+            TransientStorageError: the same call may succeed. The core continues from here; nothing is repeated.
             ObjectChangedError: the object was replaced, or deleted, since `look`.
         """
 
@@ -181,7 +181,7 @@ class RangedSource(ByteSource):
         Raises:
             StorageError: as `fetch`.
         """
-        raise NotImplementedError(f"{type(self).__name__} was given slots, and does not stream")
+        raise NotImplementedError(f"{type(self).__name__} does not implement streaming, but was given slots")
 
     async def __aenter__(self) -> RangedSource:
         if self._known is not None:
@@ -202,7 +202,7 @@ class RangedSource(ByteSource):
 
     async def receive(self, max_bytes: int) -> bytes:
         if not self._open:
-            raise anyio.ClosedResourceError(f"{self._what}: its context is not open")
+            raise anyio.ClosedResourceError(f"{self._what}: this object must be used inside its `async with`")
         if max_bytes < 1:
             raise ArgumentValueError(f"max_bytes must be at least 1, not {max_bytes}")
         # What has come is handed out without a checkpoint: a step of the loop for each block would be a tenth of what
@@ -244,7 +244,7 @@ class RangedSource(ByteSource):
         size = sum(map(len, blocks))
         if not 0 < size <= end - self._position:
             raise TransientStorageError(
-                f"{self._what}: reading bytes {self._position:,} to {end:,} returned {size:,} bytes"
+                f"{self._what}: reading bytes {self._position:,} to {end:,} returned only {size:,} bytes"
             )
         self._blocks.extend(block for block in blocks if block)
         self.buffered = size

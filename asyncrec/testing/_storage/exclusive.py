@@ -88,7 +88,7 @@ class ExclusiveCases(StorageHooks):
                     key = f"lost/{n}-{exclusive}"
                     losing = self.losing_an_answer(storage)
                     if losing is None:
-                        nothing_to_try("losing_an_answer gives None: no answer can be lost")
+                        nothing_to_try("losing_an_answer returns None, so no answer can be lost")
                     with losing:
                         info = await storage.put(key, data, exclusive=exclusive)
                     check_info(info, key, data)
@@ -98,7 +98,9 @@ class ExclusiveCases(StorageHooks):
 
     async def _race(self, storage: Storage, bodies: Sequence[bytes], *, all_kept: bool = True) -> None:
         won = await race(storage, "x/race", bodies)
-        assert won, "of two exclusive writers of one key neither won"
-        assert len(won) == 1 or not all_kept, "two exclusive writers of one key were both told that they won"
-        assert await self.raw_get(storage, "x/race") in [bodies[n] for n in won], "what is there is not the winner's"
+        assert won, "neither of two exclusive writers of the same key won"
+        assert len(won) == 1 or not all_kept, "both of two exclusive writers of the same key were told that they won"
+        assert await self.raw_get(storage, "x/race") in [bodies[n] for n in won], (
+            "the stored object is not the winner's"
+        )
         assert not await self.raw_unfinished(storage)

@@ -86,12 +86,12 @@ def check_keys(got: Collection[str], expected: Iterable[str], what: str) -> None
         return
     missed, added = [key for key in right if key not in got], [key for key in got if key not in right]
     if missed or added:
-        wrong = f"missing are {_some(missed)}; too many are {_some(added)}"
+        wrong = f"missing: {_some(missed)}; unexpected: {_some(added)}"
     elif len(got) != len(right):
-        wrong = "some came more than once"
+        wrong = "some keys came more than once"
     else:
-        wrong = "they are in another order than by their UTF-8 bytes"
-    raise AssertionError(f"{what}: {wrong}: {_some(got)} came, {_some(right)} expected")
+        wrong = "the keys are not in the order of their UTF-8 bytes"
+    raise AssertionError(f"{what}: {wrong}: got {_some(got)}, expected {_some(right)}")
 
 
 def _some(keys: Collection[str]) -> str:

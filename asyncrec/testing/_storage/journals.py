@@ -28,11 +28,13 @@ class JournalCases(StorageHooks):
             assert written == b"by the storage", f"the file of the key has {written!r}"
             await in_thread(_put, os.path.join(folder, "journals", ".begun.x.partial"), b"unfinished")
             listed = await keys_of(storage, "journals/")
-            assert listed == ["journals/written"], f"{listed} are listed, and .begun.x.partial is no object"
+            assert listed == ["journals/written"], f"{listed} were listed, but .begun.x.partial is not an object"
             begun, linked = (os.path.join(folder, "journals", name) for name in (".begun.x.partial", "linked"))
             await in_thread(os.link, begun, linked)
             await in_thread(os.unlink, begun)
-            assert await storage.get("journals/linked") == b"unfinished", "a file that is linked to a key is its object"
+            assert await storage.get("journals/linked") == b"unfinished", (
+                "the object of a key must be the file that is linked to it"
+            )
             assert await keys_of(storage, "journals/") == ["journals/linked", "journals/written"]
 
     async def test_what_was_flushed_survives_its_writer(self) -> None:
@@ -44,7 +46,7 @@ class JournalCases(StorageHooks):
                     for record in _RECORDS:
                         await writer.write(record, key=record)
                     level = await writer.flush()
-                    assert level == "spooled", f"a flush reached the level {level!r}, and not a disk"
+                    assert level == "spooled", f"a flush reached the level {level!r} instead of spooled"
                     raise _Dies
             except _Dies:
                 pass
@@ -56,8 +58,10 @@ class JournalCases(StorageHooks):
                 for shard in manifest.shards
                 for each in await read_records(f"journals/{shard.path}", storage=storage)
             ]
-            assert found == _RECORDS, f"recovered were {found}"
-            assert await recover("journals/pages", storage=storage) == type(recovery)(), "something was left"
+            assert found == _RECORDS, f"the recovered records are {found}"
+            assert await recover("journals/pages", storage=storage) == type(recovery)(), (
+                "unfinished files were left behind"
+            )
 
 
 class _Dies(Exception):
@@ -66,7 +70,7 @@ class _Dies(Exception):
 
 def _folder_of(storage: Storage) -> str:
     if not isinstance(storage, LocalFiles):
-        nothing_to_try("the storage does not offer LocalFiles: writers to it keep no journals, but in a spool")
+        nothing_to_try("the storage does not implement LocalFiles, so writers keep journals only in a spool")
     return storage.files_folder()
 
 

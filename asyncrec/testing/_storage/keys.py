@@ -29,7 +29,7 @@ class KeyCases(StorageHooks):
                 data = b"%d of them" % n
                 check_info(await storage.put(key, data), key, data)
                 assert await self.raw_get(storage, key) == data, f"{key!r} was written elsewhere"
-            check_keys(by_bytes(await self.raw_list(storage)), ODD_KEYS, "what raw_list gives")
+            check_keys(by_bytes(await self.raw_list(storage)), ODD_KEYS, "raw_list")
             check_keys(await keys_of(storage), ODD_KEYS, "listing all")
             for n, key in enumerate(ODD_KEYS):
                 data = b"%d of them" % n
@@ -39,7 +39,7 @@ class KeyCases(StorageHooks):
             for key in ODD_KEYS:
                 await storage.delete(key)
                 assert await self.raw_get(storage, key) is None, f"{key!r} is still there after its deletion"
-            check_keys(await self.raw_list(storage), [], "what raw_list gives when all were deleted")
+            check_keys(await self.raw_list(storage), [], "raw_list after all objects were deleted")
 
     async def test_key_that_is_also_a_folder(self) -> None:
         """One key may be another's folder: they are two objects, whichever was first."""
@@ -48,7 +48,7 @@ class KeyCases(StorageHooks):
                 for key in keys:
                     await storage.put(key, key.encode())
                 for key in keys:
-                    check_equal(await self.raw_get(storage, key), key.encode(), f"{key!r}, as raw_get gives it")
+                    check_equal(await self.raw_get(storage, key), key.encode(), f"{key!r}, read with raw_get")
                     check_equal(await storage.get(key), key.encode(), f"{key!r}, read")
             check_keys(await keys_of(storage), ["m", "m/1", "m/1/x", "n", "n/1", "n/1/x"], "listing all")
             await storage.delete("n/1")
@@ -62,7 +62,7 @@ class KeyCases(StorageHooks):
                 for operation in (storage.get, storage.head, storage.delete, partial(storage.put, data=b"x")):
                     with pytest.raises(ValueError):  # noqa: PT011  # its wording is the store's own
                         await operation(key)
-            check_keys(await self.raw_list(storage), [], "what raw_list gives when all keys were to be refused")
+            check_keys(await self.raw_list(storage), [], "raw_list after all keys should have been refused")
 
     async def test_listing_order(self) -> None:
         """Keys come ascending by their UTF-8 bytes, across folders, whatever was written first."""
@@ -103,7 +103,7 @@ class KeyCases(StorageHooks):
             check_keys(got, keys[2:], "listing more than a page, after the second")
             listing = storage.list_objects("p/")
             first = await anext(aiter(listing))
-            assert first.key == keys[0], f"a listing began with {first.key!r}, not with {keys[0]!r}"
+            assert first.key == keys[0], f"the listing began with {first.key!r}, not with {keys[0]!r}"
             if hasattr(listing, "aclose"):
                 await listing.aclose()
             seen: list[str] = []
@@ -113,11 +113,13 @@ class KeyCases(StorageHooks):
                         await storage.delete(f"p/{n:05}")
                     await self.raw_put(storage, "p/00001-new", b"x")
                 seen.append(info.key)
-            assert seen == by_bytes(seen), "listing while objects came and went: not in order"
-            assert len(set(seen)) == len(seen), "listing while objects came and went: a key came twice"
+            assert seen == by_bytes(seen), "listing while objects were created and deleted: not in order"
+            assert len(set(seen)) == len(seen), "listing while objects were created and deleted: a key came twice"
             stable = {key for n, key in enumerate(keys) if n not in (0, 500, 1_002)}
             missed = by_bytes(stable - set(seen))
-            assert not missed, f"listing while objects came and went: of those that stayed it missed {missed[:5]}"
+            assert not missed, (
+                f"listing while objects were created and deleted: these remaining objects are missing: {missed[:5]}"
+            )
 
     async def test_listing_sees_no_unpublished_object(self) -> None:
         """While a sink is open, and after it failed, its object is not listed, and has no head."""

@@ -66,10 +66,14 @@ class ReadingCases(StorageHooks):
                 heads = [await each.receive(1_000) for each in (source, pinned)]
                 after = await storage.put("v", new)
                 assert await self.raw_get(storage, "v") == new
-                assert after.etag != before.etag, "the etag stayed the same over other content of the same length"
+                assert after.etag != before.etag, (
+                    "the etag did not change although the content did (with the same length)"
+                )
                 for each, head in zip((source, pinned), heads, strict=True):
                     with suppress(ObjectChangedError):
-                        assert head + await receive_all(each) == old, "a source mixed two versions"
+                        assert head + await receive_all(each) == old, (
+                            "a source returned data from two versions of the object"
+                        )
             for start in (0, 1_000, (3 << 20) - 1):
                 with pytest.raises(ObjectChangedError):
                     async with storage.open_source("v", start=start, info=before) as source:

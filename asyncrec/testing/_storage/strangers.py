@@ -29,7 +29,7 @@ class StrangerCases(StorageHooks):
             await self.raw_put_many(storage, keys)
 
             async def listed(key: str) -> None:
-                check_keys(await keys_of(storage, "s/"), keys, "a list, after an answer that was none")
+                check_keys(await keys_of(storage, "s/"), keys, "listing, after a response that was not the store's")
 
             for body in _BODIES:
                 await self._answered(storage, 1, body, listed, "s/")
@@ -85,11 +85,13 @@ class StrangerCases(StorageHooks):
     ) -> None:
         answered = self.answered_by_another(storage, number, body)
         if answered is None:
-            nothing_to_try("answered_by_another gives None: nothing else can answer")
+            nothing_to_try("answered_by_another returns None, so no foreign response can be simulated")
         with answered:
             try:
                 await operation(key)
             except (ObjectNotFoundError, ObjectExistsError) as error:
-                raise AssertionError(f"{key}: {body!r} in place of answer {number} is taken for the store's") from error
+                raise AssertionError(
+                    f"{key}: {body!r} in place of response {number} was accepted as the store's"
+                ) from error
             except StorageError:
                 return

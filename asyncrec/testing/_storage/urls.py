@@ -32,7 +32,7 @@ class SchemeCases(StorageHooks):
         """What `by_url` gives; a storage that no URL leads to is nothing to try."""
         given = self.by_url(storage)
         if given is None:
-            nothing_to_try("by_url gives None: no program can reach this storage by a URL")
+            nothing_to_try("by_url returns None, so this storage cannot be reached by a URL")
         return given
 
     async def test_found_by_its_scheme(self) -> None:
@@ -40,13 +40,14 @@ class SchemeCases(StorageHooks):
         async with self.open_storage() as storage:
             url, _ = self._url_of(storage)
         assert registered_for(url) is None, (
-            f"{redact(url)}: register_writer_factory was called for it, which a program that only installs the plugin "
-            "does not call; name an entry point of the group 'asyncrec'"
+            f"{redact(url)}: this scheme was registered by register_writer_factory, which a program that only "
+            "installs the plugin does not call; declare an entry point of the group 'asyncrec'"
         )
         factory = await factory_among(Backends(Plugins()), url)
         for option in list(signature(factory.open).parameters.values())[1:]:
             assert option.kind in (option.KEYWORD_ONLY, option.VAR_KEYWORD), (
-                f"{redact(url)}: the factory takes the option {option.name!r} by its place, too: make it keyword-only"
+                f"{redact(url)}: the factory accepts the option {option.name!r} as a positional argument; make "
+                "it keyword-only"
             )
 
     async def test_importing_the_plugin_costs_little(self) -> None:
@@ -91,15 +92,17 @@ class UrlCases(SchemeCases):
             for folder in folders:
                 async with open_storage(join(url, folder), **options) as opened:
                     info = await opened.put("k", folder.encode())
-                    assert info.key == "k", f"{redact(join(url, folder))} was opened, and its key k is {info.key!r}"
+                    assert info.key == "k", f"{redact(join(url, folder))} was opened, but its key k is {info.key!r}"
                 assert await self.raw_get(storage, f"{folder}/k") == folder.encode(), (
-                    f"{redact(join(url, folder))} was opened, and its key k is not {folder}/k: is the prefix left out? "
-                    "asyncrec.storage.PrefixedStorage puts it before each key"
+                    f"{redact(join(url, folder))} was opened, but its key k is not {folder}/k; check that the "
+                    "prefix is used. asyncrec.storage.PrefixedStorage puts it before each key"
                 )
             for folder in folders:
                 async with open_storage(join(url, folder), **options) as opened:
                     assert await opened.get("k") == folder.encode()
-                    assert await keys_of(opened) == ["k"], f"{redact(join(url, folder))} lists what is not below it"
+                    assert await keys_of(opened) == ["k"], (
+                        f"{redact(join(url, folder))} lists objects outside this prefix"
+                    )
 
 
 def _encoded() -> bytes:

@@ -32,7 +32,7 @@ class WaitingCases(StorageHooks):
         """
         async with self.open_storage() as storage:
             if self.slowed(storage, 0.0) is None:
-                nothing_to_try("slowed gives None: whether the event loop is held cannot be seen")
+                nothing_to_try("slowed returns None, so it cannot be checked whether the event loop is held")
             await storage.put("w/there", b"x")
             operations: Mapping[str, Callable[[], Awaitable[object]]] = {
                 "put": lambda: storage.put("w/new", b"x"),
@@ -62,7 +62,7 @@ class WaitingCases(StorageHooks):
                 longest, last = max(longest, now - last), now
 
         slow = self.slowed(storage, _SLOW_SECONDS)
-        assert slow is not None, "slowed gave a context once and None another time"
+        assert slow is not None, "slowed returned a context once and None another time"
         async with anyio.create_task_group() as group:
             group.start_soon(tick)
             begun, virtual = last, anyio.current_time()
@@ -100,7 +100,7 @@ class CancellingCases(StorageHooks):
         """
         async with self.open_storage() as storage:
             if self.slowed(storage, 0.0) is None:
-                nothing_to_try("slowed gives None: whether what waits can be cancelled cannot be seen")
+                nothing_to_try("slowed returns None, so it cannot be checked whether a waiting call can be cancelled")
             chunk = content(await chunk_of(storage))
             await storage.put("c/there", b"x")
 
@@ -121,15 +121,19 @@ class CancellingCases(StorageHooks):
             for how in (SCOPE, TASK) if on_asyncio() else (SCOPE,):
                 for name, operation in operations.items():
                     await self._try(storage, name, operation, how)
-                    assert await self.raw_get(storage, "c/sent") is None, "an object whose send was cancelled is there"
-                    assert await self.raw_get(storage, "c/new") in (None, b"new"), "what a cancelled put left is not it"
+                    assert await self.raw_get(storage, "c/sent") is None, (
+                        "an object exists although its send was cancelled"
+                    )
+                    assert await self.raw_get(storage, "c/new") in (None, b"new"), (
+                        "the object that a cancelled put left does not have its data"
+                    )
                     left = await self.raw_unfinished(storage)
                     assert not left, f"left behind when {name} was cancelled by {how}: {sorted(left)}"
 
     async def _try(self, storage: Storage, name: str, operation: Operation, how: str) -> None:
         for _ in range(_ATTEMPTS):
             slow = self.slowed(storage, _LATE_SECONDS if self.cancellable_requests else _AWAITED_SECONDS)
-            assert slow is not None, "slowed gave a context once and None another time"
+            assert slow is not None, "slowed returned a context once and None another time"
             part = _Part(slow)
             try:
                 await part.interrupted(operation, how)
@@ -137,14 +141,15 @@ class CancellingCases(StorageHooks):
                 error.add_note(f"raised by {name} when it was cancelled by {how}, in place of the cancellation")
                 raise
             assert not part.went_on, (
-                f"{name} was cancelled by {how}, and its caller went on as if it had not been: the cancellation was "
-                "swallowed. Raise it again; `asyncrec.storage.sheltered` puts it off"
+                f"{name} was cancelled by {how}, but its caller continued: the cancellation was swallowed. "
+                "Raise it again; to delay it, use `asyncrec.storage.sheltered`"
             )
             if part.late < _HELD_UP_SECONDS or name == "put" or not self.cancellable_requests:
                 return
         raise AssertionError(
-            f"{name} held up its caller's cancellation, by {how}, for {part.late:.2f} s: it waited for an answer that "
-            f"took {_LATE_SECONDS:g} s. Where no request can be given up the tests say `cancellable_requests = False`"
+            f"{name} held up its caller's cancellation, by {how}, for {part.late:.2f} s: it waited for a response "
+            f"that took {_LATE_SECONDS:g} s. If requests cannot be cancelled, set `cancellable_requests = False` in "
+            "the tests"
         )
 
 

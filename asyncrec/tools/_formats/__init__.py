@@ -133,11 +133,11 @@ def _fault(given: Any) -> str | None:
         return f"the name {given.name!r}: use lower-case letters, digits and '-'"
     if isinstance(given.suffixes, str) or not all(isinstance(s, str) and _SUFFIX.fullmatch(s) for s in given.suffixes):
         return (
-            f"the suffixes {given.suffixes!r}: give a tuple of lower-case suffixes, each with its dot, such as "
+            f"the suffixes {given.suffixes!r}: pass a tuple of lower-case suffixes, each with its dot, such as "
             "('.csv',)"
         )
     if given.open is None and given.encoder is None:
-        return f"the format {given.name!r} can neither be read nor written: give open, encoder or both"
+        return f"the format {given.name!r} can neither be read nor written: pass open, encoder or both"
     return None
 
 

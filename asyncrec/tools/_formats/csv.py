@@ -48,15 +48,16 @@ class CsvEncoder:
     def _row(self, record: bytes, at: int) -> list[Any]:
         values = to_json(record, lists=self._lists)
         if "$record" in values:
-            raise SchemaError(f"record {at} of the batch is not an Example, so it has no features for columns")
+            raise SchemaError(f"record {at} of the batch is not an Example, so it has no features to write as columns")
         if "$lists" in values:
             raise SchemaError(
-                f"record {at} of the batch is a SequenceExample, which does not fit in a table; write JSON lines"
+                f"record {at} of the batch is a SequenceExample, which does not fit in a table; convert to JSON "
+                "lines instead"
             )
         if extra := sorted(values.keys() - self._known):
             raise SchemaError(
-                f"record {at} of the batch has the feature {extra[0]!r}, which is not in the schema and so has no "
-                "column"
+                f"record {at} of the batch has the feature {extra[0]!r}, which is not in the schema and therefore "
+                "has no column; convert to JSON lines instead"
             )
         cells = (values.get(name, "") for name in self._columns)
         return [json.dumps(cell, ensure_ascii=False) if isinstance(cell, list | dict) else cell for cell in cells]

@@ -100,7 +100,7 @@ class _Parser:
             self._lines(output, at_end, result)
         except FormatError as error:
             self.lost = True
-            result.bad.append(self._bad(f"the compressed stream is damaged, and the rest is lost: {error}"))
+            result.bad.append(self._bad(f"the compressed stream is damaged, so the rest is lost: {error}"))
         return result
 
     def _lines(self, block: bytes, at_end: bool, result: Converted) -> None:
@@ -122,7 +122,9 @@ class _Parser:
         if self._rest_bytes > self._most:
             self._line += 1
             self._rest, self.lost = [], True
-            reason = f"longer than {self._most:,} bytes: this is not a file of JSON lines, and the rest is not read"
+            reason = (
+                f"the line is longer than {self._most:,} bytes, so this is not a JSON lines file; the rest was not read"
+            )
             result.bad.append(self._bad(reason))
 
     def _parsed(self, line: bytes) -> Any:
@@ -131,8 +133,8 @@ class _Parser:
         most = self._most // _VALUE_BYTES
         if values > most:
             raise ExampleError(
-                f"the line has {values:,} commas and brackets, and the limit is {most:,}: write large arrays "
-                'as {"$base64": "..."}, or as Parquet'
+                f"the line has {values:,} commas and brackets, but the limit is {most:,}; write large arrays as "
+                '{"$base64": "..."}, or as Parquet'
             )
         return json.loads(line)
 

@@ -56,7 +56,10 @@ class Files:
         check_key(key)
         parts = key.split("/")
         if "" in parts or is_partial(parts[-1]):
-            raise ArgumentValueError(f"{key!r} cannot be a file's: an empty segment, or the name of an unfinished file")
+            raise ArgumentValueError(
+                f"the key {key!r} cannot be a file name: it has an empty segment, or the form of an unfinished "
+                "file's name"
+            )
         return os.path.join(self.folder, *parts)
 
     async def call(self, function: Any, *args: Any) -> Any:
@@ -117,7 +120,7 @@ def scan(path: str, base: str, prefix: str, start_after: str) -> list[tuple[str,
 
 def info_of(key: str, status: os.stat_result) -> ObjectInfo:
     if not stat.S_ISREG(status.st_mode):
-        raise FileNotFoundError(f"{key} is no file")
+        raise FileNotFoundError(f"{key} is not a file")
     etag = f"{status.st_ino:x}-{status.st_size:x}-{status.st_mtime_ns:x}"
     return ObjectInfo(key, status.st_size, etag, None, datetime.fromtimestamp(status.st_mtime, UTC))
 

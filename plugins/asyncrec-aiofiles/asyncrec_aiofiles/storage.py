@@ -54,7 +54,9 @@ class FileStorage(Storage):
                 # The file that is open stays the one it is, whatever is renamed onto its name.
                 source.info = info_of(key, await self._files.call(os.fstat, file.fileno()))
             if info is not None and info.etag != source.info.etag:
-                raise ObjectChangedError(f"{self.root}: {key} is not the file it was: open it again from the start")
+                raise ObjectChangedError(
+                    f"{self.root}: {key} was replaced since it was opened; open it again and read from the start"
+                )
             source.end = source.info.size if end is None else min(end, source.info.size)
             yield source
         finally:
@@ -98,7 +100,7 @@ class _FileSink(ByteSink):
     async def __aenter__(self) -> ByteSink:
         with self._state.entering(), self._files.mapped("create", self._key):
             if self._exclusive and await self._files.call(os.path.lexists, self._path):
-                raise FileExistsError("it is there already")
+                raise FileExistsError("the file already exists")
             await self._files.call(make_folder, os.path.dirname(self._path))
             self._file = await self._files.open(self._draft, "xb")
         return self
@@ -135,7 +137,9 @@ class _FileSink(ByteSink):
         await call(os.fsync, self._file.fileno())
         status: os.stat_result = await call(os.fstat, self._file.fileno())
         if status.st_size != self._sent:
-            raise IntegrityError(f"{self._draft}: {status.st_size:,} bytes on disk, {self._sent:,} were sent")
+            raise IntegrityError(
+                f"{self._draft}: {self._sent:,} bytes were written, but the file has {status.st_size:,}"
+            )
         await self._file.close()
         if self._exclusive:
             await call(os.link, self._draft, self._path)
@@ -151,7 +155,9 @@ class _FileSink(ByteSink):
         try:
             await self._files.call(unlink, self._draft)
         except OSError as error:  # the caller hears of what went wrong first
-            logger.warning("%s is left behind: %s", self._draft, error, extra={"path": self._draft})
+            logger.warning(
+                "the unfinished file %s could not be removed: %s", self._draft, error, extra={"path": self._draft}
+            )
 
 
 class _FileSource(ByteSource):
@@ -172,6 +178,6 @@ class _FileSource(ByteSource):
             # By offset: a read that was cancelled has not moved anything.
             block: bytes = await self._files.call(os.pread, self.file.fileno(), size, self._position)
         if not block:
-            raise ObjectChangedError(f"{self._files.root}: {self._key} was cut short while it was read")
+            raise ObjectChangedError(f"{self._files.root}: {self._key} was truncated while it was read; open it again")
         self._position += len(block)
         return block

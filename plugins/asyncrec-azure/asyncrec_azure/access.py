@@ -42,7 +42,7 @@ class Access:
             return f"the account_key, for the account {self.account}"
         if self.connection_string is not None:
             return "the key or token of the connection_string"
-        return "nothing, as anonymous=True says" if self.anonymous else "the token of an identity"
+        return "no credentials (anonymous=True)" if self.anonymous else "the token of an identity"
 
     @property
     def identity(self) -> bool:
@@ -76,7 +76,7 @@ def access_of(
     if sum(each is not None for each in given) > 1:
         raise ArgumentValueError("connection_string, account_key, sas_token and anonymous cannot be combined")
     if host and (account is not None or endpoint is not None):
-        raise ArgumentValueError("the URL names the account: leave out account and endpoint")
+        raise ArgumentValueError("the URL already names the account; omit account and endpoint")
     if endpoint is not None:
         _check_endpoint(endpoint)
     elif host:
@@ -87,17 +87,17 @@ def access_of(
         connection_string, account_key, sas_token, named = _of_environment(named)
     if connection_string is not None:
         if host or endpoint is not None or account is not None:
-            raise ArgumentValueError("a connection_string names the account: leave out account and endpoint")
+            raise ArgumentValueError("the connection_string already names the account; omit account and endpoint")
         return Access(endpoint="", connection_string=connection_string, ca_file=files)
     if not named and endpoint is None:
         named = _variable("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME") or ""
     if not named and endpoint is None:
         raise ArgumentValueError(
-            "no storage account is named: give the option account, set AZURE_STORAGE_ACCOUNT or "
+            "no storage account is named: pass the option account, set AZURE_STORAGE_ACCOUNT or "
             "AZURE_STORAGE_CONNECTION_STRING, or write abfs://container@account.dfs.core.windows.net/prefix"
         )
     if endpoint is None and not re.fullmatch(r"[a-z0-9]{3,24}(-secondary)?", named):
-        raise ArgumentValueError(f"{named!r} is not a valid account name: names are 3 to 24 of a-z and 0-9")
+        raise ArgumentValueError(f"{named!r} is not a valid account name; use 3 to 24 lower-case letters and digits")
     access = Access(
         endpoint=(endpoint or f"https://{named}.blob.core.windows.net").rstrip("/"),
         account=named,
@@ -109,7 +109,7 @@ def access_of(
     )
     if access.identity and not access.endpoint.startswith("https://"):
         raise ArgumentValueError(
-            "the token of an identity is sent by https:// alone: for an endpoint that begins with http://, give "
+            "the token of an identity is sent only over https://; for an endpoint that begins with http://, pass "
             "account_key, sas_token, connection_string or anonymous=True"
         )
     return access
@@ -134,7 +134,7 @@ def _variable(*names: str) -> str | None:
 def _check_endpoint(endpoint: str) -> None:
     parts = urlsplit(endpoint)
     if parts.username is not None or parts.query or parts.fragment:
-        raise ArgumentValueError("endpoint must not contain credentials or a query: they have options of their own")
+        raise ArgumentValueError("endpoint must not contain credentials or a query; pass them as options")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ArgumentValueError("endpoint must begin with http:// or https:// and name a host")
 

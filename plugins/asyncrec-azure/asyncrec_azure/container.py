@@ -124,7 +124,7 @@ def info_of(key: str, size: object, etag: object, modified: object, metadata: Ma
         ValueError: it does not describe an object: somebody else has answered.
     """
     if not isinstance(size, int) or not isinstance(etag, str) or not etag or not isinstance(modified, datetime):
-        raise ValueError("the answer does not describe an object")
+        raise ValueError("the response does not describe an object")
     crc = metadata.get(CRC32C, "")
     return ObjectInfo(key, size, etag.strip('"'), _crc(crc), modified)
 

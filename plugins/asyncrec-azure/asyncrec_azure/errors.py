@@ -45,13 +45,14 @@ _TRANSIENT = {
 _UNKNOWN_HEADER = {"FeatureNotSupported", "UnsupportedHeader"}
 _PERMISSION = {"PublicAccessNotPermitted", "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled"}
 _ADVICE = {
-    "BlobImmutableDueToPolicy": "a policy of the container keeps it as it is",
-    "LeaseIdMissing": "somebody holds a lease on it",
-    "ContainerNotFound": "the container does not exist, or is another account's",
+    "BlobImmutableDueToPolicy": "an immutability policy of the container forbids changing this object",
+    "LeaseIdMissing": "another client holds a lease on this object; break the lease, or wait until it expires",
+    "ContainerNotFound": "the container does not exist in this account; check its name and the account",
     "InvalidBlobOrBlock": (
-        "another program has begun to upload it with block ids of another length; these blocks disappear within a week"
+        "another program has started to upload this object with block ids of another length; those blocks expire "
+        "within a week"
     ),
-    "UnsupportedHeader": "the emulator or gateway is older than the SDK",
+    "UnsupportedHeader": "the emulator or gateway is older than the Azure SDK and does not know a header; update it",
 }
 _SECRETS = re.compile(r"(?i)(sig=|bearer |sharedkey |eyJ)[^\s&\"'<>,;]+")
 
@@ -78,9 +79,9 @@ def translate(
         return _of_answer(answered, what, condition, secrets, sent)
     if isinstance(error, ClientAuthenticationError):
         return StoragePermissionError(
-            f"{what}: there are no credentials that can be used ({type(error).__name__}): give connection_string, "
+            f"{what}: no usable credentials were found ({type(error).__name__}): pass connection_string, "
             "account_key or sas_token, run `az login`, or use a machine with a managed identity; for a public "
-            "container anonymous=True"
+            "container, pass anonymous=True"
         )
     return _of_transport(error, what)
 
@@ -104,13 +105,15 @@ def _of_answer(
     text = f"{what}: HTTP {status}" + (f" {code}" if code else "")
     if 200 <= status < 300:
         # What the SDK cannot read, or a body that was cut short.
-        return TransientStorageError(f"{text}: the answer cannot be read")
+        return TransientStorageError(f"{text}: the response cannot be read")
     if status == _PROXY_ASKS:
-        return StoragePermissionError(f"{text}; a proxy asks for a password")
+        return StoragePermissionError(
+            f"{text}; the proxy requires a password: set HTTPS_PROXY to http://user:password@host"
+        )
     if status in (401, 403) or code in _PERMISSION:
         return StoragePermissionError(
-            f"{text}; what was sent is {sent}: is it this account's, and still valid? The plugin's README lists the "
-            "rights that each operation needs"
+            f"{text}; the request was sent with {sent}. Check that it belongs to this account and is still valid; "
+            "the plugin's README lists the permissions that each operation needs"
         )
     words = _strike((str(error.message or "").splitlines() or [""])[0][:300], secrets)
     # Where the store gave no words, as to HEAD, the SDK has some that say nothing.
@@ -122,18 +125,18 @@ def _of_answer(
     if code in _TRANSIENT or status in _TRANSIENT_STATUS:
         return TransientStorageError(text, retry_after=parse_retry_after(response.headers.get("Retry-After")))
     if code == "InvalidBlockList":
-        return BlocksGoneError(f"{text}; another writer has published it meanwhile: write it again")
+        return BlocksGoneError(f"{text}; another writer has published this object in the meantime; write it again")
     if status == 404 and not code:
         # The store gives its reasons, to HEAD too, and so this says nothing of an object.
-        return StorageError(f"{text}: this answer is not from Azure; is the endpoint correct?")
+        return StorageError(f"{text}: the response is not from Azure; check the endpoint")
     if status == 404:
         return ObjectNotFoundError(text)
     if condition == "none" and (status == 412 or code == "BlobAlreadyExists"):
-        return ObjectExistsError(f"{text}; it is there already")
+        return ObjectExistsError(f"{text}; the object already exists")
     if condition == "same" and status in (412, 416):
         return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
     if code == "InvalidMd5":
-        return IntegrityError(f"{text}; it was not published: write it again")
+        return IntegrityError(f"{text}; the object was not published; write it again")
     return StorageError(text)
 
 
@@ -143,13 +146,13 @@ def _of_transport(error: Exception, what: str) -> StorageError:
     name = type(inner).__name__
     if isinstance(inner, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(
-            f"{what}: {name}: the store's certificate is not trusted by this machine; name a file of its authorities "
-            "by the option ca_file, or by the environment variable SSL_CERT_FILE"
+            f"{what}: {name}: this machine does not trust the store's certificate; pass a file of trusted "
+            "authorities as the option ca_file or in the environment variable SSL_CERT_FILE"
         )
     if isinstance(inner, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
-        return StorageError(f"{what}: {name}: the endpoint cannot be used")
+        return StorageError(f"{what}: {name}: the endpoint is not a usable URL; check it")
     if not isinstance(inner, (AzureError, aiohttp.ClientError, OSError, TimeoutError)):
-        return TransientStorageError(f"{what}: {name}: the answer cannot be read, and may be a proxy's")
+        return TransientStorageError(f"{what}: {name}: the response cannot be read; it may come from a proxy")
     return connection_fault(inner, what)
 
 

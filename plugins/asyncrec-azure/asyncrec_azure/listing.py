@@ -56,15 +56,16 @@ async def pages(container: Container, prefix: str, start_after: str) -> AsyncIte
         found = sorted((info for info in found if info.key.encode() > first), key=lambda info: info.key.encode())
         if found and found[0].key.encode() <= last:
             raise StorageError(
-                f"{what}: {found[0].key!r} came after {last.decode()!r}, which is out of order: does the account have "
-                "a hierarchical namespace? Its listings have another order, which asyncrec cannot use"
+                f"{what}: {found[0].key!r} came after {last.decode()!r}, so the listing is not in the order of "
+                "UTF-8 bytes. asyncrec cannot use accounts with a hierarchical namespace, whose listings have "
+                "another order"
             )
         last = found[-1].key.encode() if found else last
         yield found
         if not following:
             return
         if following == token:
-            raise StorageError(f"{what}: the store says that there is more, but returns the same page again")
+            raise StorageError(f"{what}: the store announces another page but returns the same page again")
         token = following
 
 
@@ -91,7 +92,7 @@ def parse_page(page: bytes) -> tuple[list[ObjectInfo], str]:
     except Xml.ParseError as error:
         raise ValueError(f"the page of a listing is not XML: {error.msg}") from None
     if token is None:
-        raise ValueError("the page of a listing does not say whether another follows")
+        raise ValueError("the page of a listing does not say whether another page follows")
     return found, token
 
 

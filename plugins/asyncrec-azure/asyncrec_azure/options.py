@@ -65,15 +65,15 @@ class Options:
         check_options("azure", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)
         if not scheme or not url.startswith("://", len(scheme)):
-            raise ArgumentValueError(f"{redact(url)}: not of the form az://container/prefix")
+            raise ArgumentValueError(f"{redact(url)}: the URL must have the form az://container/prefix")
         place, _, prefix = url[len(scheme) + 3 :].partition("/")
         container, at, host = place.partition("@")
         if ":" in container or (at and (scheme == "az" or not host)):
             raise ArgumentValueError(
-                f"{redact(url)}: not of the form az://container/prefix or "
-                "abfs://container@account.dfs.core.windows.net/prefix; credentials have options of their own"
+                f"{redact(url)}: the URL must have the form az://container/prefix or "
+                "abfs://container@account.dfs.core.windows.net/prefix; pass credentials as options"
             )
         if not container:
-            raise ArgumentValueError(f"{redact(url)}: the URL names no container: az://container/prefix")
+            raise ArgumentValueError(f"{redact(url)}: the URL names no container; write az://container/prefix")
         access = access_of(host=host, **{name: options.pop(name) for name in _OF_ACCESS if name in options})
         return cls(container=container, root=f"{scheme}://{place}", access=access, **options), prefix.strip("/")

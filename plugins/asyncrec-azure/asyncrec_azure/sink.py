@@ -103,8 +103,8 @@ class AzureSink(ByteSink):
     async def _send_block(self, buffers: Sequence[Buffer], size: int) -> None:
         if self._upload.started == MOST_BLOCKS:
             raise StorageError(
-                f"{self._shown}: longer than Azure's {MOST_BLOCKS:,} blocks of {self.chunk_size:,} bytes; give a "
-                "larger chunk_size"
+                f"{self._shown}: the object does not fit in Azure's maximum of {MOST_BLOCKS:,} blocks of "
+                f"{self.chunk_size:,} bytes; pass a larger chunk_size"
             )
         if self._exclusive and not self._upload.started:
             await self._refuse_existing()
@@ -129,7 +129,7 @@ class AzureSink(ByteSink):
             await self._look()
         except StorageError:
             return
-        raise ObjectExistsError(f"{self._shown}: it is there already")
+        raise ObjectExistsError(f"{self._shown}: the object already exists")
 
     async def _publish(self) -> ObjectInfo:
         """Publish, verify, and settle what is not known; cancelled, look whether it succeeded all the same."""
@@ -155,12 +155,12 @@ class AzureSink(ByteSink):
         except ObjectNotFoundError:
             raise error from None
         except StorageError as blind:
-            error.add_note(f"it is unknown whether it was published: {blind}")
+            error.add_note(f"it is unknown whether the object was published: {blind}")
             raise error from None
         if found.upload == self._upload.id:
             return self._check(found)
         if self._exclusive and not isinstance(error, ObjectExistsError):
-            raise ObjectExistsError(f"{self._shown}: an object of another writer is there already") from error
+            raise ObjectExistsError(f"{self._shown}: another writer has already created this object") from error
         raise error
 
     async def _verified(self, answer: Mapping[str, Any]) -> ObjectInfo:
@@ -182,7 +182,8 @@ class AzureSink(ByteSink):
     def _check(self, found: Found) -> ObjectInfo:
         if found.info.size != self._size:
             raise IntegrityError(
-                f"{self._shown}: {self._size:,} bytes were sent, the store has {found.info.size:,}; write it again"
+                f"{self._shown}: {self._size:,} bytes were sent, but the store has {found.info.size:,}; write the "
+                "object again"
             )
         return found.info
 

@@ -48,7 +48,7 @@ class AzureSource(RangedSource):
             return None
         info, block = found
         if len(block) != min(end, start + _PIECE, info.size) - start:
-            raise TransientStorageError(f"{what}: {len(block):,} bytes came")
+            raise TransientStorageError(f"{what}: the response had {len(block):,} bytes")
         return info, [block]
 
     async def fetch(self, start: int, end: int) -> list[bytes]:
@@ -79,9 +79,9 @@ class AzureSource(RangedSource):
         try:
             block = await self._container.once(request, what, condition="same")
         except ObjectNotFoundError as error:
-            raise ObjectChangedError(f"{error}; it was deleted since it was opened") from None
+            raise ObjectChangedError(f"{error}; the object was deleted since it was opened") from None
         if len(block) != end - start:
-            raise TransientStorageError(f"{what}: {len(block):,} bytes came")
+            raise TransientStorageError(f"{what}: the response had {len(block):,} bytes")
         return block
 
     async def _ask(self, start: int, end: int) -> tuple[ObjectInfo, bytes] | None:

@@ -34,7 +34,7 @@ class AzureStorage(Storage):
 
     def __reduce__(self) -> NoReturn:
         raise ArgumentTypeError(
-            f"{self!r} belongs to this process and its event loop: open another with the same options"
+            f"{self!r} cannot be sent to another process; open another storage there with the same options"
         )
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:

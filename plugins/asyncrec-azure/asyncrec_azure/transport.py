@@ -79,7 +79,7 @@ class Transport(AioHttpTransport):  # type: ignore[misc]  # the SDK exports it b
                     content = _EMPTY_LISTING
                 return _Answer(response, content)
         except TimeoutError:
-            stalled = ServiceResponseError(f"no data moved for {STALLED_SECONDS:.0f} s")
+            stalled = ServiceResponseError(f"no data was sent or received for {STALLED_SECONDS:.0f} s")
         raise stalled
 
 
@@ -143,7 +143,7 @@ async def _read(response: Any, patience: asyncio.Timeout) -> bytes:
             if response.status_code >= 400 and size > _ERROR_BYTES:
                 break
             if size > _MOST_BYTES:
-                raise StorageError(f"the store's answer is longer than the limit of {_MOST_BYTES:,} bytes")
+                raise StorageError(f"the store's response is longer than the limit of {_MOST_BYTES:,} bytes")
     finally:
         response.internal_response.close()  # its connection is given back already if it was read to its end
     if size > _JOIN_ON_LOOP:

@@ -68,7 +68,9 @@ class Upload:
         await self._tasks.wait()
         self.check()
         if self._staged != self.started:
-            raise anyio.ClosedResourceError(f"{self._shown}: the storage was closed while it was being written")
+            raise anyio.ClosedResourceError(
+                f"{self._shown}: the storage was closed while this object was being written"
+            )
 
     async def abandon(self) -> None:
         """Cancel what is under way, and wait until it has ended."""

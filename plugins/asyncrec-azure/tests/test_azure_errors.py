@@ -36,7 +36,7 @@ async def test_words_that_cannot_be_read_are_tried_again(
 async def test_a_404_without_a_reason_says_nothing_of_an_object(azure: FakeAzure) -> None:
     azure.plan = lambda kind, n: Fault("status", 404, words="Not here")
     async with open_quick(azure.endpoint) as storage:
-        with pytest.raises(StorageError, match="is the endpoint correct") as raised:
+        with pytest.raises(StorageError, match="check the endpoint") as raised:
             await storage.head("key")
     assert type(raised.value) is StorageError
 
@@ -47,7 +47,7 @@ async def test_a_404_without_a_reason_says_nothing_of_an_object(azure: FakeAzure
         ({}, "the account_key, for the account devstoreaccount1"),
         ({"sas_token": "se=2026-01-01&sig=c4n4ry"}, "the sas_token, which ends at 2026-01-01"),
         ({"sas_token": "sig=c4n4ry"}, "the sas_token:"),
-        ({"anonymous": True}, "nothing, as anonymous=True says"),
+        ({"anonymous": True}, "no credentials (anonymous=True)"),
     ],
 )
 async def test_a_refusal_says_what_was_sent(azure: FakeAzure, options: dict[str, str], words: str) -> None:

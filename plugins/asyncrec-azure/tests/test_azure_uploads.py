@@ -91,7 +91,7 @@ async def test_a_store_that_does_not_compare_the_crc64_is_sent_an_md5(azure: Fak
 async def test_what_the_store_put_together_wrongly_is_deleted_and_told(azure: FakeAzure) -> None:
     azure.plan = nth(1, Fault("corrupt"), "commit")
     async with open_quick(azure.endpoint) as storage:
-        with pytest.raises(IntegrityError, match="196,613 bytes were sent, the store has 196,612"):
+        with pytest.raises(IntegrityError, match="196,613 bytes were sent, but the store has 196,612"):
             await write(storage)
     assert not azure.blobs
 
@@ -138,7 +138,7 @@ async def test_where_the_store_does_not_say_the_error_does(azure: FakeAzure) -> 
     async with open_quick(azure.endpoint, attempts=2) as storage:
         with pytest.raises(TransientStorageError) as raised:
             await write(storage)
-    assert any("it is unknown whether it was published" in note for note in raised.value.__notes__)
+    assert any("it is unknown whether the object was published" in note for note in raised.value.__notes__)
 
 
 async def test_a_block_that_is_refused_fails_the_upload_and_nothing_is_published(azure: FakeAzure) -> None:

@@ -1,4 +1,4 @@
-"""Crawlee's datasets as asyncrec data sets: a request is marked handled when what it gave is on the disk.
+"""Crawlee's datasets as asyncrec data sets: a request is marked handled once its results are on the disk.
 
     async with AsyncrecStorageClient("crawl", schemas={"default": pages.PAGE}) as storage:
         crawler = HttpCrawler(storage_client=storage)

@@ -89,7 +89,7 @@ class AsyncrecStorageClient(StorageClient):
             return
         raised = failures.pop(0) if exc is None else exc
         for failure in failures:
-            raised.add_note(f"and a dataset could not be committed: {failure}")
+            raised.add_note(f"in addition, a dataset could not be committed: {failure}")
         if exc is None:
             raise raised
 
@@ -114,7 +114,10 @@ class AsyncrecStorageClient(StorageClient):
         dataset = id or name or (alias if alias and alias != "__default__" else _DEFAULT)
         async with self._opening:
             if not self._entered:
-                raise RuntimeError("AsyncrecStorageClient is a context manager: run the crawler inside `async with` it")
+                raise RuntimeError(
+                    "AsyncrecStorageClient must be entered before use: run the crawler inside `async with "
+                    "AsyncrecStorageClient(...)`"
+                )
             if dataset not in self._open:
                 named = alias is None and dataset != _DEFAULT
                 await self._begin(dataset, name=dataset if named else None)
@@ -228,4 +231,4 @@ class _OpenWriter:
 
 def _failure(task: asyncio.Task[None]) -> BaseException:
     """What a task ended with before it had opened anything."""
-    return asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("it ended early")
+    return asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError("the context ended early")

@@ -65,7 +65,7 @@ class AsyncrecDatasetClient(DatasetClient):
         (`asyncrec.pages.is_temporary`), which a later crawl fetches again.
 
         Raises:
-            SchemaError: an item is not what the dataset's schema says; what was before it is stored.
+            SchemaError: an item does not match the dataset's schema; the items before it are stored.
             OSError: the disk, or the store.
         """
         items = data if isinstance(data, Sequence) else [data]

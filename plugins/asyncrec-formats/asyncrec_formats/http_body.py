@@ -46,7 +46,7 @@ def body_of(record: Any, most: int) -> bytes:
         if body is not None:
             return body
     if len(raw) > most:
-        raise TooLargeError(f"a body of {len(raw):,} bytes, more than {most:,}")
+        raise TooLargeError(f"the body has {len(raw):,} bytes, more than the limit of {most:,}")
     return raw
 
 
@@ -58,7 +58,7 @@ def _decoded(raw: bytes, decoder: Callable[[bytes], Iterator[bytes]], most: int)
         for piece in decoder(raw):
             size += len(piece)
             if size > most:
-                raise TooLargeError(f"its body of {len(raw):,} bytes decodes to more than {most:,}")
+                raise TooLargeError(f"the body of {len(raw):,} bytes decodes to more than the limit of {most:,} bytes")
             pieces.append(piece)
     except TooLargeError:
         raise

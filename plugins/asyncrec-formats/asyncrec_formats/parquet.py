@@ -74,7 +74,8 @@ class ParquetEncoder:
         for row in rows:
             if unknown := row.keys() - self._columns.keys():
                 raise SchemaError(
-                    f"feature {min(unknown)!r} is not in the schema; 'asyncrec schema --infer' reads all records"
+                    f"feature {min(unknown)!r} is not in the schema, which was inferred from the first records; to "
+                    "infer it from all records, run 'asyncrec schema --infer'"
                 )
         arrays = []
         for name, (kind, many) in self._columns.items():
@@ -132,7 +133,7 @@ def _column(name: str, entry: Mapping[str, Any]) -> tuple[str, bool]:
     if kind == "Tensor" or entry.get("raw"):
         return "binary", False
     if kind not in ("FixedLen", "VarLen"):
-        raise SchemaError(f"feature {name!r} is a {kind}, for which Parquet has no column")
+        raise SchemaError(f"feature {name!r} is a {kind}, which cannot be stored in a Parquet column")
     arrow = {"bytes": "binary", "str": "string"}.get(dtype, "float32" if dtype.startswith("float") else "int64")
     return arrow, kind == "VarLen" or entry.get("shape") != []
 
@@ -143,13 +144,13 @@ def _cell(name: str, value: Any, kind: str, many: bool) -> Any:
     expected = {"int64": "int64", "float32": "float32"}.get(kind, "bytes")
     found = "bytes" if isinstance(value, list) else str(value.dtype)
     if len(value) and found != expected:
-        raise SchemaError(f"feature {name!r}: the values are {found}, but the schema says {expected}")
+        raise SchemaError(f"feature {name!r}: the values have the type {found}, but the schema says {expected}")
     try:
         values = [each.decode() for each in value] if kind == "string" else value
     except UnicodeDecodeError as error:
-        raise SchemaError(f"feature {name!r}: the schema says text, and a value is not UTF-8 ({error})") from error
+        raise SchemaError(f"feature {name!r}: the schema says text, but a value is not UTF-8 ({error})") from error
     if many:
         return values
     if len(value) != 1:
-        raise SchemaError(f"feature {name!r} has {len(value)} values, but the schema says one")
+        raise SchemaError(f"feature {name!r} has {len(value)} values, but the schema allows only one")
     return values[0]

@@ -48,7 +48,7 @@ def pages_of(content: Any, chunk: Any) -> Pages:
     at = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
     end = at + chunk.total_compressed_size
     if at < 0:
-        raise ValueError("a column that begins before the file")
+        raise ValueError("a column has a negative offset")
     while at < end and values < chunk.num_values:  # where pyarrow ends, too
         header, length = _header(content, at, end)
         kind, inflated, stored = (_size(header, field) for field in (1, 2, 3))
@@ -69,7 +69,7 @@ def pages_of(content: Any, chunk: Any) -> Pages:
 def _size(fields: Any, field: int) -> int:
     value = fields.get(field) if isinstance(fields, dict) else None
     if not isinstance(value, int) or value < 0:
-        raise ValueError("a page's header that lacks a number")
+        raise ValueError("a page header lacks a number")
     return value
 
 
@@ -85,7 +85,7 @@ def _header(content: Any, at: int, end: int) -> tuple[dict[int, Any], int]:
             if len(data) < size:
                 break
             size *= 8
-    raise ValueError("a page's header without an end")
+    raise ValueError("a page header has no end")
 
 
 def _struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
@@ -117,7 +117,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return _struct(data, at, depth - 1)
     if kind in (3, 7):
         return None, at + (1 if kind == 3 else 8)
-    raise ValueError("a page's header that holds what none does")
+    raise ValueError("a page header has an unknown field type")
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
@@ -133,4 +133,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (each & 0x7F) << shift
         if each < 0x80:
             return value, at
-    raise ValueError("a number in a page's header that is too long")
+    raise ValueError("a page header has a number that is too long")

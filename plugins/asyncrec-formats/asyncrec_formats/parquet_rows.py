@@ -75,7 +75,7 @@ def _groups(file: str, opened: Any) -> list[_Group]:
     stored = [[each.column(n).total_compressed_size for n in range(each.num_columns)] for each in described]
     # Each may be looked through, since no two lie in one place.
     if any(size < 0 for sizes in stored for size in sizes) or sum(map(sum, stored)) > os.path.getsize(file):
-        raise ValueError("its columns take more than the file has")
+        raise ValueError("the columns would take more bytes than the file has")
     with open(file, "rb") as content:
         return [_Group(content, opened, each) for each in described]
 
@@ -112,11 +112,12 @@ class _Group:
     def too_large(self, most: int) -> str:
         """Why its rows cannot be read if a row may have ``most`` bytes; ``""`` if they can."""
         if self.least > most:
-            return f"a row has {self.least:,} bytes on average, more than {most:,}"
+            return f"a row has {self.least:,} bytes on average, more than the limit of {most:,}"
         if self._open > max(most, _EXPANSION * self._stored):
             return (
-                f"{self._stored:,} bytes inflate to pages of {self._open:,} that are open at once, more than {most:,} "
-                f"and than {_EXPANSION} times: write the file again with pages of 1 MiB (pyarrow: data_page_size)"
+                f"{self._stored:,} stored bytes decompress to pages of {self._open:,} bytes, more than the "
+                f"limits of {most:,} bytes and of {_EXPANSION} times their size; write the file again with "
+                "pages of 1 MiB (pyarrow: data_page_size)"
             )
         return ""
 
@@ -182,7 +183,7 @@ def _converted(rows: Any, path: str, before: int, most: int) -> Converted:
             features = _flat(row if isinstance(row, Mapping) else _of_one(row))
             record = encode_example(features, narrow=True)
             if len(record) > most:
-                raise ExampleError(f"a record of {len(record):,} bytes, more than {most:,}")
+                raise ExampleError(f"the record has {len(record):,} bytes, more than the limit of {most:,}")
             result.records.append(record)
         except Exception as error:
             result.bad.append(BadMember(path, f"row {number}", str(error)))

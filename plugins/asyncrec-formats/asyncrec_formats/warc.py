@@ -221,24 +221,24 @@ class _Records:
                 if len(self._held) < _HEADER_BYTES:
                     self._searched = max(0, len(self._held) - len(_HEADER_END) + 1)
                     return
-                yield self._base, "a header without an end"
+                yield self._base, "the record header has no end"
                 self._lose(_HEADER_BYTES)
                 continue
             length = _LENGTH.search(self._held, 0, end + 2)
             if length is None:
-                yield self._base, "a header without a Content-Length"
+                yield self._base, "the record header has no Content-Length"
                 self._lose(end)
                 continue
             size = end + len(_HEADER_END) + int(length[1])
             if size > self._most:
-                yield self._base, f"a record of {size:,} bytes, more than {self._most:,}"
+                yield self._base, f"the record has {size:,} bytes, more than the limit of {self._most:,}"
                 self._skip = size
             else:
                 self._size = size
 
     def finish(self) -> Iterator[tuple[int, bytes | str]]:
         if self._held.strip(b"\r\n") and not self._lost:
-            yield self._base, "the file ends within a record"
+            yield self._base, "the file ends inside a record"
         self.drop()
 
     def drop(self) -> None:

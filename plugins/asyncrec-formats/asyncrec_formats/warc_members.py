@@ -67,7 +67,7 @@ class Members:
                 yield self._base, f"a GZIP member is damaged: {error}"
                 self._look_for_next(1 if self._may_go_back() else max(1, self._fed))
         if not block and self._inflater is not None:
-            yield self._base, "the file ends within a GZIP member"
+            yield self._base, "the file ends inside a GZIP member"
             self._inflater = None
 
     def _inflate(self) -> Iterator[tuple[int, bytes | str]]:

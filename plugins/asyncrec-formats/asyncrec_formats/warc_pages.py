@@ -152,7 +152,7 @@ def encoded(page: Page, most: int) -> bytes:
     """
     record = pages.PAGE.encode(page.features)
     if len(record) > most:
-        raise TooLargeError(f"a record of {len(record):,} bytes, more than {most:,}")
+        raise TooLargeError(f"the record has {len(record):,} bytes, more than the limit of {most:,}")
     return record
 
 
@@ -164,7 +164,7 @@ def _check_head(data: bytes) -> None:
         and _WITH_HEAD.search(data, 0, begin)
         and not _HEAD_END.search(data, begin, begin + _HEAD_BYTES)
     ):
-        raise TooLargeError(f"HTTP headers of more than {_HEAD_BYTES:,} bytes")
+        raise TooLargeError(f"the HTTP headers have more than {_HEAD_BYTES:,} bytes")
 
 
 def _text(value: Any) -> str:

@@ -84,7 +84,8 @@ class WarcEncoder:
             page = _STORED.decode(record)
         except ExampleError as error:
             raise SchemaError(
-                f"record {self._number:,} is not a page (asyncrec.pages.PAGE), and WARC files hold pages: {error}"
+                f"record {self._number:,} cannot be written to a WARC file, because it is not a page "
+                f"(asyncrec.pages.PAGE): {error}"
             ) from None
         url, date, content = page["url"], page["date"], page["content"]
         kind = page["type"] or b"response"

@@ -119,7 +119,10 @@ def test_columns_that_take_more_than_the_file_are_not_looked_through(tmp_path: P
     more = varint(2 * len(content))
     assert len(more) == len(varint(size))
     path.write_bytes(content[:footer] + content[footer:].replace(varint(size), more))
-    assert converted(path, MIB) == (0, ["row 1: the rest cannot be read: its columns take more than the file has"])
+    assert converted(path, MIB) == (
+        0,
+        ["row 1: the rest cannot be read: the columns would take more bytes than the file has"],
+    )
 
 
 def test_the_headers_of_pages_are_those_that_pyarrow_wrote(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_http_headers_without_an_end_take_no_more_than_they_weigh() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (records, bad) == (0, ["HTTP headers of more than 1,048,576 bytes"])
+    assert (records, bad) == (0, ["the HTTP headers have more than 1,048,576 bytes"])
     assert peak < 6 * len(content)
     assert converted(page(OK + bytes(2 << 20))) == (1, [])
 

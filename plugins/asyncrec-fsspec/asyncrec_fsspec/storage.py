@@ -62,9 +62,9 @@ class FsspecStorage(ReadOnlyStorage):
     read_ahead = 2 * RangedSource.window
     lists_by_pages = False  # a listing finds all that is below a folder, before its first
     why = (
-        "fsspec's files show what was written when they are closed after an error, and not every filesystem can "
-        "create a file exclusively; so asyncrec only reads through fsspec, and writes with plugins of its own "
-        "(s3://, gs://, az://)"
+        "asyncrec only reads through fsspec, because closing an fsspec file after an error publishes it, and "
+        "many filesystems cannot create a file exclusively; to write, use the plugins for s3://, gs:// and "
+        "az://"
     )
 
     def __init__(self, root: str, filesystem: Any, folder: str) -> None:
@@ -81,7 +81,7 @@ class FsspecStorage(ReadOnlyStorage):
         """
         scheme = scheme_of(url)
         if not url.startswith("://", len(scheme)):
-            raise ArgumentValueError(f"{redact(url)}: not of the form {scheme or 'hf'}://folder")
+            raise ArgumentValueError(f"{redact(url)}: the URL must have the form {scheme or 'hf'}://folder")
         theirs = scheme.removesuffix("+fsspec") + url[len(scheme) :]
         what = f"{redact(url)}: opening"
         try:
@@ -102,7 +102,9 @@ class FsspecStorage(ReadOnlyStorage):
         return f"FsspecStorage({self.root!r})"
 
     def __reduce__(self) -> NoReturn:
-        raise ArgumentTypeError(f"{self!r} belongs to this process: open another with the same options")
+        raise ArgumentTypeError(
+            f"{self!r} cannot be sent to another process; open another storage there with the same options"
+        )
 
     def open_source(
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
@@ -170,7 +172,7 @@ class FsspecStorage(ReadOnlyStorage):
         if found.get("type", "file") != "file":
             raise ObjectNotFoundError(f"{what}: {key} is not a file")
         if not isinstance(size, int):
-            raise StorageError(f"{what}: the filesystem does not tell the length of {key}, so it cannot be read")
+            raise StorageError(f"{what}: the filesystem does not report the size of {key}, so it cannot be read")
         dates = [found[name] for name in _DATES if found.get(name) is not None]
         version = next((str(found[name]) for name in _VERSIONS if found.get(name)), None)
         # Where there is no version, all that may change with the content has to do.
@@ -194,7 +196,7 @@ class _FsspecSource(RangedSource):
         # A filesystem is asked for bytes, and not for a version of them: so it is asked again what it has.
         if (await self.look()).etag != self.info.etag:
             raise ObjectChangedError(
-                f"{self._storage.shown(self._key)}: it was replaced since it was opened: open it again"
+                f"{self._storage.shown(self._key)}: the file was replaced since it was opened; open it again"
             )
         return [block]
 

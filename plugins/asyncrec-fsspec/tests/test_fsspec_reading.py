@@ -202,7 +202,7 @@ async def test_a_fault_that_passes_is_tried_again_and_another_is_told(filesystem
 async def test_nothing_is_written_or_deleted_and_the_error_says_why(filesystem: Versioned) -> None:
     async with open_filesystem("kit://folder") as storage:
         for operation in (storage.put("x", b"x"), storage.delete("x")):
-            with pytest.raises(StorageError, match="closed after an error"):
+            with pytest.raises(StorageError, match="closing an fsspec file after an error"):
                 await operation
     assert not filesystem.store
 

@@ -159,7 +159,9 @@ class Bucket:
         finally:
             await incoming.aclose()
         if pinned and incoming.status in (404, 416):
-            raise ObjectChangedError(f"{what}: HTTP {incoming.status}: it was deleted or replaced since it was opened")
+            raise ObjectChangedError(
+                f"{what}: HTTP {incoming.status}: the object was deleted or replaced since it was opened; open it again"
+            )
         secret = self._client.secret
         condition: Condition = "same" if pinned else ""
         raise of_answer(incoming.status, incoming.headers, body, what, write=False, condition=condition, secret=secret)
@@ -190,7 +192,7 @@ class Bucket:
                 if session.status != 204:
                     # An emulator's, or a proxy's: what is there tells.
                     await self._look(key, what)
-                    raise TransientStorageError(f"{what}: this answer is not from GCS, and the object is still there")
+                    raise TransientStorageError(f"{what}: the response is not from GCS, and the object still exists")
 
         await retrying(ask, what=what, policy=self.policy)
 
@@ -219,6 +221,6 @@ def _checked(what: str) -> Iterator[None]:
     try:
         yield
     except (json.JSONDecodeError, UnicodeDecodeError):
-        raise TransientStorageError(f"{what}: the answer is not JSON") from None
+        raise TransientStorageError(f"{what}: the response is not JSON") from None
     except ValueError as error:
         raise TransientStorageError(f"{what}: {error}") from None

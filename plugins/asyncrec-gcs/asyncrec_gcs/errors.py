@@ -66,25 +66,27 @@ def of_answer(
         return TransientStorageError(text, retry_after=parse_retry_after(headers.get("Retry-After")))
     if status == 401:
         return StoragePermissionError(
-            f"{text}; give credentials by GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default login`, or "
-            "the options token and service_file; for a public bucket anonymous=True"
+            f"{text}; provide credentials through GOOGLE_APPLICATION_CREDENTIALS, `gcloud auth application-default "
+            "login`, or the options token and service_file; for a public bucket, pass anonymous=True"
         )
     if status == _PROXY_ASKS:
-        return StoragePermissionError(f"{text}; a proxy asks for a password")
+        return StoragePermissionError(
+            f"{text}; the proxy requires a password: set HTTPS_PROXY to http://user:password@host"
+        )
     if status == 403:
-        hint = "the plugin's README lists the permissions each operation needs"
+        hint = "the plugin's README lists the permissions that each operation needs"
         if not write:
-            hint += "; without storage.objects.list, GCS gives this answer for a missing object, too"
+            hint += "; without storage.objects.list, GCS also gives this response for a missing object"
         return StoragePermissionError(f"{text}; {hint}")
     if status in (400, 412) and write and "crc32c" in words.lower():
-        return IntegrityError(f"{text}; it was not published: write it again")
+        return IntegrityError(f"{text}; the object was not published; write it again")
     if status == 404 and not words:
         # The store gives its reasons, and so this says nothing of an object.
-        return StorageError(f"{text}: this answer is not from GCS; is {endpoint} its address?")
+        return StorageError(f"{text}: the response is not from GCS; check the endpoint {endpoint}")
     if status == 404:
         return ObjectNotFoundError(text)
     if status == 412 and condition == "none":
-        return ObjectExistsError(f"{text}; it is there already")
+        return ObjectExistsError(f"{text}; the object already exists")
     if status == 412 and condition == "same":
         return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
     return StorageError(text)
@@ -95,11 +97,11 @@ def of_transport(error: Exception, what: str) -> StorageError:
     name = type(error).__name__
     if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
         return StorageError(
-            f"{what}: {name}: the store's certificate is not trusted by this machine; name a file "
-            "of authorities by the environment variable SSL_CERT_FILE, before the program starts"
+            f"{what}: {name}: this machine does not trust the store's certificate; set the environment variable "
+            "SSL_CERT_FILE to a file of trusted authorities before the program starts"
         )
     if isinstance(error, (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError)):
-        return StorageError(f"{what}: {name}: the endpoint cannot be used")
+        return StorageError(f"{what}: {name}: the endpoint is not a usable URL; check it")
     return connection_fault(error, what)
 
 

@@ -84,14 +84,12 @@ class Options:
         check_options("gcs", options, {**_OF_ACCESS, "chunk_size": int, "max_concurrency": int})
         scheme = scheme_of(url)
         if not scheme or not url.startswith("://", len(scheme)):
-            raise ArgumentValueError(f"{redact(url)}: not of the form gs://bucket/prefix")
+            raise ArgumentValueError(f"{redact(url)}: the URL must have the form gs://bucket/prefix")
         bucket, _, prefix = url[len(scheme) + 3 :].partition("/")
         if "@" in bucket:
-            raise ArgumentValueError(
-                f"{redact(url)}: credentials do not belong in a URL; they have options of their own"
-            )
+            raise ArgumentValueError(f"{redact(url)}: a URL must not contain credentials; pass them as options")
         if not bucket:
-            raise ArgumentValueError(f"{redact(url)}: the URL names no bucket: gs://bucket/prefix")
+            raise ArgumentValueError(f"{redact(url)}: the URL names no bucket; write gs://bucket/prefix")
         access = _access(**{name: options.pop(name) for name in _OF_ACCESS.keys() & options})
         return cls(bucket=bucket, access=access, **options), prefix.strip("/")
 
@@ -107,7 +105,7 @@ def _access(
         raise ArgumentValueError("token, service_file and anonymous cannot be combined")
     if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
         raise ArgumentValueError(
-            "token must be an OAuth access token, of printable characters without blanks"
+            "token must be an OAuth access token: printable characters without spaces"
         )  # and is not shown
     emulator = os.environ.get("STORAGE_EMULATOR_HOST") if endpoint is None else None
     address = endpoint or emulator or _DEFAULT_ENDPOINT
@@ -118,7 +116,7 @@ def _access(
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ArgumentValueError(f"{name} must begin with http:// or https://, name a host, and have no query")
     if parts.username is not None:  # there is no password without it
-        raise ArgumentValueError(f"{name} must not contain credentials: they have options of their own")
+        raise ArgumentValueError(f"{name} must not contain credentials; pass them as options")
     source = "service_file"
     if service_file is None and token is None and not anonymous:
         source = "GOOGLE_APPLICATION_CREDENTIALS"

@@ -89,7 +89,7 @@ def content_range(start: int, length: int, total: int | None) -> str:
     """
     if not length:
         if total is None:
-            raise ValueError("a PUT without bytes is the last one, and says the total")
+            raise ValueError("only the last PUT, which states the total, may have no bytes")
         return f"bytes */{total}"
     return f"bytes {start}-{start + length - 1}/{'*' if total is None else total}"
 
@@ -104,7 +104,7 @@ def parse_stored(header: str | None) -> int:
         return 0
     match = re.fullmatch(r"(?:bytes=)?0-(\d+)", header.strip())
     if match is None:
-        raise ValueError("the Range of a 308 is not of the form bytes=0-N")
+        raise ValueError("the Range header of a 308 response must have the form bytes=0-N")
     return int(match[1]) + 1
 
 
@@ -163,7 +163,7 @@ def parse_listing(answer: object) -> tuple[list[ObjectInfo], str]:
     """
     page = _json(answer)
     if page.get("kind") != "storage#objects":  # the list of an empty folder says nothing else
-        raise ValueError("the answer is no list of objects")
+        raise ValueError("the response is not a list of objects")
     items = page.get("items", [])
     if not isinstance(items, list):
         raise ValueError("the page of a listing contains no list")
@@ -199,9 +199,9 @@ def _json(answer: object) -> Mapping[str, Any]:
     try:
         value = json.loads(answer) if isinstance(answer, bytes) else answer
     except ValueError:
-        raise ValueError("the answer is no JSON") from None
+        raise ValueError("the response is not JSON") from None
     if not isinstance(value, dict):
-        raise ValueError("the answer is no JSON object")
+        raise ValueError("the response is not a JSON object")
     return value
 
 

@@ -247,17 +247,15 @@ class Client:
         name, kind = type(error).__name__, self.gcloud.token.token_type.name
         if kind == "GCE_METADATA":
             return StoragePermissionError(
-                f"{what}: there are no credentials ({name} from the metadata server): set "
-                "GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or give the option token "
-                "or service_file; for a public bucket anonymous=True"
+                f"{what}: no credentials were found ({name} from the metadata server): set "
+                "GOOGLE_APPLICATION_CREDENTIALS, run `gcloud auth application-default login`, or pass the option "
+                "token or service_file; for a public bucket, pass anonymous=True"
             )
         if isinstance(error, aiohttp.ClientResponseError) and error.status in (400, 401, 403):
-            return StoragePermissionError(
-                f"{what}: the server refused a token for these credentials: HTTP {error.status}"
-            )
+            return StoragePermissionError(f"{what}: the token server rejected these credentials: HTTP {error.status}")
         if isinstance(error, (aiohttp.ClientError, OSError, TimeoutError)):
-            return TransientStorageError(f"{what}: could not get a token: {name}")
-        return StoragePermissionError(f"{what}: the credentials cannot be used: {name}")
+            return TransientStorageError(f"{what}: no token could be obtained: {name}")
+        return StoragePermissionError(f"{what}: the credentials are not usable: {name}")
 
     async def close(self) -> None:
         """End what is under way for tokens, and the connections."""
@@ -301,7 +299,7 @@ def _token(access: Access) -> Token:
         usable, kind = False, f" ({type(error).__name__})"
     if not usable:
         where = access.service_file or "gcloud's default credentials"
-        raise StoragePermissionError(f"{where}: not a usable file of credentials{kind}")
+        raise StoragePermissionError(f"{where}: the file does not contain usable credentials{kind}")
     return token
 
 

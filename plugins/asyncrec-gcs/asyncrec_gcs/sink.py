@@ -83,7 +83,10 @@ class GcsSink(ByteSink):
                 return
             await self._join()
             if self._ahead:
-                raise RuntimeError(f"{self._shown}: not published: bytes were flushed and then never sent")
+                raise RuntimeError(
+                    f"{self._shown}: the object was not published, because flushed bytes were not sent again as "
+                    "part of a chunk"
+                )
             await anyio.lowlevel.checkpoint()
             finish = self._upload.finish(memoryview(self._held), self._checksum)
             self.published = await sheltered(finish, limit=_PUBLISH_SECONDS)
@@ -131,7 +134,7 @@ class GcsSink(ByteSink):
             await self._upload.abort()
         if limit.cancelled_caught:
             logger.warning(
-                "%s: aborting the upload took too long; it expires by itself within a week",
+                "%s: aborting the upload took too long; the upload expires within a week",
                 self._shown,
                 extra={"path": self._shown},
             )

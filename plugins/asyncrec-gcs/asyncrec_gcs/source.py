@@ -54,7 +54,9 @@ class GcsSource(RangedSource):
         finally:
             await incoming.aclose()
         if (size := sum(map(len, blocks))) != end - start:
-            raise TransientStorageError(f"{self._shown}: reading bytes {start:,} to {end:,}: {size:,} bytes came")
+            raise TransientStorageError(
+                f"{self._shown}: reading bytes {start:,} to {end:,}: the response had {size:,} bytes"
+            )
         return blocks
 
     async def stream(self, start: int, end: int) -> Incoming:

@@ -36,7 +36,7 @@ class GcsStorage(Storage):
 
     def __reduce__(self) -> str:
         raise ArgumentTypeError(
-            f"{self!r} belongs to this process and its event loop: open another with the same options"
+            f"{self!r} cannot be sent to another process; open another storage there with the same options"
         )
 
     def open_sink(self, key: str, *, exclusive: bool = False) -> AbstractAsyncContextManager[ByteSink]:
@@ -60,7 +60,7 @@ class GcsStorage(Storage):
             if not following:
                 return
             if following == page:
-                raise StorageError(f"{what}: the store says that there is more, but returns the same page again")
+                raise StorageError(f"{what}: the store announces another page but returns the same page again")
             page = following
 
     async def head(self, key: str) -> ObjectInfo:

@@ -117,7 +117,7 @@ class Upload:
             await retrying(request, what=what, policy=self._brief)
         except StorageError as error:
             logger.warning(
-                "%s: not confirmed; the session expires by itself within a week: %s",
+                "%s: the store did not confirm it; the upload session expires within a week: %s",
                 what,
                 error,
                 extra={"path": self._bucket.shown(self._key)},
@@ -143,7 +143,7 @@ class Upload:
         )
         address = answer.headers.get("Location")
         if not address:
-            raise TransientStorageError(f"{self._what}: the store opened an upload session without saying where")
+            raise TransientStorageError(f"{self._what}: the store opened an upload session but did not send its URL")
         self._address = address
 
     async def _publish(self, data: memoryview, total: int, checksum: int) -> Resource:
@@ -161,7 +161,7 @@ class Upload:
             found = await self._ours()
         except StorageError as unclear:
             found = None
-            error.add_note(f"it is unknown whether it was published: {unclear}")
+            error.add_note(f"it is unknown whether the object was published: {unclear}")
         if found is None:
             raise error
         return found
@@ -182,7 +182,7 @@ class Upload:
         have = "none" if info.crc32c is None else f"{info.crc32c:#010x}"
         error = IntegrityError(
             f"{self._what}: the store has {info.size:,} bytes with crc32c {have}, but {total:,} with "
-            f"{checksum:#010x} were sent; write it again"
+            f"{checksum:#010x} were sent; write the object again"
         )
         try:
             await self._bucket.remove(self._key, generation=resource.generation)
@@ -220,7 +220,7 @@ class Upload:
 
     async def _put(self, span: str, data: memoryview | None, headers: Mapping[str, str]) -> Answer:
         if self._address is None:
-            raise SessionGoneError(f"{self._what}: the upload was ended")
+            raise SessionGoneError(f"{self._what}: the upload has already ended")
         answer = await self._bucket.request(
             "PUT",
             self._address,
@@ -233,8 +233,8 @@ class Upload:
         )
         if answer.status in _GONE:
             raise SessionGoneError(
-                f"{self._what}: HTTP {answer.status}: the upload session has expired (after a week) or was "
-                "deleted; write it again"
+                f"{self._what}: HTTP {answer.status}: the upload session has expired (after a week) or was deleted; "
+                "write the object again"
             )
         return answer
 
@@ -250,14 +250,14 @@ class Upload:
         self._unsure = False
         if answer.status != 308:
             if total is None:
-                raise StorageError(f"{self._what}: the store ended the upload before its last byte")
+                raise StorageError(f"{self._what}: the store ended the upload before the last byte was sent")
             self.stored = end
             return resource
         if not start <= stored <= end:
             raise IntegrityError(
-                f"{self._what}: the store says it has {stored:,} bytes, but only {start:,} to {end:,} are possible"
+                f"{self._what}: the store reports {stored:,} stored bytes, but only {start:,} to {end:,} are possible"
             )
         lost, self.stored = stored < self.stored, stored
         if lost:
-            raise TransientStorageError(f"{self._what}: the store has fewer bytes than it had said")
+            raise TransientStorageError(f"{self._what}: the store now has fewer bytes than it reported before")
         return None

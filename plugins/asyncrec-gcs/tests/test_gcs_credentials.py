@@ -75,7 +75,7 @@ async def test_a_token_that_stays_refused_is_a_permission_error_with_a_remedy(gc
 async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_file: str) -> None:
     gcs.plan = lambda kind, n: Fault("status", 400, words="invalid_grant c4n4ry-refresh") if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file) as storage:
-        with pytest.raises(StoragePermissionError, match="refused a token") as raised:
+        with pytest.raises(StoragePermissionError, match="rejected these credentials") as raised:
             await storage.head("key")
     assert "c4n4ry" not in "".join(traceback.format_exception(raised.value))
 
@@ -84,7 +84,7 @@ async def test_refused_credentials_are_a_permission_error(gcs: FakeGcs, service_
 async def test_each_way_of_refusing_credentials_is_for_good(gcs: FakeGcs, service_file: str, status: int) -> None:
     gcs.plan = lambda kind, n: Fault("status", status) if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
-        with pytest.raises(StoragePermissionError, match=f"refused a token for these credentials: HTTP {status}"):
+        with pytest.raises(StoragePermissionError, match=f"rejected these credentials: HTTP {status}"):
             await storage.head("key")
 
 
@@ -93,7 +93,7 @@ async def test_a_token_that_cannot_be_had_now_may_be_had_later(gcs: FakeGcs, ser
     gcs.put("key", DATA)
     gcs.plan = lambda kind, n: fault if kind == "token" else None
     async with open_quick(endpoint=gcs.url, service_file=service_file, attempts=2) as storage:
-        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*could not get a token"):
+        with pytest.raises(TransientStorageError, match=r"gs://bucket/key.*no token could be obtained"):
             await storage.head("key")
         gcs.plan = lambda kind, n: None
         assert (await storage.head("key")).size == len(DATA)

@@ -70,8 +70,10 @@ def test_a_checksum_in_an_answer_to_a_read_damages_no_object() -> None:
 
 def test_who_may_not_read_learns_what_a_missing_object_looks_like() -> None:
     """Without the right to list, Google answers 403 for an object that is not there; nobody writes to find one."""
-    assert "GCS gives this answer for a missing object" in str(of_answer(403, {}, body(), "what"))
-    assert "GCS gives this answer for a missing object" not in str(of_answer(403, {}, body(), "what", write=True))
+    assert "GCS also gives this response for a missing object" in str(of_answer(403, {}, body(), "what"))
+    assert "GCS also gives this response for a missing object" not in str(
+        of_answer(403, {}, body(), "what", write=True)
+    )
 
 
 def test_of_several_reasons_the_first_that_is_one_word_is_told() -> None:
@@ -125,7 +127,7 @@ def test_of_a_failed_connection_only_the_type_is_told() -> None:
     assert str(of_transport(TimeoutError(), "what")) == "what: TimeoutError"
     for unusable in (aiohttp.InvalidURL("http://S3CRET"), aiohttp.NonHttpUrlClientError("ftp://S3CRET")):
         assert type(of_transport(unusable, "what")) is StorageError
-        assert str(of_transport(unusable, "what")).endswith("the endpoint cannot be used")
+        assert str(of_transport(unusable, "what")).endswith("the endpoint is not a usable URL")
 
 
 def test_a_certificate_that_is_not_trusted_does_not_get_better_by_trying() -> None:

@@ -59,7 +59,7 @@ def test_a_content_range_names_the_last_byte_and_the_total_only_at_the_end(start
 def test_an_empty_last_request_names_only_the_total() -> None:
     assert protocol.content_range(0, 0, 0) == "bytes */0"
     assert protocol.content_range(512, 0, 512) == "bytes */512"
-    with pytest.raises(ValueError, match="says the total"):
+    with pytest.raises(ValueError, match="states the total"):
         protocol.content_range(5, 0, None)
 
 
@@ -113,14 +113,14 @@ def test_a_checksum_and_a_date_may_be_missing() -> None:
      b'{"name": "a", "size": "1", "generation": "1", "crc32c": "?"}', b"\xff\xfe"],
 )  # fmt: skip
 def test_what_describes_no_object_is_a_value_error(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no JSON|no usable"):
+    with pytest.raises(ValueError, match=r"not JSON|no usable"):
         protocol.parse_object(body)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"5", b"null", b'"text"'])
 def test_json_that_is_no_object_is_told_as_such(body: bytes) -> None:
     for parse in (protocol.parse_object, protocol.parse_listing):
-        with pytest.raises(ValueError, match="no JSON object"):
+        with pytest.raises(ValueError, match="not a JSON object"):
             parse(body)
 
 

@@ -119,7 +119,7 @@ async def test_an_answer_that_is_none_is_a_storage_error(gcs: FakeGcs) -> None:
             [info async for info in storage.list_objects()]
         with pytest.raises(StorageError, match="instead"):
             await source.receive(UNIT)
-        with pytest.raises(StorageError, match="without saying where"):
+        with pytest.raises(StorageError, match="did not send its URL"):
             async with storage.open_sink("other"):
                 raise AssertionError("opened")
 
@@ -221,9 +221,9 @@ async def test_a_version_that_is_no_more_is_not_opened(gcs: FakeGcs) -> None:
     [
         (206, "12345", "bytes 1-5/10", StorageError, "sent bytes 1 to 6 instead"),
         (206, "12345", "bytes 0-3/10", StorageError, "sent bytes 0 to 4 instead"),
-        (206, "12345", None, StorageError, "does not say which bytes"),
-        (206, "1234", "bytes 0-4/10", TransientStorageError, "4 bytes came"),
-        (206, "123456", "bytes 0-4/10", TransientStorageError, "6 bytes came"),
+        (206, "12345", None, StorageError, "no valid Content-Range"),
+        (206, "1234", "bytes 0-4/10", TransientStorageError, "the response had 4 bytes"),
+        (206, "123456", "bytes 0-4/10", TransientStorageError, "the response had 6 bytes"),
         (200, "1234567890", None, StorageError, "sent bytes 0 to 10 instead"),
     ],
 )

@@ -92,7 +92,7 @@ async def test_what_was_published_is_not_said_to_be_absent_when_nothing_can_be_r
         with pytest.raises(TransientStorageError) as caught:
             await write(storage)
     assert gcs.objects["bucket", "key"].data == DATA
-    assert any("it is unknown whether it was published" in note for note in caught.value.__notes__)
+    assert any("it is unknown whether the object was published" in note for note in caught.value.__notes__)
 
 
 async def test_what_is_not_there_after_a_failure_is_not_said_to_be_in_doubt(gcs: FakeGcs) -> None:
@@ -120,7 +120,7 @@ async def test_an_upload_that_the_store_ends_before_its_last_byte_is_an_error(gc
     gcs.page = 200, '{"name": "key", "size": "5", "generation": "1"}'
     gcs.plan = lambda kind, n: Fault("answer") if kind == "put" else None
     async with open_quick() as storage:
-        with pytest.raises(StorageError, match="ended the upload before its last byte"):
+        with pytest.raises(StorageError, match="ended the upload before the last byte"):
             await write(storage)
     assert not gcs.objects
 

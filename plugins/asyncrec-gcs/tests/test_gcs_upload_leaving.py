@@ -51,7 +51,7 @@ async def test_an_abort_that_fails_is_logged_and_hides_nothing(
                 await send_all(sink, DATA)
                 raise KeyError
     assert gcs.counts["abort"] == attempts
-    told = [record.getMessage() for record in caplog.records if "not confirmed" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "did not confirm it" in record.getMessage()]
     assert len(told) == 1
     assert told[0].startswith("gs://bucket/key: aborting the upload: ")
 

@@ -32,7 +32,7 @@ def of_answer(status: int, headers: Mapping[str, str], what: str) -> StorageErro
     if status in (401, 403, 407):
         return StoragePermissionError(f"{text}; pass credentials with the options headers, query and proxy")
     if status in (412, 416):
-        return ObjectChangedError(f"{text}; it was replaced since it was opened: open it again")
+        return ObjectChangedError(f"{text}; the file was replaced since it was opened; open it again")
     return StorageError(text)
 
 
@@ -43,12 +43,12 @@ def of_transport(error: Exception, what: str) -> StorageError:
     while one is not None:
         if isinstance(one, ssl.SSLCertVerificationError):
             return StorageError(
-                f"{what}: the server's certificate is not trusted by this machine ({one.verify_message}); name a file "
-                "of its authorities by the option ca_file, or by the environment variable SSL_CERT_FILE"
+                f"{what}: this machine does not trust the server's certificate ({one.verify_message}); pass a file "
+                "of trusted authorities as the option ca_file or in the environment variable SSL_CERT_FILE"
             )
         one = one.__cause__ or one.__context__
     if isinstance(error, httpx2.ProxyError):
-        return StoragePermissionError(f"{what}: {name}: the proxy refuses")
+        return StoragePermissionError(f"{what}: {name}: the proxy refused the connection; check the option proxy")
     if isinstance(error, (httpx2.InvalidURL, httpx2.UnsupportedProtocol)):
-        return StorageError(f"{what}: {name}: the address cannot be used")
+        return StorageError(f"{what}: {name}: the URL is not usable; check it")
     return connection_fault(error, what)

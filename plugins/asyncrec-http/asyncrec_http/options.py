@@ -58,11 +58,11 @@ class Options:
             parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            raise ArgumentValueError(f"{shown}: not of the form https://host/folder") from None
+            raise ArgumentValueError(f"{shown}: the URL must have the form https://host/folder") from None
         if parts.username is not None:
-            raise ArgumentValueError(f"{shown}: credentials do not belong in a URL; send them with the option headers")
+            raise ArgumentValueError(f"{shown}: a URL must not contain credentials; pass them with the option headers")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ArgumentValueError(f"{shown}: not of the form https://host/folder")
+            raise ArgumentValueError(f"{shown}: the URL must have the form https://host/folder")
         if parts.query or parts.fragment:
             raise ArgumentValueError(f"{shown}: the URL of a folder cannot have a query; pass it as the option query")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

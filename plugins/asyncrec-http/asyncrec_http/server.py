@@ -90,7 +90,7 @@ class Server:
         except ValueError:
             scheme = None
         if scheme is None:
-            raise StorageError(f"{what}: the server redirects to something that is not an address")
+            raise StorageError(f"{what}: the server redirects to an invalid URL")
         if urlsplit(address).scheme == "https" and scheme != "https":
             shown = redact(target.partition("?")[0])
             raise StorageError(f"{what}: redirected from https to {shown}, which is not safe")

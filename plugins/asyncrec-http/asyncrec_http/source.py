@@ -97,7 +97,7 @@ async def look(server: Server, key: str) -> tuple[Version, str]:
         ObjectNotFoundError, StoragePermissionError, TransientStorageError.
         StorageError: the server does not say how long it is.
     """
-    what = f"{redact(f'{server.options.root}/{key}')}: looking"
+    what = f"{redact(f'{server.options.root}/{key}')}: looking up the file"
 
     async def ask() -> tuple[Version, str]:
         address = server.options.address(key)
@@ -127,7 +127,7 @@ def _size_of_get(response: httpx2.Response, what: str) -> int:
     else:
         raise of_answer(response.status_code, response.headers, what)
     if size is None:
-        raise StorageError(f"{what}: the server does not send the length, so it cannot be read")
+        raise StorageError(f"{what}: the server does not send the length of this file, so it cannot be read")
     return size
 
 
@@ -280,13 +280,13 @@ class HttpSource(RangedSource):
             raise StorageError(f"{what}: {error}") from None
         if span[:2] != (start, end):
             if span[2] not in (None, self.info.size):
-                raise ObjectChangedError(f"{what}: it has {span[2]:,} bytes now: open it again")
+                raise ObjectChangedError(f"{what}: the file now has {span[2]:,} bytes; open it again")
             raise StorageError(f"{what}: the server sent bytes {span[0]:,} to {span[1]:,} instead")
         return span[2]
 
     def _check(self, version: Version, what: str) -> None:
         if self._version.contradicts(version):
-            raise ObjectChangedError(f"{what}: it was replaced since it was opened: open it again")
+            raise ObjectChangedError(f"{what}: the file was replaced since it was opened; open it again")
 
     def _tell(self, start: int) -> None:
         if self._server.told:
@@ -310,7 +310,7 @@ async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGene
         async for block in body:
             left -= len(block)
             if left < 0:
-                raise StorageError(f"{what}: the server sent more than it had announced")
+                raise StorageError(f"{what}: the server sent more bytes than it had announced")
             yield block
         ended = True
         return

@@ -32,7 +32,7 @@ class HttpStorage(ReadOnlyStorage):
 
     def __reduce__(self) -> NoReturn:
         raise ArgumentTypeError(
-            f"{self!r} belongs to this process and its event loop: open another with the same options"
+            f"{self!r} cannot be sent to another process; open another storage there with the same options"
         )
 
     def open_source(

@@ -116,9 +116,9 @@ async def test_whom_to_trust_is_said_by_a_file(web: WebServer, certificate: Path
             with pytest.raises(StorageError, match="redirected from https to http"):
                 await storage.head("y")
         async with open_http(server.url) as storage:
-            with pytest.raises(StorageError, match="certificate is not trusted"):
+            with pytest.raises(StorageError, match="does not trust"):
                 await storage.head("x")
-    with pytest.raises(StorageError, match=r"none\.pem, the authorities named by ca_file"):
+    with pytest.raises(StorageError, match=r"the certificate file .*none\.pem, which .*ca_file"):
         async with open_http("https://127.0.0.1", ca_file=str(certificate / "none.pem")):
             pass
 
@@ -141,9 +141,9 @@ async def test_a_proxy_is_asked_for_what_it_is_named_for(
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("https://user:c4n4ry@host/x", {}, "credentials do not belong"),
-        ("https://c4n4ry@host/x", {}, "credentials do not belong"),
-        ("https://:c4n4ry@host/x", {}, "credentials do not belong"),
+        ("https://user:c4n4ry@host/x", {}, "must not contain credentials"),
+        ("https://c4n4ry@host/x", {}, "must not contain credentials"),
+        ("https://:c4n4ry@host/x", {}, "must not contain credentials"),
         ("https:///x", {}, "not of the form"),
         ("https://host:port/x", {}, "not of the form"),
         ("https://host/x?sig=c4n4ry", {}, "as the option query"),

@@ -1,4 +1,4 @@
-"""`report` makes one page about a data set, to be looked at; so does the command ``asyncrec report``.
+"""`report` makes an HTML page about a data set; so does the command ``asyncrec report``.
 
     plugin.py      the hook
     command.py     ``asyncrec report``

@@ -53,17 +53,17 @@ def el(tag: str, /, *children: Child, **attributes: str | int | float | None) ->
         ValueError: the element, an attribute or an address is none that a report may have: a mistake of ours.
     """
     if tag not in _ELEMENTS:
-        raise ValueError(f"<{tag}> has no place in a report")
+        raise ValueError(f"<{tag}> is not allowed in a report")
     element = Element(tag)
     for name, value in attributes.items():
         name = name.rstrip("_").replace("_", "-")
         if name not in _ATTRIBUTES:
-            raise ValueError(f"{name}= has no place in a report")
+            raise ValueError(f"{name}= is not allowed in a report")
         if value is None:
             continue
         text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else clean(str(value))
         if (name == "href" and not text.startswith("#")) or (name == "src" and not _IMAGE.fullmatch(text)):
-            raise ValueError(f"{name}={text[:40]!r} leads out of the report")
+            raise ValueError(f"{name}={text[:40]!r} is a link out of the report, which is not allowed")
         element.set(name, text)
     _append(element, children)
     return element
@@ -75,7 +75,7 @@ def document(*, title: str, description: str, stylesheet: str, body: Iterable[Ch
     ``stylesheet`` is ours, not data: it is written as it is.
     """
     if "<" in stylesheet:
-        raise ValueError("a style sheet has no '<': it could end its element")
+        raise ValueError("a style sheet must not contain '<', which could end its element")
     digest = b64encode(hashlib.sha256(stylesheet.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; "

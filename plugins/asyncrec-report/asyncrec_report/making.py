@@ -25,7 +25,7 @@ Progress = Callable[[int, "int | None"], None]
 
 @dataclass(slots=True, kw_only=True)
 class PageReport:
-    """A page, and what is on it in short.
+    """A page, and a summary of what is on it.
 
     Attributes:
         html: the page.
@@ -33,7 +33,7 @@ class PageReport:
         bytes: as stored.
         read: records that were read for the page.
         sampled: those are not all.
-        faults: what was found wrong, in what was read.
+        faults: the damage that was found in the records that were read.
     """
 
     path: str
@@ -91,7 +91,7 @@ async def report(
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
         ObjectChangedError: a shard was replaced while it was read.
-        StorageError: a store failed. Damaged and missing shards are no errors: they are on the page.
+        StorageError: a store failed. Damaged and missing shards are not errors: the page lists them.
         ValueError: ``sample`` or ``jobs`` is less than 1, or no record that was read has the ``class_feature``.
     """
     check_jobs(jobs)
@@ -103,7 +103,7 @@ async def report(
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"
         raise ArgumentValueError(
-            f"{selection.path}: none of the records read has the feature {class_feature!r}; the features are {there}"
+            f"{selection.path}: none of the records read has the feature {class_feature!r}; their features are {there}"
         )
     return PageReport(
         path=findings.path,

@@ -239,7 +239,7 @@ _REASONS = {
     "too_large": "a record is larger than the limit",
     "truncated": "the file ends too early",
     "compression": "the file cannot be decompressed",
-    "ambiguous": "records were found by searching, and may be the contents of a record that was lost",
+    "ambiguous": "these records were found by searching and may be part of a record that was lost",
 }
 
 
@@ -255,7 +255,7 @@ def _fault(path: str, damage: Damage) -> Fault:
     where = "" if damage.member_offset is None else f" of the member at byte {damage.member_offset:,}"
     lost = "in doubt" if damage.reason == "ambiguous" else "lost"
     text = f"{_REASONS[damage.reason]}: {damage.length:,} bytes {lost} from byte {damage.offset:,}{where} on"
-    asked = "; is this a TFRecord file?" if damage.is_at_the_beginning else ""
+    asked = "; check that this is a TFRecord file" if damage.is_at_the_beginning else ""
     return Fault(path, f"{text}, after {damage.records_before:,} records{asked}")
 
 

@@ -32,7 +32,7 @@ def test_a_file_of_text_is_asked_about(run: Run, data: Path) -> None:
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("report", "rows.tfrecord", "-o", "page.html")
     assert result.code == 1
-    assert "is this a TFRecord file?" in result.out
+    assert "check that this is a TFRecord file" in result.out
     assert result.err == ""
 
 

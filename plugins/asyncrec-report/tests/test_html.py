@@ -54,13 +54,13 @@ def test_a_page_has_the_elements_it_was_given_and_no_others(text: str) -> None:
 
 @pytest.mark.parametrize("tag", ["script", "style", "iframe", "object", "embed", "link", "base", "form", "meta"])
 def test_an_element_that_is_not_on_the_list_is_refused(tag: str) -> None:
-    with pytest.raises(ValueError, match="has no place"):
+    with pytest.raises(ValueError, match="is not allowed"):
         el(tag)
 
 
 @pytest.mark.parametrize("name", ["onclick", "onload", "style", "srcset", "formaction", "http_equiv", "srcdoc"])
 def test_an_attribute_that_is_not_on_the_list_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="has no place"):
+    with pytest.raises(ValueError, match="is not allowed"):
         el("p", **{name: "x"})
 
 

@@ -81,7 +81,7 @@ class _Payload(aiohttp.Payload):
         self._size = len(value)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> NoReturn:
-        raise TypeError("a body of bytes is no text")
+        raise TypeError("a body of bytes cannot be converted to text")
 
     async def write(self, writer: aiohttp.abc.AbstractStreamWriter) -> None:
         for block in self._value.blocks():

@@ -100,7 +100,7 @@ class Bucket:
                 self.known.check_origin(error.response, what)
                 raise
         if missing := [said for said in _ALWAYS_SAID.get(name, ()) if answer.get(said) in (None, "")]:
-            raise TransientStorageError(f"{what}: this answer is not from S3: it has no {', '.join(missing)}")
+            raise TransientStorageError(f"{what}: the response is not from S3, because it has no {', '.join(missing)}")
         self.known.learn_origin(answer)
         return answer
 
@@ -131,7 +131,9 @@ class Bucket:
         download = Download(answer["Body"], end - start, what, self._patience)
         try:
             if bare(answer.get("ETag", "")) != etag:
-                raise ObjectChangedError(f"{what}: the etag is no longer {etag}: open it again")
+                raise ObjectChangedError(
+                    f"{what}: the object was replaced since it was opened (its etag is no longer {etag}); open it again"
+                )
             _check_start(answer, start, what)
         except StorageError:
             await download.aclose()
@@ -168,7 +170,9 @@ class Bucket:
             elif "ContentRange" not in answer:
                 _check_start(answer, start, what)
                 if end is not None and end < size:
-                    raise StorageError(f"{what}: the store does not support ranges, which reading needs")
+                    raise StorageError(
+                        f"{what}: the store does not support range requests, which asyncrec needs for reading"
+                    )
                 found = ObjectInfo(shown, size, bare(etag), crc_of(answer), modified)
             else:
                 found = _part_of(answer, start, end, ObjectInfo(shown, size, bare(etag), None, modified))
@@ -188,7 +192,7 @@ class Bucket:
             if not _is_silent(answer):
                 # Some other store's words, or a proxy's: what is there tells.
                 await self.call("head_object", what, Key=key)
-                raise TransientStorageError(f"{what}: this answer is not from S3, and the object is still there")
+                raise TransientStorageError(f"{what}: the response is not from S3, and the object still exists")
 
         try:
             await self.repeat(once, what)
@@ -235,7 +239,7 @@ class Bucket:
         async def once() -> None:
             if not _is_silent(await self.call("abort_multipart_upload", what, Key=key, UploadId=upload_id)):
                 # If it was aborted, the next attempt is told that it is gone.
-                raise TransientStorageError(f"{what}: this answer is not from S3")
+                raise TransientStorageError(f"{what}: the response is not from S3")
 
         try:
             await self.repeat(once, what)
@@ -246,9 +250,11 @@ class Bucket:
 def _check_start(answer: dict[str, Any], start: int, what: str) -> None:
     """Raise unless what was answered begins where it was asked to."""
     if not answer.get("ContentRange", f"bytes {start}-").startswith(f"bytes {start}-"):
-        raise TransientStorageError(f"{what}: requested from byte {start:,}, but the store sent another range")
+        raise TransientStorageError(
+            f"{what}: the request was for bytes from {start:,} on, but the store sent another range"
+        )
     if "ContentRange" not in answer and start:
-        raise StorageError(f"{what}: the store does not support ranges, which reading needs")
+        raise StorageError(f"{what}: the store does not support range requests, which asyncrec needs for reading")
 
 
 def _part_of(answer: dict[str, Any], start: int, end: int | None, part: ObjectInfo) -> ObjectInfo | None:

@@ -89,7 +89,8 @@ class Known:
         status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if status == _NOT_FOUND and self.numbers_requests and not _has_id(answer):
             raise TransientStorageError(
-                f"{what}: HTTP {status}, without the request id of this store's answers: something else has answered"
+                f"{what}: HTTP {status}: the response has no request id, so it is not from this store but perhaps "
+                "from a proxy"
             )
 
 
@@ -200,7 +201,7 @@ def _check_authorities(options: ClientOptions, session: Any) -> None:
     """
     name, path = "verify", options.verify
     if path is True:
-        name, path = "AWS_CA_BUNDLE, or ca_bundle of the SDK's configuration", session.get_config_variable("ca_bundle")
+        name, path = "AWS_CA_BUNDLE (or ca_bundle in the SDK's configuration)", session.get_config_variable("ca_bundle")
     if not isinstance(path, str):
         return
     trusting(path, named_by=name, what="opening a client for S3", shared=True)

@@ -71,7 +71,7 @@ class Download:
                 raise
         if not blocks:
             raise TransientStorageError(
-                f"{self._what}: the body ended {self._missing:,} of {self._size:,} bytes too early"
+                f"{self._what}: the response ended early: {self._missing:,} of {self._size:,} bytes are missing"
             )
         return blocks
 

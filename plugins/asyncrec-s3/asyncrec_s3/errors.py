@@ -42,11 +42,11 @@ _PERMISSION = {
     "InvalidToken", "NotSignedUp", "RequestTimeTooSkewed", "SignatureDoesNotMatch", "TokenRefreshRequired",
 }  # fmt: skip
 _ADVICE = {
-    "ExpiredToken": "credentials passed as options are not refreshed: leave them to the SDK's configuration",
-    "RequestTimeTooSkewed": "set this machine's clock",
-    "NoSuchBucket": "the bucket does not exist, or is another endpoint's",
-    "PermanentRedirect": "the bucket is in another region: give its region",
-    "AuthorizationHeaderMalformed": "the bucket is in another region: give its region",
+    "ExpiredToken": "credentials that are passed as options are not refreshed; configure them in the SDK instead",
+    "RequestTimeTooSkewed": "this machine's clock is wrong; set it",
+    "NoSuchBucket": "the bucket does not exist at this endpoint; check its name and endpoint_url",
+    "PermanentRedirect": "the bucket is in another region; pass that region",
+    "AuthorizationHeaderMalformed": "the bucket is in another region; pass that region",
 }
 
 
@@ -78,25 +78,29 @@ def translate(error: Exception, what: str, *, condition: Condition = "") -> Stor
     text = f"{what}: {redact(str(error)) or type(error).__name__}"
     if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.ProfileNotFound)):
         return StoragePermissionError(
-            f"{text}. Give credentials by the AWS environment variables, a profile or options; "
-            "for a public bucket anonymous=True"
+            f"{text}. Provide credentials through the AWS environment variables, a profile or options; for a public "
+            "bucket, pass anonymous=True"
         )
     if isinstance(error, (sdk.UnauthorizedSSOTokenError, sdk.SSOTokenLoadError, sdk.NoAuthTokenError)):
-        return StoragePermissionError(f"{text}. Sign in again: aws sso login")
+        return StoragePermissionError(f"{text}. Sign in again with 'aws sso login'")
     if isinstance(error, sdk.CredentialRetrievalError) and error.kwargs.get("provider") == "custom-process":
         return StoragePermissionError(
-            f"{text}. The credential_process of the profile failed: run it by hand to see why"
+            f"{text}. The credential_process of the profile failed; run it by hand to see why"
         )
     if isinstance(error, OSError) and error.filename is not None:
         # What a request reads is a file of a token, which the SDK's configuration or environment names.
         return StoragePermissionError(
-            f"{text}: the credentials are missing; AWS_WEB_IDENTITY_TOKEN_FILE, or the web_identity_token_file of "
-            "the profile, names the file"
+            f"{text}: the token file cannot be read; check AWS_WEB_IDENTITY_TOKEN_FILE, or web_identity_token_file "
+            "in the profile"
         )
     if any(words in text for words in _NO_TLS):
-        return StorageError(f"{text}. The server does not speak TLS: should the endpoint's URL begin with http://?")
+        return StorageError(
+            f"{text}. The server does not use TLS; check whether the endpoint's URL must begin with http://"
+        )
     if isinstance(error, sdk.SSLError):
-        return StorageError(f"{text}. If the store has a certificate of its own, pass its authority with verify=")
+        return StorageError(
+            f"{text}. If the store uses a private certificate authority, pass its certificate file with verify="
+        )
     if isinstance(error, (sdk.ParamValidationError, sdk.NoRegionError, sdk.InvalidRegionError)):
         return StorageError(text)
     if isinstance(error, sdk.BotoCoreError) and not isinstance(error, _TRANSIENT_SDK):
@@ -140,16 +144,20 @@ def _of_answer(response: Mapping[str, Any], text: str, what: str, *, condition: 
     if code == "NoSuchUpload":
         return UploadGoneError(text)
     if code == "InvalidPart":
-        return InvalidPartError(f"{text}: the store does not have the parts that it acknowledged")
+        return InvalidPartError(
+            f"{text}: the store does not have the parts that it had acknowledged; write the object again"
+        )
     if status == _PROXY_ASKS:
-        return StoragePermissionError(f"{text}; a proxy asks for a password, which HTTPS_PROXY can contain")
+        return StoragePermissionError(
+            f"{text}; the proxy requires a password: set HTTPS_PROXY to http://user:password@host"
+        )
     if code in _PERMISSION or status in (401, 403):
         if status == 403 and words in ("", "Forbidden"):
-            text += "; without permission to list the bucket, S3 gives this answer for a missing object, too"
+            text += "; without permission to list the bucket, S3 also gives this response for a missing object"
         return StoragePermissionError(text)
     if condition and (status == 412 or code == "PreconditionFailed"):
         if condition == "none":
-            return ObjectExistsError(f"{text}; it is there already")
+            return ObjectExistsError(f"{text}; the object already exists")
         return ObjectChangedError(f"{text}; the object was replaced since it was opened: open it again")
     if status == 404:
         return ObjectNotFoundError(text)
@@ -214,6 +222,6 @@ class Limited:
     def __exit__(self, exc_type: Any, exc: BaseException | None, traceback: Any) -> None:
         self._scope.__exit__(exc_type, exc, traceback)
         if self._scope.cancelled_caught:
-            raise TransientStorageError(f"{self._what}: not finished after {self._seconds:.0f} s")
+            raise TransientStorageError(f"{self._what}: the request did not finish within {self._seconds:.0f} s")
         if isinstance(exc, Exception) and not isinstance(exc, StorageError):
             raise translate(exc, self._what, condition=self._condition) from exc

@@ -64,7 +64,7 @@ class Listing:
             following = params | {name: answer[mark] for name, mark in self._marks.items() if answer.get(mark)}
             if following == params:
                 raise StorageError(
-                    f"{self._what}: the store says that there is more, but not where it continues, so the rest "
+                    f"{self._what}: the store announces another page but does not say where it starts, so the rest "
                     "would be missed"
                 )
         self._page, self._params = page[::-1], following
@@ -73,7 +73,8 @@ class Listing:
         raw = key.encode()
         if self._last and raw <= self._last:
             raise StorageError(
-                f"{self._what}: {key!r} came after {self._last.decode()!r}. The store does not list in the order of "
-                "UTF-8 bytes, as S3 does except in its directory buckets; what relies on it would miss objects"
+                f"{self._what}: {key!r} came after {self._last.decode()!r}, so the store does not list objects in "
+                "the order of UTF-8 bytes, on which asyncrec relies. S3's directory buckets do not either; use a "
+                "general purpose bucket"
             )
         self._last = raw

@@ -88,17 +88,17 @@ class Options(ClientOptions):
         if not self.bucket:
             raise ArgumentValueError("the URL names no bucket: write s3://bucket/prefix")
         if (self.aws_access_key_id is None) != (self.aws_secret_access_key is None):
-            raise ArgumentValueError("aws_access_key_id and aws_secret_access_key come together or not at all")
+            raise ArgumentValueError("aws_access_key_id and aws_secret_access_key must be passed together")
         if self.aws_session_token is not None and self.aws_access_key_id is None:
-            raise ArgumentValueError("aws_session_token comes with aws_access_key_id and aws_secret_access_key")
+            raise ArgumentValueError("aws_session_token requires aws_access_key_id and aws_secret_access_key")
         if self.anonymous and (self.aws_access_key_id or self.profile):
-            raise ArgumentValueError("anonymous excludes credentials and a profile")
+            raise ArgumentValueError("anonymous=True cannot be combined with credentials or a profile")
         if self.endpoint_url is not None:
             parts = urlsplit(self.endpoint_url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ArgumentValueError("endpoint_url must begin with http:// or https:// and name a host")
             if parts.username is not None:
-                raise ArgumentValueError("endpoint_url must not contain credentials: they have options of their own")
+                raise ArgumentValueError("endpoint_url must not contain credentials; pass them as options")
         if self.addressing_style not in ("auto", "path", "virtual"):
             raise ArgumentValueError(
                 f"addressing_style must be 'auto', 'path' or 'virtual', not {self.addressing_style!r}"
@@ -108,7 +108,9 @@ class Options(ClientOptions):
         if self.chunk_size < MIN_PART:
             raise ArgumentValueError(f"chunk_size must be at least 5 MiB, S3's smallest part, not {self.chunk_size:,}")
         if self.max_concurrency < 1 or self.max_connections <= self.max_concurrency:
-            raise ArgumentValueError("max_concurrency must be at least 1, and max_connections larger")
+            raise ArgumentValueError(
+                "max_concurrency must be at least 1, and max_connections must be larger than max_concurrency"
+            )
 
     @classmethod
     def of(cls, url: str, **options: Any) -> Options:
@@ -121,12 +123,10 @@ class Options(ClientOptions):
         types = {name: kind for name, kind in get_type_hints(cls).items() if name not in ("bucket", "prefix")}
         check_options("s3", options, types | {"connect_timeout": float | int, "read_timeout": float | int})
         if not scheme_of(url) or not url[len(scheme_of(url)) :].startswith("://"):
-            raise ArgumentValueError(f"{redact(url)}: not of the form s3://bucket/prefix")
+            raise ArgumentValueError(f"{redact(url)}: the URL must have the form s3://bucket/prefix")
         bucket, _, prefix = url[len(scheme_of(url)) + 3 :].partition("/")
         if "@" in bucket:
-            raise ArgumentValueError(
-                f"{redact(url)}: credentials do not belong in a URL; they have options of their own"
-            )
+            raise ArgumentValueError(f"{redact(url)}: a URL must not contain credentials; pass them as options")
         prefix = prefix.rstrip("/")
         result = cls(bucket=bucket, prefix=f"{prefix}/" if prefix else "", **options)
         if result.endpoint_url is None:

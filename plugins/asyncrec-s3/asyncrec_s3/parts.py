@@ -32,7 +32,10 @@ def part_size(number: int, first: int) -> int:
         ValueError: there is no such part.
     """
     if not 1 <= number <= MAX_PARTS:
-        raise ArgumentValueError(f"S3 has parts 1 to {MAX_PARTS:,}, not {number:,}")
+        raise ArgumentValueError(
+            f"S3 numbers parts from 1 to {MAX_PARTS:,}, not {number:,}; write a smaller object, or pass a larger "
+            "chunk_size"
+        )
     return min(first << ((number - 1) // _DOUBLED_EVERY), MAX_PART)
 
 

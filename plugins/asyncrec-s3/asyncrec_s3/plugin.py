@@ -40,7 +40,7 @@ class _Opening:
 
     async def __aenter__(self) -> Storage:
         if self._storage is not None:
-            raise RuntimeError("a storage can only be entered once; open another")
+            raise RuntimeError("a storage can only be entered once; open a new one")
         from asyncrec.storage import in_thread
 
         storage_class = await in_thread(_load)

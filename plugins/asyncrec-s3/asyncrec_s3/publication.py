@@ -70,8 +70,9 @@ class Publication:
         """
         if self._exclusive and self._bucket.known.excludes_puts is False:
             raise StorageError(
-                f"{self._bucket.what('create', self._key)}: this store ignores If-None-Match, so two writers could "
-                "overwrite each other unnoticed. asyncrec creates nothing exclusively in it; see 'asyncrec doctor'"
+                f"{self._bucket.what('create', self._key)}: the store ignores If-None-Match, so two writers could "
+                "overwrite each other's objects. asyncrec refuses to write data sets to it; for details, run "
+                "'asyncrec doctor'"
             )
 
     async def refuse_existing(self) -> None:
@@ -88,7 +89,7 @@ class Publication:
             except StorageError:
                 return
             if found is not None and found.writer != self._writer:
-                raise ObjectExistsError(f"{self._bucket.what('create', self._key)}: it is there already")
+                raise ObjectExistsError(f"{self._bucket.what('create', self._key)}: the object already exists")
 
     async def publish(
         self,
@@ -173,19 +174,23 @@ class Publication:
             found = await self._look(_BRIEF if lost else DEFAULT)
         except StorageError as blind:
             if not isinstance(error, ObjectExistsError):
-                error.add_note(f"it is unknown whether it was published, because the store did not say: {blind}")
+                error.add_note(
+                    f"it is unknown whether the object was published, because the store did not answer: {blind}"
+                )
             raise error from blind
         if found is not None and self._is_ours(found, content):
             return self._check(found, content)
         if found is not None and self._exclusive and not isinstance(error, ObjectExistsError):
             what = self._bucket.what("create", self._key)
-            raise ObjectExistsError(f"{what}: an object of another writer is there already") from error
+            raise ObjectExistsError(f"{what}: another writer has already created this object") from error
         raise error
 
     async def _verify(self, answer: dict[str, Any], content: Content, *, put: bool) -> ObjectInfo:
         found = await self._look()
         if found is None:
-            raise IntegrityError(f"{self._what()}: the store acknowledged it, but does not have it")
+            raise IntegrityError(
+                f"{self._what()}: the store acknowledged the object but does not have it; write it again"
+            )
         if not self._is_ours(found, content):
             if self._exclusive and not put and not self._bucket.known.excludes_parts:
                 # Ours was published, and replaced by one that was to be new as well, or by one that may replace it: in

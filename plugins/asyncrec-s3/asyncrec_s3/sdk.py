@@ -50,8 +50,9 @@ class Session(AioSession):  # type: ignore[misc]  # without types
             for what in ("access_key", "secret_key", "token"):
                 if not (getattr(found, what) or "").isprintable():
                     raise StoragePermissionError(
-                        f"opening a client for S3: the {what} that the SDK found ({found.method}) contains a control "
-                        "character; does it end with the newline of a file?"
+                        f"opening a client for S3: the {what} that the SDK found ({found.method}) contains a "
+                        "control character, perhaps a newline at the end of the file from which it was read; "
+                        "remove it"
                     )
         return found
 

@@ -41,7 +41,7 @@ class Shared:
 
     async def __aenter__(self) -> Shared:
         if self._owner is not None:
-            raise RuntimeError(f"{self._shown} can only be entered once")
+            raise RuntimeError(f"{self._shown} can only be entered once; open a new one")
         self._owner = (os.getpid(), anyio.lowlevel.current_token())
         async with AsyncExitStack() as stack:
             connection = await stack.enter_async_context(connect(self.options.client()))
@@ -71,10 +71,11 @@ class Shared:
             raise anyio.ClosedResourceError(f"{self._shown} is not open")
         if self._owner[0] != os.getpid():
             raise RuntimeError(
-                f"{self._shown} was opened in another process, and a fork cannot use its connections; open another"
+                f"{self._shown} was opened before a fork, and its connections cannot be used in this process; open "
+                "another"
             )
         if self._owner[1] != anyio.lowlevel.current_token():
-            raise RuntimeError(f"{self._shown} was opened on another event loop; open one on each")
+            raise RuntimeError(f"{self._shown} was opened on another event loop; open a separate one on each loop")
 
     async def settle(self, job: Callable[[], Awaitable[None]], *, limit: float = math.inf) -> None:
         """Run ``job`` to its end in a task of this storage, whatever happens to the caller, and only then go on.

@@ -93,8 +93,8 @@ class S3Sink(ByteSink):
             )
         if self._upload.started == MAX_PARTS:
             raise StorageError(
-                f"{self._bucket.what('write', self._key)}: longer than S3's {MAX_PARTS:,} parts of "
-                f"{self.chunk_size:,} bytes; give a larger chunk_size"
+                f"{self._bucket.what('write', self._key)}: the object does not fit in S3's maximum of {MAX_PARTS:,} "
+                f"parts of {self.chunk_size:,} bytes; pass a larger chunk_size"
             )
         # A send that does not end leaves a hole, which nobody may publish.
         with self._state.working():
@@ -179,8 +179,8 @@ class S3Sink(ByteSink):
         if self.published is None:
             await anyio.lowlevel.checkpoint_if_cancelled()
             raise TransientStorageError(
-                f"{self._bucket.what('publish', self._key)}: not finished after {_PUBLISH_SECONDS:.0f} s; it is "
-                "unknown whether it exists"
+                f"{self._bucket.what('publish', self._key)}: the upload did not complete within "
+                f"{_PUBLISH_SECONDS:.0f} s; it is unknown whether the object exists"
             )
 
     async def _put(self) -> ObjectInfo:

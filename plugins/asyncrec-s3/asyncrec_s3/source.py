@@ -82,7 +82,7 @@ class S3Source(RangedSource):
         found = await self.look()
         if found.etag == self.info.etag:
             raise TransientStorageError(
-                f"{self._what}: the etag of an answer differs from that of the object"
+                f"{self._what}: the etag of a response differs from that of the object"
             ) from error
         if self._certain or found.size != self.info.size:
             raise error

@@ -39,7 +39,7 @@ class S3Storage(Storage):
 
     def __reduce__(self) -> NoReturn:
         raise ArgumentTypeError(
-            f"{self!r} belongs to this process: open one in each, with open_storage and its options"
+            f"{self!r} cannot be sent to another process; open another storage there with the same options"
         )
 
     async def __aenter__(self) -> S3Storage:
@@ -60,7 +60,7 @@ class S3Storage(Storage):
         self, key: str, *, start: int = 0, end: int | None = None, info: ObjectInfo | None = None
     ) -> AbstractAsyncContextManager[ByteSource]:
         if start < 0 or (end is not None and end < 0):
-            raise ArgumentValueError(f"start and end count from the beginning: [{start}, {end})")
+            raise ArgumentValueError(f"the range [{start}, {end}) is invalid: offsets count from the beginning")
         return S3Source(self.shared, check_key(key), start=start, end=end, info=info)
 
     def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:

@@ -72,7 +72,7 @@ class SentParts:
         if etag != digest.md5 and self._plain:
             self._plain = False
             if is_md5(etag) and not is_encrypted(answer):
-                raise TransientStorageError(f"{what}: the ETag of the answer is not the MD5 of the data sent")
+                raise TransientStorageError(f"{what}: the ETag in the response is not the MD5 of the data sent")
         self._md5s[number] = digest.md5
 
     def add(self, number: int, entry: dict[str, Any], size: int) -> None:
@@ -209,7 +209,7 @@ class MultipartUpload:
             self._id = answer["UploadId"]
         if self._id is None:
             self._stray = True
-            raise TransientStorageError(f"{what}: there was no answer in time")
+            raise TransientStorageError(f"{what}: the store did not answer in time")
 
     async def _upload(self, number: int, data: memoryview) -> None:
         try:
@@ -254,7 +254,7 @@ class MultipartUpload:
         if digest.crc32c is not None:
             self._bucket.known.learn_crc32c(echo is not None)
             if echo is not None and echo != digest.crc32c:
-                raise TransientStorageError(f"{what}: the CRC32C of the answer differs from that of the data sent")
+                raise TransientStorageError(f"{what}: the CRC32C in the response differs from that of the data sent")
             if echo is None and digest.md5 is None:
                 # It compared nothing, whatever it did before: then its ETag is what there is to go by.
                 digest = await in_thread(Digest, data, "md5", limiter=self._shared.threads)
@@ -280,7 +280,7 @@ class MultipartUpload:
                 left = str(error)
         if left is not None:
             logger.warning(
-                "%s: an unfinished upload may be left; list_unfinished shows it: %s",
+                "%s: an unfinished upload may remain; to see it, use list_unfinished: %s",
                 self._bucket.what("write", self._key),
                 left,
                 extra={"path": self._bucket.shown(self._key)},

@@ -82,7 +82,12 @@ async def test_a_read_asks_for_one_range_of_one_version() -> None:
         ([DATA[:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "sent more than the 200 bytes"),
         ([DATA[:150], DATA[150:201]], {"ContentRange": "bytes 0-199/10240"}, StorageError, "sent more than the 200"),
         ([DATA], {}, StorageError, "sent more than the 200"),
-        ([], {"ContentRange": "bytes 0-199/10240"}, TransientStorageError, "the body ended 200 of 200 bytes too early"),
+        (
+            [],
+            {"ContentRange": "bytes 0-199/10240"},
+            TransientStorageError,
+            "the response ended early: 200 of 200 bytes are missing",
+        ),
         ([DATA[:200]], {"ContentRange": "bytes 10-209/10240"}, TransientStorageError, "sent another range"),
         ([DATA[:200]], {"ContentRange": "bytes 01-200/10240"}, TransientStorageError, "sent another range"),
         ([DATA[:200]], {"ETag": '"other"'}, ObjectChangedError, "the etag is no longer abc"),
@@ -135,7 +140,7 @@ async def test_an_answer_to_head_without_what_it_is_for_is_asked_for_again(
     async def twice(operation: Any, what: str, policy: Any) -> Any:
         nonlocal attempts
         attempts += 1
-        with pytest.raises(TransientStorageError, match=f"this answer is not from S3: it has no {missing}"):
+        with pytest.raises(TransientStorageError, match=f"the response is not from S3, because it has no {missing}"):
             await operation()
         client.answer = answer
         return await operation()

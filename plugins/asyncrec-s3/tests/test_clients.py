@@ -94,7 +94,7 @@ async def test_closed_it_says_so(open_storage: Open) -> None:
         await storage.put("x", b"x")
     with pytest.raises(anyio.ClosedResourceError):
         await source.__aenter__()
-    with pytest.raises(TypeError, match="open one in each"):
+    with pytest.raises(TypeError, match="open another storage there"):
         pickle.dumps(storage)
 
 

@@ -159,7 +159,7 @@ async def test_authorities_that_cannot_be_used_are_named_at_once(
         (tmp_path / "config").write_text(f"[default]\nca_bundle = {path}\n")
         monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     options = {"verify": str(path)} if how == "verify" else {}
-    with pytest.raises(StorageError, match=rf"authorities.pem, the authorities named by .*{how}.*{words}") as caught:
+    with pytest.raises(StorageError, match=rf"authorities.pem, which .*{how}.*{words}") as caught:
         async with open_s3("s3://crawl", endpoint_url=proxy.endpoint, **options):
             pass
     assert not isinstance(caught.value, TransientStorageError)

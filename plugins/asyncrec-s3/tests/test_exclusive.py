@@ -77,7 +77,7 @@ async def test_a_store_that_honours_no_condition_is_refused(open_storage: Open, 
     """Its first exclusive object is taken away again, nothing else is created exclusively, and the rest works."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
-        with pytest.raises(StorageError, match=r"/a: this store ignores If-None-Match"):
+        with pytest.raises(StorageError, match=r"/a: the store ignores If-None-Match"):
             await storage.put("a", SMALL, exclusive=True)
         proxy.requests.clear()
         for data in (SMALL, LARGE):

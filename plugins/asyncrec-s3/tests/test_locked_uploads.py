@@ -66,7 +66,7 @@ async def test_a_lock_that_never_ends_is_given_up_and_named(
     async with open_storage() as storage:
         with pytest.raises(TransientStorageError, match=r"/x: .*completion is already in progress.*lock") as caught:
             await storage.put("x", LARGE)
-    assert any("given up after 60 attempts" in note for note in caught.value.__notes__)
+    assert any("gave up after 60 attempts" in note for note in caught.value.__notes__)
     assert proxy.operations().count("CompleteMultipartUpload") <= 61
     assert store.get(f"{prefix}/x") is None
     assert store.unfinished(prefix) == []

@@ -10,7 +10,7 @@ from asyncrec_s3.errors import translate
 
 from asyncrec.errors import StoragePermissionError
 
-LISTING = "without permission to list the bucket, S3 gives this answer for a missing object, too"
+LISTING = "without permission to list the bucket, S3 also gives this response for a missing object"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ async def test_a_sink_takes_chunks_and_one_that_is_shorter_at_the_end(open_stora
 async def test_a_sink_of_which_a_send_was_cancelled_takes_and_publishes_nothing_more(open_storage: Open) -> None:
     """A chunk is missing: what came behind it would take its place."""
     async with open_storage(max_concurrency=1) as storage:
-        with pytest.raises(StorageError, match="not published, because writing it failed or was cancelled"):
+        with pytest.raises(StorageError, match="not published, because an earlier write failed or was cancelled"):
             async with storage.open_sink("x") as sink:
                 await storage.shared.slots.acquire(1)
                 with anyio.move_on_after(0.01) as scope:

@@ -81,7 +81,7 @@ async def test_a_list_that_goes_on_nowhere_is_an_error(request_name: str, entrie
     listing = {"Contents": bucket.objects("", ""), "Uploads": bucket.uploads(""), "Parts": bucket.parts("key", "id")}[
         entries
     ]
-    with pytest.raises(StorageError, match="there is more, but not where it continues") as raised:
+    with pytest.raises(StorageError, match="announces another page but does not say where it starts") as raised:
         async for _ in listing:
             assert next(numbers) < 2
     assert type(raised.value) is StorageError
@@ -90,7 +90,7 @@ async def test_a_list_that_goes_on_nowhere_is_an_error(request_name: str, entrie
 @pytest.mark.parametrize("name", ["list_objects_v2", "list_multipart_uploads", "list_parts"])
 async def test_what_does_not_say_whether_more_follows_is_no_list(name: str) -> None:
     bucket = bucket_of(Client(**{name: [answered(200)]}))
-    with pytest.raises(TransientStorageError, match="this answer is not from S3: it has no IsTruncated"):
+    with pytest.raises(TransientStorageError, match="the response is not from S3, because it has no IsTruncated"):
         await bucket.call(name, "list")
 
 
@@ -122,7 +122,7 @@ async def test_a_404_without_the_stores_id_is_somebody_elses(is_aws: bool) -> No
     client = Client(head_object=[THERE | answered(200, **ID), not_found(), not_found(**ID)])
     bucket = bucket_of(client, is_aws=is_aws)
     await bucket.head("key", shown="key")
-    with pytest.raises(TransientStorageError, match="something else has answered"):
+    with pytest.raises(TransientStorageError, match="perhaps from a proxy"):
         await bucket.head("key", shown="key", policy=RetryPolicy(attempts=1))
     with pytest.raises(ObjectNotFoundError):
         await bucket.head("key", shown="key")

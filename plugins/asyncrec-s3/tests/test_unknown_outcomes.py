@@ -22,7 +22,7 @@ async def test_the_error_is_that_of_the_put_and_its_note_has_that_of_the_look(op
         proxy.plan = lambda request: {"PutObject": "500-after", "HeadObject": "403"}.get(request.operation)
         with pytest.raises(TransientStorageError) as caught:
             await storage.put("x", b"some bytes")
-    (note,) = [each for each in caught.value.__notes__ if "it is unknown whether it was published" in each]
+    (note,) = [each for each in caught.value.__notes__ if "it is unknown whether the object was published" in each]
     assert "403" in note
 
 

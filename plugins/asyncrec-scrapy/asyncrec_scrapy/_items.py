@@ -32,7 +32,7 @@ class ItemsPipeline:
 
     def __init__(self, crawler: Any) -> None:
         if not crawler.settings.get("ASYNCREC_ITEMS"):
-            raise NotConfigured("ASYNCREC_ITEMS names no data set")
+            raise NotConfigured("ASYNCREC_ITEMS is not set; set it to the path of a data set")
         self._store = store_of(crawler)
         self._key = crawler.settings.get("ASYNCREC_ITEM_KEY")
 

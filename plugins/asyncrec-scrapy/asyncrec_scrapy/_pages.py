@@ -28,7 +28,7 @@ class PagesMiddleware:
     def __init__(self, crawler: Any) -> None:
         settings = crawler.settings
         if not settings.get("ASYNCREC_PAGES"):
-            raise NotConfigured("ASYNCREC_PAGES names no data set")
+            raise NotConfigured("ASYNCREC_PAGES is not set; set it to the path of a data set")
         self._store = store_of(crawler)
         self._known = settings.get("ASYNCREC_KNOWN", "replay")
         # What Scrapy is told to ask again for may pass, too.
@@ -69,14 +69,14 @@ class PagesMiddleware:
     async def _serve(self, request: Any) -> Any:
         store = self._store
         if not await store.opened():
-            raise IgnoreRequest("asyncrec failed, and the crawl stops")
+            raise IgnoreRequest("the page could not be stored, so the crawl stops")
         if self._is_fetched(request):
             return None
         if self._known == "skip":
             # Where the crawl begins is fetched, or it would end there.
             if request.meta.get("depth", 0) and store.has(_key_of(request)):
                 store.count("pages/skipped")
-                raise IgnoreRequest("it was crawled before")
+                raise IgnoreRequest("the page was crawled before")
             return None
         if store.known is None:
             return None

@@ -112,7 +112,12 @@ class Store:
         try:
             self._task = asyncio.get_running_loop().create_task(self._own())
         except RuntimeError:
-            self._failed(RuntimeError("asyncrec needs Scrapy's asyncio reactor, which TWISTED_REACTOR chooses"))
+            self._failed(
+                RuntimeError(
+                    "asyncrec requires Scrapy's asyncio reactor; set TWISTED_REACTOR to "
+                    '"twisted.internet.asyncioreactor.AsyncioSelectorReactor"'
+                )
+            )
             self._opened.set()
             return
         await self._opened.wait()
@@ -161,7 +166,7 @@ class Store:
         self.error = error
         self._crawler.stats.set_value("asyncrec/failed", f"{type(error).__name__}: {error}")
         _log.error(
-            "asyncrec: the crawled pages cannot be stored, and the crawl stops: %s",
+            "asyncrec: the crawled pages could not be stored, so the crawl stops: %s",
             error,
             exc_info=error,
             extra={"spider": self._crawler.spidercls.name},

@@ -149,7 +149,7 @@ def test_a_store_that_fails_stops_the_crawl_and_is_told_in_the_exit_status(crawl
     (tmp_path / "crawl").write_text("a file where a folder should be")
     status, output = crawl.run()
     assert status == 1
-    assert "the crawled pages cannot be stored" in output
+    assert "the crawled pages could not be stored" in output
     assert "asyncrec/failed" in output
     assert "(asyncrec_failed)" in output
     assert sum(crawl.site.asked.values()) <= 1

@@ -126,7 +126,7 @@ def test_an_arrow_schema_may_be_asked_for() -> None:
         {"n": 5, "s": None, "t": datetime.datetime(1970, 1, 1)},
         {"n": None, "s": "x", "t": datetime.datetime(1970, 1, 1, 0, 0, 1)},
     ]
-    with pytest.raises(SchemaError, match="'n': 2 values, and the column has one"):
+    with pytest.raises(SchemaError, match="'n': 2 values, but the column holds one per record"):
         to_batch([encode_example({"n": [1, 2], "t": 0})], wanted)
 
 
@@ -165,7 +165,11 @@ def test_slices_and_chunks_are_written_as_they_are_seen() -> None:
     ("column", "entry", "fault"),
     [
         (pa.array([1, None]), FixedLen((), "int64"), "row 1 is null"),
-        (pa.array([[1, None]]), VarLen("int64"), "row 0 has a null within it"),
+        (
+            pa.array([[1, None]]),
+            VarLen("int64"),
+            r"column 'x': row 0 contains a null inside its list; expected VarLen\(dtype='int64'\)",
+        ),
         (pa.array([[1], [1, 2]]), FixedLen((2,), "int64"), "different lengths"),
         (pa.array([[1]]), FixedLen((2,), "int64"), "rows have 1 values"),
         (pa.array([1, 300]), FixedLen((), "uint8"), "300"),
@@ -198,7 +202,7 @@ def test_a_null_within_a_row_is_told_by_the_row_it_is_in(column: Any, entry: Any
     schema = Schema({"x": entry})
     batch = pa.record_batch({"x": column})
     for part, row in ((batch, 2), (batch.slice(1), 1), (pa.Table.from_batches([batch.slice(0, 1), batch.slice(1)]), 2)):
-        with pytest.raises(SchemaError, match=f"column 'x': row {row} has a null within it"):
+        with pytest.raises(SchemaError, match=f"column 'x': row {row} contains a null inside its list"):
             to_records(part, schema)
 
 

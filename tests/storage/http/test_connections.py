@@ -33,7 +33,7 @@ def test_a_proxy_that_asks_for_a_password_is_no_passing_fault() -> None:
     error.__context__ = ProxyError()
     fault = connection_fault(error, "what")
     assert type(fault) is StoragePermissionError
-    assert "asks for a password" in str(fault)
+    assert "requires a password" in str(fault)
 
 
 @pytest.mark.parametrize(("number", "lasting"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
@@ -44,7 +44,7 @@ def test_only_a_host_without_a_name_lasts(number: int, lasting: bool) -> None:
     fault = connection_fault(error, "what")
     assert isinstance(fault, TransientStorageError)
     assert fault.lasting == lasting
-    assert ("no name server knows this host" in str(fault)) == lasting
+    assert ("the host name cannot be resolved" in str(fault)) == lasting
     assert "secret" not in str(fault)
 
 

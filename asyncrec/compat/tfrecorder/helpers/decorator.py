@@ -40,4 +40,4 @@ def tfrecordable(dtype: int) -> Callable[[Callable[[Any], Any]], Recordable]:
     try:
         return declare(dtype=NATIVE[Field(dtype)])
     except ValueError:
-        raise ArgumentTypeError(f"dtype={dtype!r}: give one of Example.Field") from None
+        raise ArgumentTypeError(f"dtype={dtype!r}: must be a member of Example.Field") from None

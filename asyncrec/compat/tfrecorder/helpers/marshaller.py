@@ -118,7 +118,8 @@ class Example(DeclaredExample):
 
     @staticmethod
     def to_csv_file(filepath: Path, examples: Iterable[Any]) -> None:
-        """Add the row of each example to a CSV file, local or at the URL of any store; it is made where there is none.
+        """Add the row of each example to a CSV file, local or at the URL of any store; the file is created if it does
+        not exist.
 
         It is read and written again, whole, since stores cannot append.
         """
@@ -145,8 +146,8 @@ class Example(DeclaredExample):
             value = int(value)
         elif dtype in ARRAYS and isinstance(value, np.ndarray) and value.dtype not in _STORED_ARRAYS:
             raise SchemaError(
-                f"an array of {value.dtype}, declared as {ARRAYS[dtype].name}; only arrays of int32 and float32 are "
-                f"taken: cast it yourself with .astype(numpy.{ARRAYS[dtype].name})"
+                f"the value is an array of {value.dtype}, but the field is declared as {ARRAYS[dtype].name}; "
+                f"convert it with .astype(numpy.{ARRAYS[dtype].name})"
             )
         return stored(value, dtype)
 
@@ -199,7 +200,9 @@ def _flat(name: str, value: Any, dtype: FieldType) -> Any:
     try:
         return np.frombuffer(value, ARRAYS[dtype]).astype(ARRAYS[dtype].newbyteorder("="))
     except ValueError:
-        raise SchemaError(f"feature {name!r}: its {len(value)} bytes are not a {ARRAYS[dtype].name} array") from None
+        raise SchemaError(
+            f"feature {name!r}: its {len(value)} bytes are not a whole number of {ARRAYS[dtype].name} values"
+        ) from None
 
 
 def tensors(tensorflow: Any, fields: Mapping[str, FieldType], record: Any) -> tuple[Any, ...]:

@@ -6,8 +6,8 @@
     {"kind": "fences", "name": [...]}                                    commits among them that are never deleted
     {"kind": "writers", "writer": ["w1"]}                                ids; the rows below name them by their place,
     {"kind": "values", "value": [{...}]}                                 and so schemas, metadata and unknown members
-    {"kind": "commits", "writer": [0], "time": [1795472914339130], "schema": 0, "metadata": 1, "extra": -1, "removal": -1,
-     "flags": 1}
+    {"kind": "commits", "writer": [0], "time": [1795472914339130], "schema": 0, "metadata": 1, "extra": -1,
+     "removal": -1, "flags": 1}
     {"kind": "removed", "path": [...], "commit": [...]}                  paths, and the commit that removed each
     {"kind": "names", "path": [...]}                                     of indexes and keys that follow from nothing
     {"kind": "shards", "path": ["pages-w1-000000.tfrecord"], "records": 10, "bytes": 181, "crc32c": 740119087,

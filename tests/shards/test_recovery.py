@@ -287,12 +287,6 @@ class TestNothing:
         with pytest.raises(ObjectNotFoundError, match="nothing is stored here yet"):
             await asyncrec.recover("", storage=storage)
 
-    async def test_a_folder_that_was_never_a_spool_is_an_error(self, tmp_path: Path) -> None:
-        await die(tmp_path / "here" / "pages")
-        for path in (tmp_path / "nosuch", tmp_path / "here"):
-            with pytest.raises(ObjectNotFoundError, match="no writer has used this folder as its spool"):
-                await asyncrec.recover(path, to=tmp_path / "far" / "pages")
-
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
     async def test_a_second_call_is_no_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
         """Even if the first one gave up all there was."""

@@ -188,7 +188,9 @@ class RunTail:
         try:
             raw = inflating.decompress(content, _MOST_RATIO * len(content))
         except zlib.error as error:
-            raise ManifestError(f"{run.name}: the run of keys is damaged: its tail cannot be decompressed: {error}") from error
+            raise ManifestError(
+                f"{run.name}: the run of keys is damaged: its tail cannot be decompressed: {error}"
+            ) from error
         blocks = -(-run.entries // RUN_BLOCK)
         numbers, texts = 12 * (run.shards + blocks), raw[12 * (run.shards + blocks) :]
         paths = TextColumn.decode(texts)

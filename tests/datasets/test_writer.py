@@ -466,7 +466,7 @@ class TestReplacing:
                 continue
             else:
                 outcomes.add("new, and told that something beside it is not up to date")
-                assert "is not up to date" in "".join(notes), about
+                assert "was not updated" in "".join(notes), about
             assert sorted(await ids(inner)) == list(range(100, 160)), about
         assert outcomes == {"as it was", "new, and told that something beside it is not up to date", "new"}
 

@@ -27,7 +27,7 @@ PRINTED = {
         "asyncrec convert data/lines back.txt": "2 records",
     },
     "storage-example": {
-        "pytest -q -rs": "losing_an_answer gives None",
+        "pytest -q -rs": "losing_an_answer returns None",
         "asyncrec count sqlite://pages/copied": "100",
         "asyncrec doctor sqlite://pages": "event loop",
     },

@@ -294,7 +294,7 @@ def test_a_class_whose_fields_cannot_be_stored_is_refused_when_it_is_made() -> N
         TypeError, match=r"Bad\.data_shape: this name is reserved for the shape of 'data'; choose another name"
     ):
         type("Bad", (ToyExample,), {"data_shape": tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 1)})
-    with pytest.raises(TypeError, match=r"Bad\.split: DeclaredExample has a method of this name"):
+    with pytest.raises(TypeError, match=r"Bad\.split: DeclaredExample has a method with this name"):
         type("Bad", (DeclaredExample,), {"split": tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 1)})
     with pytest.raises(TypeError, match=r"dtype=99: must be a member of DeclaredExample\.Field"):
         tfrecordable(dtype=99)

@@ -51,7 +51,7 @@ def test_infer_refuses_what_contradicts_itself() -> None:
         Schema.infer([encode_example({"a": value}) for value in (1, [], 1.5)])
     with pytest.raises(SchemaError, match="cannot be inferred from no records"):
         Schema.infer([])
-    with pytest.raises(SchemaError, match="feature 'a' is in the context and is also a feature list"):
+    with pytest.raises(SchemaError, match="feature 'a' is both in the context and a feature list"):
         Schema.infer([encode_sequence_example({"a": 1}, {"a": [1]})])
     with pytest.raises(DecodeError, match="record 1 of the batch: offset"):
         Schema.infer([encode_example({"a": 1}), b"\xff"])

@@ -65,7 +65,7 @@ def test_each_iteration_begins_anew_and_may_be_left_early(numbers: str) -> None:
 def test_without_a_schema_the_error_says_what_to_give(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "plain") as writer:
         writer.write(b"1")
-    with pytest.raises(asyncrec.errors.SchemaError, match="give schema="):
+    with pytest.raises(asyncrec.errors.SchemaError, match="pass schema="):
         shuffled(str(tmp_path / "plain"), batch_size=1)
     with pytest.raises(asyncrec.errors.SchemaError, match="Tensor"):
         shuffled(

@@ -158,7 +158,7 @@ async def test_a_state_is_of_these_shards_and_parameters() -> None:
             stream.load_state_dict({**state, "version": 4})
     async with asyncrec.interleave(["s0", "s1"], storage=storage) as stream:
         for version in ([2, 0, 0, ""], [2, 0, 0, "", ""]):
-            with pytest.raises(ValueError, match=r"versions=.*, and state_dict gives versions of shards"):
+            with pytest.raises(ValueError, match=r"versions=.*, but versions must be versions of shards"):
                 stream.load_state_dict({**state, "versions": [version]})
     async with asyncrec.interleave(["s0", "s1"], cycle_length=3, storage=storage) as stream:
         with pytest.raises(ValueError, match="cycle_length=16 in the state, 3 here"):

@@ -228,7 +228,7 @@ class TestAnIdInUse:
                 return await store.get(key, max_bytes=max_bytes)
 
         await store.put("_jobs/pages/w.json", b"of one that fails to open and takes it away")
-        with pytest.raises(ObjectExistsError, match="has left its mark"):
+        with pytest.raises(ObjectExistsError, match="has not been cleaned up"):
             await write(AskingAgain(), "b", writer_id="w")
         [(key, content)] = late
         await store.put(key, content)
@@ -352,7 +352,7 @@ class TestDead:
         async with killed(storage, num_shards=num_shards, mode="new", writer_id="w") as writer:
             await writer.write_many(records("a"))
             await writer.flush()
-        refusal = r"writer w died, and may have been told that its records are safe: 'asyncrec recover .*pages' keeps"
+        refusal = r"writer w died after a flush may have acknowledged its records. To keep them, run 'asyncrec recover .*pages'"
         for theirs in ({"mode": "new"}, {"num_shards": 2}, {"num_shards": 2, "mode": "replace"}):
             with pytest.raises(ConflictError, match=refusal):
                 await write(storage, "b", **theirs)
@@ -365,7 +365,7 @@ class TestDead:
         """They were flushed before, and are in no journal any more."""
         storage = LocalStorage(tmp_path)
         await dies(storage, "a", MANIFEST, mode="new")
-        with pytest.raises(ConflictError, match="may have been told that its records are safe"):
+        with pytest.raises(ConflictError, match="may have acknowledged its records"):
             await write(storage, "b", mode="new")
         assert (await asyncrec.recover("pages", storage=storage)).records == 10
         assert await stored(storage) == sorted(records("a"))
@@ -470,7 +470,7 @@ class TestDead:
         async with asyncrec.open_sharded_writer("pages", writer_id="w", storage=storage) as writer:
             with pytest.raises(ConflictError, match="lives"):
                 await asyncrec.recover("pages", storage=storage, abandon=["w"])
-            with pytest.raises(ObjectNotFoundError, match="no unfinished job of the id v"):
+            with pytest.raises(ObjectNotFoundError, match="no unfinished job with the id v"):
                 await asyncrec.recover("pages", storage=storage, abandon=["v"])
             await writer.write_many(records("a"))
         assert await stored(storage) == sorted(records("a"))
@@ -563,7 +563,7 @@ class TestNames:
 
     async def test_a_name_too_long_for_what_is_unfinished_is_refused(self, tmp_path: Path) -> None:
         for name in ("x" * 210, "页" * 72):
-            with pytest.raises(ValueError, match="choose shorter"):
+            with pytest.raises(ValueError, match="choose a shorter"):
                 async with asyncrec.open_sharded_writer(tmp_path / name):
                     pass
         async with asyncrec.open_sharded_writer(tmp_path / ("x" * 150)) as writer:
@@ -852,7 +852,7 @@ async def test_who_settles_a_dead_job_that_had_ended_well_takes_away_what_it_lef
         return await get(key, max_bytes=max_bytes)
 
     monkeypatch.setattr(storage, "get", get_late)
-    with pytest.raises(ConflictError, match="replaced meanwhile, by dead"):
+    with pytest.raises(ConflictError, match="the writer dead replaced this data set first"):
         await write(storage, "new", mode="replace")
     assert await stored(storage) == sorted(records("dead"))
     assert await unowned(storage) == []
@@ -877,7 +877,7 @@ async def test_a_copy_does_not_take_the_names_of_a_writer_that_has_not_ended(tmp
     async with asyncrec.open_sharded_writer("pages", writer_id="w0", storage=target) as living:
         for record in records("living"):
             await living.write(record, key=record)
-        with pytest.raises(ConflictError, match="the copy would use the names of the writer"):
+        with pytest.raises(ConflictError, match="the copy would use file names of the writer"):
             await tools.copy("pages", "pages", storage=source, target_storage=target)
     assert await stored(target) == sorted(records("living"))
 
@@ -947,7 +947,7 @@ async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody
     other = {"other records": records("theirs"), "fewer": records("mine")[:1], "nothing": []}[theirs]
     await asyncrec.write_records("pages-00000-of-00002.tfrecord", other, storage=storage)
     before = await storage.get("pages-00000-of-00002.tfrecord")
-    with pytest.raises(ConflictError, match="another writer has published shards of this name"):
+    with pytest.raises(ConflictError, match="another writer has published a shard with this name"):
         await asyncrec.recover("pages", storage=storage)
     assert await storage.get("pages-00000-of-00002.tfrecord") == before
     assert [path.read_bytes() for path in sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))] == journals

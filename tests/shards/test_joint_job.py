@@ -192,7 +192,7 @@ async def test_what_does_not_add_up_is_not_committed(tmp_path: Path) -> None:
         with pytest.raises(DatasetError, match="arrived"):
             async with open_joint_job(tmp_path / "d") as job:
                 await job.commit(await made(job.share, [b"a", b"b"]), records=wrong)
-    with pytest.raises(DatasetError, match="named twice"):
+    with pytest.raises(DatasetError, match="passed twice"):
         async with open_joint_job(tmp_path / "d") as job:
             entries = await made(job.share, [b"a"])
             await job.commit([*entries, *entries])

@@ -222,7 +222,7 @@ async def test_a_shard_whose_keys_are_gone_fails_no_compaction(caplog: pytest.Lo
     assert shard.keys is not None
     await storage.delete(shard.keys.path)
     assert (await tools.compact("pages", storage=storage)).written
-    assert [line for line in caplog.records if "in no run of keys" in line.getMessage()]
+    assert [line for line in caplog.records if "left out of the run of keys" in line.getMessage()]
     [run] = (await asyncrec.read_manifest("pages", storage=storage)).shards.runs
     assert (run.shards, run.entries) == (1, 10)
 

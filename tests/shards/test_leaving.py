@@ -225,7 +225,7 @@ async def test_a_place_in_the_log_of_removals_is_won_once(tmp_path: Path, monkey
     dead = Process(inner, "_removal-000002", done=True)
     with elsewhere(monkeypatch, tmp_path), pytest.raises(StorageError):
         await replace(dead.storage, b"2")
-    with pytest.raises(ConflictError, match="w2 began to replace it at the same time"):
+    with pytest.raises(ConflictError, match="the writer w2 is replacing this data set too"):
         await replace(inner, b"3")
     assert (await asyncrec.recover("pages", storage=inner, abandon=["w2"])).abandoned == ("w2",)
     await inner.put("_manifest/pages/_removal-000007.jsonl", b"no record")

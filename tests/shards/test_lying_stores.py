@@ -214,6 +214,6 @@ async def test_a_spool_whose_disk_gives_back_something_else_is_told(
         await write(storage, spool=tmp_path)
         assert await committed(storage) == 1
         return
-    with pytest.raises(asyncrec.errors.StorageError, match=r"shorter than what was written|not to be trusted"):
+    with pytest.raises(asyncrec.errors.StorageError, match=r"shorter than the data written|probably faulty"):
         await write(storage, spool=tmp_path)
     assert await committed(storage) == 0

@@ -85,7 +85,7 @@ def test_schemas_that_contradict_each_other_are_reported_and_the_latest_counts()
     assert manifest.schema == {"v": 2}
     assert manifest.metadata == {"k": 2, "only": "a"}
     (conflict,) = manifest.conflicts
-    assert conflict.startswith("writer b wrote another schema than those before it: ")
+    assert conflict.startswith("writer b used a different schema than the writers before it: ")
 
 
 @pytest.mark.parametrize("field", ["records", "bytes"])

@@ -176,7 +176,7 @@ async def test_a_header_that_calls_the_data_set_a_spool_removes_no_shard(tmp_pat
     await asyncrec.recover(**recovering)
     header = json.loads((tmp_path / "dead.header").read_bytes().splitlines()[1])
     (home / ".pages.w.partial").write_bytes(b"1\n" + json.dumps({**header, "spool": True}).encode() + b"\n")
-    with pytest.raises(StorageError, match="says that its folder is a spool"):
+    with pytest.raises(StorageError, match="declares the data set's own folder to be a spool"):
         await asyncrec.recover(**recovering)
     assert await stored(opening) == OWN
 

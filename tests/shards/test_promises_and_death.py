@@ -190,7 +190,7 @@ class TestLocks:
                 for record in MORE:
                     await writer.write(record, key=record)
                 await writer.flush()
-        assert "taken this writer for dead" in str(caught.value)
+        assert "declared this writer dead" in str(caught.value)
         await asyncrec.recover(path)
         found = await stored(path)
         assert found == (RECORDS if flushed else []) + ([b"other"] if takes != "recover" else [])
@@ -304,9 +304,9 @@ class TestMachinesThatAreGone:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with self.gone(tmp_path, monkeypatch) as (storage, writer):
-            with pytest.raises(ObjectNotFoundError, match="no unfinished job of the id v"):
+            with pytest.raises(ObjectNotFoundError, match="no unfinished job with the id v"):
                 await asyncrec.recover("pages", storage=storage, dead=[writer, "v"])
-            with pytest.raises(ArgumentValueError, match="say one"):
+            with pytest.raises(ArgumentValueError, match="in both abandon and dead"):
                 await asyncrec.recover("pages", storage=storage, dead=[writer], abandon=[writer])
             (left,) = (await asyncrec.recover("pages", storage=storage)).unfinished
             assert left.id == writer

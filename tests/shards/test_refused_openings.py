@@ -56,7 +56,7 @@ async def test_a_store_that_cannot_be_reached_is_not_said_to_have_committed_anyt
 async def test_a_store_that_says_nothing_is_told_of_as_such() -> None:
     raised = await opening(FlakyStorage(MemoryStorage(), {0: Fault("hang", for_good=True)}))
     assert type(raised) is TransientStorageError
-    assert "has not answered" in str(raised)
+    assert "did not answer" in str(raised)
 
 
 class Down(_Around):

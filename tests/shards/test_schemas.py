@@ -64,9 +64,9 @@ async def test_the_key_is_kept_as_a_feature_and_listed(tmp_path: Path) -> None:
         await writer.write_many([{"url": "http://a/2", "body": b""}, {"url": "http://a/0", "body": b""}])
         await writer.write(encode_example({"url": "http://a/3", "body": b""}))
         assert writer.has("http://a/3")
-        with pytest.raises(SchemaError, match="they must be the same"):
+        with pytest.raises(SchemaError, match="the two must be equal"):
             await writer.write({"url": "http://a/4", "body": b""}, key="http://a/5")
-        with pytest.raises(SchemaError, match="they must be the same"):
+        with pytest.raises(SchemaError, match="the two must be equal"):
             await writer.write({**page(1), "url": "\ud800"}, key="\udcff")
         with pytest.raises(SchemaError, match="key_feature"):
             await writer.write({"body": b""})
@@ -183,7 +183,7 @@ def test_the_schema_is_the_one_that_decodes_all_in_any_order() -> None:
     assert agreed([]) == (None, [])
     schema, (conflict,) = agreed([("a", small), ("b", other)])
     assert schema == other
-    assert conflict.startswith("writer b wrote another schema")
+    assert conflict.startswith("writer b used a different schema")
     assert agreed([("a", {"v": 1}), ("b", {"v": 2})])[0] == {"v": 2}
 
 

@@ -160,5 +160,5 @@ def test_a_time_in_another_form_is_read_into_the_one_that_sorts(time: str) -> No
 
 @pytest.mark.parametrize("time", ["2026-13-21T03:20:00.000001Z", "2026-11-31T03:20:00.000001Z", "\u0662026-11-21"])
 def test_what_only_looks_like_a_time_is_refused(time: str) -> None:
-    with pytest.raises(ManifestError, match="is no time"):
+    with pytest.raises(ManifestError, match="is not a valid time"):
         parse_segment(segment_json(time=time), name="x")

@@ -55,7 +55,7 @@ def test_percentages_are_rounded_to_the_closest_record_and_halves_to_the_even_on
      "train[1.5%:]", "train[1__0:]", "train[:5%%]", "train[0x10:]", "a/b", "train[:5][:3]", "train[+5:]"],
 )  # fmt: skip
 def test_what_is_no_split_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no (part of a split|bound)"):
+    with pytest.raises(ValueError, match=r"is not a valid (part of a split|bound)"):
         parse_split(text)
 
 

@@ -37,7 +37,7 @@ def made(tmp_path: Path) -> list[str]:
 async def test_without_an_address_nothing_is_sent_and_the_error_names_it(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path)
     address = tmp_path / "far" / "pages"
-    with pytest.raises(ArgumentValueError, match=f"written for {address}; nothing was sent.*--to {address}"):
+    with pytest.raises(ArgumentValueError, match=f"written for {address}; nothing was uploaded.*--to {address}"):
         await asyncrec.recover(spool)
     assert made(tmp_path) == []
     assert (await asyncrec.recover(spool, to=address)).records == 1
@@ -73,7 +73,7 @@ async def test_a_writer_that_opens_names_the_address_itself(tmp_path: Path) -> N
 async def test_a_spool_below_a_folder_is_named_and_nothing_sent(tmp_path: Path) -> None:
     spool = await dead_spool(tmp_path)
     (tmp_path / "live").rename(tmp_path.parent / f"{tmp_path.name}-live")
-    with pytest.raises(ValueError, match=r"spool is a spool, and what is in it was written for .*far/pages"):
+    with pytest.raises(ValueError, match=r"spool is a spool with records that were written for .*far/pages"):
         await asyncrec.recover(tmp_path)
     assert (await asyncrec.recover(spool, to=tmp_path / "far" / "pages")).records == 1
     assert await asyncrec.recover(tmp_path) == asyncrec.Recovery()
@@ -84,7 +84,7 @@ async def test_an_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> Non
     for folder in ("empty", "not made yet"):
         with pytest.raises(ObjectNotFoundError, match="no writer has used this folder as its spool"):
             await asyncrec.recover(tmp_path / folder, to="pages")
-    with pytest.raises(ArgumentValueError, match="a spool is a local folder"):
+    with pytest.raises(ArgumentValueError, match="can only be used with a spool"):
         await asyncrec.recover("s3://bucket/pages", to="pages")
 
 

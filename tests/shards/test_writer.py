@@ -156,7 +156,7 @@ class TestRolling:
             ticket = await writer.write(b"x")
             with caplog.at_level(logging.WARNING, "asyncrec"), anyio.move_on_after(45):
                 await writer.wait(ticket, "committed")
-        assert "max_shard_seconds or commit() would end it" in caplog.text
+        assert "call commit(), or set max_shard_seconds" in caplog.text
 
     async def test_an_exception_commits_what_was_taken(self) -> None:
         storage = MemoryStorage()
@@ -623,8 +623,8 @@ class TestTrouble:
             ({"num_shards": 0}, "greater than 0"),
             ({"max_shard_bytes": -1}, "greater than 0"),
             ({"open_shards": 0}, "greater than 0"),
-            ({"num_shards": 2, "max_shard_records": 5}, "give one or the other"),
-            ({"num_shards": 2, "open_shards": 5}, "give one or the other"),
+            ({"num_shards": 2, "max_shard_records": 5}, "pass one or the other"),
+            ({"num_shards": 2, "open_shards": 5}, "pass one or the other"),
             ({"mode": "w"}, "mode is one of"),
             ({"on_error": "ignore"}, "on_error is one of"),
             ({"on_duplicate": "raise"}, "on_duplicate is one of"),

@@ -78,7 +78,7 @@ def frames(data: bytes, kind: str) -> list[bytes]:
     try:
         data = gzip.decompress(data) if kind == "GZIP" and data else zlib.decompress(data) if kind == "ZLIB" else data
     except (OSError, EOFError, zlib.error) as error:
-        raise Broken(f"it cannot be decompressed: {error}") from error
+        raise Broken(f"it does not decompress: {error}") from error
     records = whole_frames(data)
     if (end := sum(16 + len(record) for record in records)) != len(data):
         raise Broken(f"no whole record at {end}")

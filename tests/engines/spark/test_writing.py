@@ -176,7 +176,7 @@ def test_types_go_there_and_back(spark: Any, tmp_path: Path) -> None:
 
 def test_a_null_needs_a_schema_that_has_room_for_it(spark: Any, tmp_path: Path) -> None:
     frame = spark.sql("select 1L as a union all select null as a")
-    with pytest.raises(Exception, match="'a': row 0 is null; a VarLen may be"):
+    with pytest.raises(Exception, match="'a': row 0 is null, which only a VarLen"):
         save(frame, tmp_path / "d")
     import json
 

@@ -18,7 +18,8 @@ import re
 import struct
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 
 Json = dict[str, Any]
@@ -113,63 +114,50 @@ def shard_of(line: Any, where: str) -> Json:
     return shard | {"most": max(MOST_RECORD, largest if is_kind(largest, int) else 0)}
 
 
-class History:
-    """Everything that was ever committed, as far as it counts."""
-
-    def __init__(self) -> None:
-        self.commits: list[Json] = []
-        self.shards: list[tuple[str, Json]] = []  # with their writers
-        self.covered: set[str] = set()
-        self.well: set[str] = set()  # the writers that closed well
-
-    def commit(self, line: Any, where: str) -> str:
-        """Take what the first line of a segment says; returns the writer."""
-        commit = members(line, HEAD, where)
-        check(all(is_kind(path, PATH) for path in commit["remove"]), f"{where}: a path could lead out of the folder")
-        writer: str = commit["writer"]
-        if commit["closed"] and not commit["abandoned"]:  # it stands for the writer alone
-            self.well.add(writer)
-            self.commits = [each for each in self.commits if each["writer"] != writer]
-            self.shards = [each for each in self.shards if each[0] != writer]
-        self.commits.append(commit)
-        return writer
-
-    def segment(self, place: str, name: str) -> None:
-        with open(os.path.join(place, name), "rb") as file:
-            text = file.read(MOST_SEGMENT + 1)
-        check(len(text) <= MOST_SEGMENT and text.endswith(b"\n"), f"{name}: too large, or cut off")
-        head, *lines = [json.loads(line) for line in text.split(b"\n")[:-1]]
-        check(isinstance(head, dict) and head.get("version") == 2, f"{name}: not a segment of version 2")
-        check(members(head, ("shards",), name)["shards"] == len(lines), f"{name}: it has more or fewer shards")
-        writer = self.commit(head, name)
-        self.shards += ((writer, shard_of(line, name)) for line in lines)
-
-    def snapshot(self) -> list[Json]:
-        """The shards that are in the data set, in order."""
-        by = ("committed", "writer", "records", "bytes", "crc32c")
-        added = sorted(
-            (shard | {"writer": writer} for writer, shard in self.shards), key=lambda each: [each[key] for key in by]
-        )
-        last = {shard["path"]: shard for shard in added}
-        removed = dict(sorted((path, commit["time"]) for commit in self.commits for path in commit["remove"]))
-        return [last[path] for path in sorted(last, key=str.encode) if removed.get(path, "") <= last[path]["committed"]]
+def commit_of(head: Any, lines: Iterable[Any], where: str) -> Json:
+    """What a segment says, or a checkpoint of it."""
+    commit = members(head, HEAD, where)
+    check(all(is_kind(path, PATH) for path in commit["remove"]), f"{where}: a path could lead out of the folder")
+    return commit | {"shards": [shard_of(line, where) | {"writer": commit["writer"]} for line in lines]}
 
 
-def read_history(folder: str, name: str) -> History:
+def read_segment(place: str, name: str) -> Json:
+    with open(os.path.join(place, name), "rb") as file:
+        text = file.read(MOST_SEGMENT + 1)
+    check(len(text) <= MOST_SEGMENT and text.endswith(b"\n"), f"{name}: too large, or cut off")
+    head, *lines = map(json.loads, text.split(b"\n")[:-1])
+    check(isinstance(head, dict) and head.get("version") == 2, f"{name}: not a segment of version 2")
+    check(members(head, ("shards",), name)["shards"] == len(lines), f"{name}: it has more or fewer shards")
+    return commit_of(head, lines, name)
+
+
+def read_manifest(folder: str, name: str) -> list[Json]:
+    """The commits that count, of the newest checkpoint and of the segments that it does not cover."""
     place = os.path.join(folder, "_manifest", name)
     names = sorted(os.listdir(place))
-    history = read_checkpoint(place, name, names)
-    new = [each for each in names if re.fullmatch(r"[^_~.].*\.jsonl", each) and each not in history.covered]
-    new.sort(key=lambda each: not each.endswith("-closed.jsonl"))  # these first
-    for each in new:
-        if each.endswith("-closed.jsonl") or each.rpartition("-")[0] not in history.well:
-            history.segment(place, each)
-    check(not all(each["abandoned"] for each in history.commits), f"{name}: nothing was ever committed")
-    return history
+    commits, covered = read_checkpoint(place, name, names)
+    new = [each for each in names if re.fullmatch(r"[^_~.].*\.jsonl", each) and not covered(each)]
+    closing = [read_segment(place, each) for each in new if each.endswith("-closed.jsonl")]
+    repeated = {each["writer"] for each in closing if not each["abandoned"]}
+    commits = [each for each in commits if each["writer"] not in repeated] + closing
+    well = {each["writer"] for each in commits if each["closed"] and not each["abandoned"]}
+    single = [each for each in new if not each.endswith("-closed.jsonl") and each.rpartition("-")[0] not in well]
+    commits += [read_segment(place, each) for each in single]
+    check(not all(each["abandoned"] for each in commits), f"{name}: nothing was ever committed")
+    return commits
 
 
-def read_checkpoint(place: str, name: str, names: list[str]) -> History:
-    return History()
+def read_checkpoint(place: str, name: str, names: list[str]) -> tuple[list[Json], Callable[[str], bool]]:
+    return [], lambda name: False
+
+
+def snapshot_of(commits: list[Json]) -> list[Json]:
+    """The shards that are in the data set, in order."""
+    order = itemgetter("committed", "writer", "records", "bytes", "crc32c")
+    added = sorted((shard for commit in commits for shard in commit["shards"]), key=order)
+    last = {shard["path"]: shard for shard in added}
+    removed = dict(sorted((path, commit["time"]) for commit in commits for path in commit["remove"]))
+    return [last[path] for path in sorted(last, key=str.encode) if removed.get(path, "") <= last[path]["committed"]]
 
 
 def content_of(folder: str, entry: Json) -> bytes:
@@ -209,13 +197,13 @@ def record_at(folder: str, shard: Json, number: int) -> bytes:
     return next(frames(data, shard["path"], shard["most"], offset if shard["compression"] else 0))
 
 
-def described(history: History, shards: list[Json]) -> Json:
+def described(commits: list[Json], shards: list[Json]) -> Json:
     identity, schema, metadata = 0, None, Json()
     for shard in shards:
         text = f"{shard['path']}\0{shard['records']}\0{shard['bytes']}\0{int(shard['crc32c'], 16)}"
         identity ^= int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "big")
     owners = {shard["writer"] for shard in shards}
-    for commit in sorted(history.commits, key=lambda each: (each["time"], each["writer"])):
+    for commit in sorted(commits, key=itemgetter("time", "writer")):
         metadata |= commit["metadata"]
         schema = commit["schema"] if commit["schema"] and commit["writer"] in owners else schema
     return {"id": f"{identity:032x}", "schema": schema, "metadata": metadata, "shards": shards}
@@ -231,10 +219,10 @@ def main(command: str, path: str, *rest: str) -> None:
                 tell(record)
         return
     folder, name = os.path.split(path)
-    history = read_history(folder, name)
-    shards = history.snapshot()
+    commits = read_manifest(folder, name)
+    shards = snapshot_of(commits)
     if command == "snapshot":
-        print(json.dumps(described(history, shards)))
+        print(json.dumps(described(commits, shards)))
     elif command == "records":
         for shard in shards:
             for record, key in zip(records_of(folder, shard), keys_of(folder, shard), strict=True):

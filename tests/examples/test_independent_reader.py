@@ -1,4 +1,4 @@
-"""`examples/independent_reader.py`, written from docs/format.md alone, reads what asyncrec reads, and refuses the same."""
+"""`examples/independent_reader.py`, written from docs/format.md, reads what asyncrec reads, and refuses the same."""
 
 from __future__ import annotations
 

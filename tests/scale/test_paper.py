@@ -85,7 +85,7 @@ def _found(store: CountingBucket, *, closings: bool) -> Found:
     here = {key: size for key, size in store.sizes().items() if key.startswith(manifest_prefix(NAME))}
     return Found(
         listed=len(here),
-        checkpoint=max((size for key, size in here.items() if key.endswith(".columns")), default=0),
+        checkpoint=max((size for key, size in here.items() if key.endswith(".jsonl.gz")), default=0),
         closings=tuple(size for key, size in here.items() if closings and is_segment(key) and f"{CLOSED}." in key),
     )
 

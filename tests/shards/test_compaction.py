@@ -116,7 +116,7 @@ async def test_of_two_compactions_at_once_one_has_the_number_and_the_other_leave
     late = await compact(store)
     assert not late.written
     assert late.checkpoint is not None
-    assert len([key for key in await store.keys() if key.endswith(".columns")]) == 1
+    assert len([key for key in await store.keys() if key.endswith(".jsonl.gz")]) == 1
     assert len((await seen(store))["shards"]) == 3
 
 
@@ -212,7 +212,7 @@ async def test_a_store_that_fails_at_any_request_leaves_a_data_set_that_reads_th
     await compact(store)
     found = await seen(store)
     assert found["shards"][: len(wanted["shards"])] == wanted["shards"]
-    columns = [key for key in await store.keys() if key.endswith(".columns")]
+    columns = [key for key in await store.keys() if key.endswith(".jsonl.gz")]
     assert len(columns) <= 2 + failed
 
 
@@ -246,7 +246,7 @@ async def test_a_checkpoint_opens_by_its_url_and_nothing_is_listed(tmp_path: Pat
         assert await dataset.get(9) == b"record 9"
         assert not [each for each in store.asked if each[0] == "list"]
     with pytest.raises(ObjectNotFoundError):
-        await asyncrec.read_manifest(path.parent / "_manifest" / "pages" / "~checkpoint-000009~no.columns")
+        await asyncrec.read_manifest(path.parent / "_manifest" / "pages" / "~checkpoint-000009~no.jsonl.gz")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ async def test_what_is_not_to_be_compacted_is_said() -> None:
     with pytest.raises(ArgumentValueError, match="at least 60 seconds"):
         await compact(store, grace=5.0)
     await compact(store)
-    (columns,) = [key for key in await store.keys() if key.endswith(".columns")]
+    (columns,) = [key for key in await store.keys() if key.endswith(".jsonl.gz")]
     content = bytearray(await store.get(P + columns))
     content[-30] ^= 1
     await store.put(P + columns, bytes(content))
@@ -340,8 +340,8 @@ async def test_a_checkpoint_under_the_number_of_another_is_an_error() -> None:
     await Writer(store, "a").commit(2)
     done = await compact(store)
     content = await store.get(key_of(done))
-    pointer = {"version": 3, "checkpoint": "~checkpoint-000007~x.columns"}
+    pointer = {"version": 3, "checkpoint": "~checkpoint-000007~x.jsonl.gz"}
     await store.put(f"{P}~checkpoint-000007.json", json.dumps(pointer).encode())
-    await store.put(f"{P}~checkpoint-000007~x.columns", content)
+    await store.put(f"{P}~checkpoint-000007~x.jsonl.gz", content)
     with pytest.raises(ManifestError, match="it says that it is checkpoint 1"):
         await seen(store)

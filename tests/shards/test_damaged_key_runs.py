@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from random import Random
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.manifest.checkpoint_blocks import encode_block, encode_columns
 from asyncrec._shards.manifest.key_run import ENTRY_BYTES, MAGIC, KeyRun, RunTail
+from asyncrec._shards.manifest.texts import TextColumn
 from asyncrec.errors import ManifestError
 
 from .keyed_store import Far, looked_up, write
@@ -86,16 +87,26 @@ def test_a_checkpoint_that_names_an_impossible_run_is_refused(changed: dict[str,
 
 def test_a_tail_that_counts_otherwise_is_refused() -> None:
     rows = np.zeros(3, np.int64)
-    paths = encode_columns(b"a\0b\0c\0", [rows.astype(np.uint32), rows])
-    more = encode_columns(b"a\0b\0", [rows.astype(np.uint32), rows])
-    for tail in (
-        encode_block(0, 3, paths, json=False)[:-1],
-        encode_block(0, 3, paths, json=False),  # the blocks' own rows are not there
-        encode_block(1, 0, encode_columns(b"", []), json=False) + encode_block(0, 3, paths, json=False),
-        encode_block(0, 3, more, json=False),
-        encode_block(2, 3, paths, json=False),
+    tail = RunTail(TextColumn.of("abc"), rows.astype(np.uint32), rows, np.zeros(1, np.uint64), np.zeros(1, np.uint32))
+
+    def run_of(content: bytes) -> KeyRun:
+        return KeyRun("~keys-000001~a.run", len(MAGIC) + ENTRY_BYTES + len(content), 7, 1, 3, len(content))
+
+    good = tail.encode()
+    assert list(RunTail.decode(good, run_of(good)).paths) == ["a", "b", "c"]
+    raw = zlib.decompress(good)
+    for content in (
+        good[:-1],
+        good + b"x",
+        zlib.compress(raw[:-2]),  # a path is missing
+        zlib.compress(raw[:-1]),
+        zlib.compress(raw[:40]),
+        zlib.compress(b""),
+        zlib.compress(raw[:24] + raw[32:]),  # the blocks' own numbers are not there
+        zlib.compress(raw + b"d\0"),
+        zlib.compress(raw + b"d"),
+        zlib.compress(b"\0" * 100_000),
         b"x" * 10,
     ):
-        run = KeyRun("~keys-000001~a.run", len(MAGIC) + ENTRY_BYTES + len(tail), 7, 1, 3, len(tail))
         with pytest.raises(ManifestError):
-            RunTail.decode(tail, run)
+            RunTail.decode(content, run_of(content))

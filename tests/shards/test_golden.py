@@ -51,7 +51,7 @@ async def test_manifest_index_keys_and_schema_are_read(golden: Path) -> None:
 async def test_a_checkpoint_is_read_by_its_own_name(tmp_path: Path) -> None:
     golden = Path(shutil.copytree(FOLDER / "1", tmp_path / "golden"))
     manifest = await asyncrec.read_manifest(golden / "rolling")
-    (columns,) = (golden / "_manifest" / "rolling").glob("*.columns")
+    (columns,) = (golden / "_manifest" / "rolling").glob("*.jsonl.gz")
     for path in (columns, columns.with_name("~latest.json")):
         assert await asyncrec.read_manifest(path) == replace(manifest, path=str(golden / "rolling"))
 

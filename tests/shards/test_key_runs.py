@@ -210,7 +210,7 @@ async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:
         await write(store, [f"b{turn}"], writer=f"b{turn}")
         store.now += timedelta(hours=2)
     kept = [key for key in await store.keys() if "~keys-" in key]
-    checkpoints = [key for key in await store.keys() if key.endswith(".columns")]
+    checkpoints = [key for key in await store.keys() if key.endswith(".jsonl.gz")]
     assert len(checkpoints) == 2  # the newest, and the one before it
     assert sorted(kept) == sorted({*names[-1], *names[-2]})
 

@@ -30,7 +30,7 @@ async def test_what_latest_names_is_kept() -> None:
         store.now += 2 * HOUR
         await a.commit()
         await compact_manifest(store, "pages", path="pages")
-    columns = [P + key for key in await store.keys() if key.endswith(".columns")]
+    columns = [P + key for key in await store.keys() if key.endswith(".jsonl.gz")]
     assert len(columns) == 3
     assert pinned in columns
     assert json.loads(await store.get(P + "~latest.json"))["records"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import Any
 
 import asyncrec
@@ -62,7 +63,7 @@ def unnamed_runs(files: dict[str, bytes]) -> list[str]:
     named = {
         run["name"]
         for key, data in files.items()
-        if key.endswith(".columns")
-        for run in json.loads(data[: data.index(b"\n")])["runs"]
+        if key.endswith(".jsonl.gz")
+        for run in json.loads(zlib.decompressobj(31).decompress(data))["runs"]  # the first line is a member of gzip
     }
     return [key for key in files if key.endswith(".run") and key.rpartition("/")[2] not in named]

@@ -81,7 +81,7 @@ async def _compact(world: Any, path: str) -> None:
     await world.do(f"compact {path}", _machine(path), compact)
     if (report := found.get("report")) is not None and report.written:
         below = contents.tree(world, f"{path.rpartition('/')[0]}/_manifest/{path.rpartition('/')[2]}")
-        columns = [key for key in below if key.endswith(".columns")]
+        columns = [key for key in below if key.endswith(".jsonl.gz")]
         if len(columns) > 2:
             world.book.complain("nobody's checkpoint is left", f"{path}: {columns}")
         if runs := keyed.unnamed_runs(below):

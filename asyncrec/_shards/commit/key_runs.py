@@ -128,8 +128,7 @@ class RunMaker:
             await chunks.write(await in_thread(blocks.rest))
             tail = await in_thread(blocks.tail, self._shards)
             begin = chunks.size
-            for piece in await in_thread(list, tail.encode()):
-                await chunks.write([piece])
+            await chunks.write([await in_thread(tail.encode)])
             await chunks.finish()
         path = f"{self._folder.root}/{key}"
         check_sent(path, sink.published, size=chunks.size, crc32c=chunks.crc32c, then="nothing names it")

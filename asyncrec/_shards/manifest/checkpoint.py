@@ -1,13 +1,20 @@
-"""A checkpoint is a history in one object: a line of JSON, and blocks of columns, in the order of `_KINDS`.
+"""A checkpoint is a history in one object: lines of JSON, each compressed by gzip, for `zcat` and `jq` to read.
 
-    {"version": 3, "checkpoint": 1, "name": "pages", "number": 5, "time": "2026-11-22T...", "runs": [{...}]}
-    covered:  a line of JSON each, {"writer": ..., "ranges": [[0, 499]]} or {"others": [...], "fences": [...]}
-    writers, values:  a line of JSON each; by its place, the rows below name it
-    commits:  the columns of `COMMITS`
-    removed:  paths, and the commit of each
-    names:    of indexes and keys that follow from nothing
-    shards:   paths, and the columns of `NUMBERS`, by path and time
-    end:      {"commits": ..., "removed": ..., "shards": ..., "identity": "..."}
+    {"kind": "checkpoint", "version": 3, "format": 1, "name": "pages", "number": 5, "time": "2026-11-22T...", "runs": [...]}
+    {"kind": "ranges", "writer": ["w1"], "first": [0], "last": [499]}    commits that it covers, by their numbers
+    {"kind": "others", "name": ["w1-closed.jsonl"]}                      other segments that it covers
+    {"kind": "fences", "name": [...]}                                    commits among them that are never deleted
+    {"kind": "writers", "writer": ["w1"]}                                ids; the rows below name them by their place,
+    {"kind": "values", "value": [{...}]}                                 and so schemas, metadata and unknown members
+    {"kind": "commits", "writer": [0], "time": [...], ...}               the columns of `COMMITS`
+    {"kind": "removed", "path": [...], "commit": [...]}                  paths, and the commit that removed each
+    {"kind": "names", "path": [...]}                                     of indexes and keys that follow from nothing
+    {"kind": "shards", "path": [...], "records": [...], ...}             the columns of `NUMBERS`, by path and time
+    {"kind": "end", "rows": {"ranges": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
+
+A kind without rows has no line; one of many rows has a line for each 4,096 of them, or for fewer if they take more than
+16 MiB. A column of numbers that are all the same is that number, unless it is the first. ``runs`` are `KeyRun`, with
+size and checksum. Times are microseconds since 1970.
 
 It is written in steps, and read as it comes, so that neither side holds it whole; every path in it is checked as those
 of a segment are.
@@ -15,21 +22,13 @@ of a segment are.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from operator import le
+from typing import TYPE_CHECKING, Any, Final
 
 from asyncrec._numpy import np
-from asyncrec._shards.manifest.checkpoint_blocks import (
-    BLOCK_ROWS,
-    HEADER_BYTES,
-    Block,
-    decode_columns,
-    encode_block,
-    encode_columns,
-    parse_header,
-)
-from asyncrec._shards.manifest.checkpoint_checks import check_commits, check_paths, check_shards, check_sorted
+from asyncrec._shards.manifest.checkpoint_checks import check_names_by_writer, check_paths, check_shards, limits
+from asyncrec._shards.manifest.checkpoint_lines import MOST_ROWS, LineReader, encode_line
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import COMMITS, History
 from asyncrec._shards.manifest.key_run import KeyRun
@@ -40,52 +39,28 @@ from asyncrec.errors import ManifestError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_JOINED_AT_ONCE = 64
-
-
-class ColumnParts:
-    """The parts of a column of texts and of columns of numbers, in their order."""
-
-    def __init__(self, kinds: Mapping[str, Any]) -> None:
-        """``kinds`` are the types of the columns of numbers, by name."""
-        self._kinds = kinds
-        self._small: list[tuple[TextColumn, dict[str, NDArray[Any]]]] = []
-        self._texts: list[TextColumn] = []
-        self._numbers: dict[str, list[NDArray[Any]]] = {name: [] for name in kinds}
-
-    def add(self, texts: TextColumn, numbers: dict[str, NDArray[Any]]) -> None:
-        """Add rows."""
-        self._small.append((texts, numbers))
-        if len(self._small) == _JOINED_AT_ONCE:
-            self._join()
-
-    def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
-        """Return all rows. Once: what they were in is let go of, column by column."""
-        self._join()
-        texts = TextColumn.joined(self._texts) if self._texts else TextColumn.of(())
-        self._texts.clear()
-        numbers = {}
-        for name, kind in self._kinds.items():
-            parts = self._numbers.pop(name)
-            numbers[name] = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, kind)])
-        return texts, numbers
-
-    def _join(self) -> None:
-        if not self._small:
-            return
-        self._texts.append(TextColumn.joined([texts for texts, _ in self._small]))
-        for name, parts in self._numbers.items():
-            parts.append(np.concatenate([numbers[name] for _, numbers in self._small]))
-        self._small.clear()
-
-
 # Not that of segments: a checkpoint cannot be taken for one.
 VERSION = 3
 _FORMAT = 1
 MOST_HEAD = 1 << 16
-_KINDS = ("covered", "writers", "values", "commits", "removed", "names", "shards", "end")
-_JSON_KINDS = tuple(map(_KINDS.index, ("covered", "writers", "values", "end")))
-_REMOVED = {"commit": "uint32"}
+_JOINED_AT_ONCE = 64
+
+# The kinds of lines between the first and the last, in their order, with their columns: of texts, of objects, or of
+# numbers of a type. Columns of paths are kept as `TextColumn`.
+_KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
+    "ranges": {"writer": str, "first": "int64", "last": "int64"},
+    "others": {"name": str},
+    "fences": {"name": str},
+    "writers": {"writer": str},
+    "values": {"value": dict},
+    "commits": COMMITS,
+    "removed": {"path": str, "commit": "uint32"},
+    "names": {"path": str},
+    "shards": {"path": str, **NUMBERS},
+}
+_ORDER = (*_KINDS, "end")
+_COVERED = ("ranges", "others", "fences")
+_SORTED = ("removed", "shards")
 
 
 def encode_checkpoint(history: History, *, name: str, number: int, time: str) -> Iterator[bytes]:
@@ -95,55 +70,92 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
         ManifestError: a row of it is larger than is read.
     """
     runs = [run.to_json() for run in history.runs]
-    head = {"version": VERSION, "checkpoint": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
-    yield json.dumps(head).encode() + b"\n"
-    yield from _lines("covered", _covered(history.covered))
-    yield from _lines("writers", history.writers)
-    yield from _lines("values", history.values)
-    commits = [history.commits[name] for name in COMMITS]
-    yield from _columns("commits", TextColumn.of(()), commits, len(history.commits["time"]))
-    yield from _columns("removed", history.removed, [history.removed_by], len(history.removed))
-    names = history.shards.names
-    yield from _columns("names", names, [], len(names))
-    numbers = [history.shards.numbers[name] for name in NUMBERS]
-    yield from _columns("shards", history.shards.paths, numbers, len(history.shards))
-    end = {**_sizes(history), "identity": f"{history.identity:032x}"}
-    yield from _lines("end", [end])
+    head = {"version": VERSION, "format": _FORMAT, "name": name, "number": number, "time": time, "runs": runs}
+    yield encode_line({"kind": "checkpoint", **head})
+    rows = {}
+    for kind, columns in _tables(history).items():
+        rows[kind] = len(next(iter(columns.values())))
+        for start in range(0, rows[kind], MOST_ROWS):
+            yield from _encode_rows(kind, columns, start, min(start + MOST_ROWS, rows[kind]))
+    yield encode_line({"kind": "end", "rows": rows, "identity": f"{history.identity:032x}"})
 
 
-def _sizes(history: History) -> dict[str, int]:
-    return {"commits": len(history.commits["time"]), "removed": len(history.removed), "shards": len(history.shards)}
+def _tables(history: History) -> dict[str, dict[str, Any]]:
+    """The columns of each kind."""
+    covered = history.covered
+    ranges = [(writer, *each) for writer, ranges in covered.ranges.items() for each in ranges]
+    return {
+        "ranges": {name: [each[at] for each in ranges] for at, name in enumerate(_KINDS["ranges"])},
+        "others": {"name": sorted(covered.others)},
+        "fences": {"name": sorted(covered.fences)},
+        "writers": {"writer": history.writers},
+        "values": {"value": history.values},
+        "commits": {name: history.commits[name] for name in COMMITS},
+        "removed": {"path": history.removed, "commit": history.removed_by},
+        "names": {"path": history.shards.names},
+        "shards": {"path": history.shards.paths, **{name: history.shards.numbers[name] for name in NUMBERS}},
+    }
 
 
-def _covered(covered: CoveredNames) -> Iterator[dict[str, Any]]:
-    for writer, ranges in covered.ranges.items():
-        for at in range(0, len(ranges), 1000):
-            yield {"writer": writer, "ranges": ranges[at : at + 1000]}
-    for kind in ("others", "fences"):
-        names = sorted(getattr(covered, kind))
-        for at in range(0, len(names), 100):
-            yield {kind: names[at : at + 100]}
+def _encode_rows(kind: str, columns: Mapping[str, Any], start: int, stop: int) -> Iterator[bytes]:
+    members: dict[str, Any] = {"kind": kind}
+    for name, column in columns.items():
+        if isinstance(column, TextColumn):
+            members[name] = column.encode(start, stop).decode().split("\0")[:-1]
+        elif isinstance(column, np.ndarray):
+            some = column[start:stop]
+            same = len(members) > 1 and bool((some == some[0]).all())
+            members[name] = some[0].item() if same else some.tolist()
+        else:
+            members[name] = column[start:stop]
+    try:
+        yield encode_line(members)
+    except ManifestError:
+        if stop - start == 1:
+            raise
+        middle = (start + stop) // 2
+        yield from _encode_rows(kind, columns, start, middle)
+        yield from _encode_rows(kind, columns, middle, stop)
 
 
-def _lines(kind: str, objects: Iterable[Any]) -> Iterator[bytes]:
-    """Blocks of JSON, a NUL behind each line; JSON itself has none."""
-    lines = [json.dumps(each, separators=(",", ":")).encode() + b"\0" for each in objects]
-    for at in range(0, len(lines), BLOCK_ROWS):
-        some = lines[at : at + BLOCK_ROWS]
-        yield encode_block(_KINDS.index(kind), len(some), b"".join(some), json=True)
+class ColumnParts:
+    """The parts of columns of paths and of numbers, in their order."""
 
+    def __init__(self, kind: str) -> None:
+        self._types = {name: of for name, of in _KINDS[kind].items() if of is not str}
+        self._small: list[dict[str, Any]] = []
+        self._paths: list[TextColumn] = []
+        self._numbers: dict[str, list[NDArray[Any]]] = {name: [] for name in self._types}
 
-def _columns(kind: str, texts: TextColumn, columns: list[NDArray[Any]], rows: int) -> Iterator[bytes]:
-    for start in range(0, rows, BLOCK_ROWS):
-        stop = min(start + BLOCK_ROWS, rows)
-        content = encode_columns(
-            texts.encode(start, stop) if len(texts) else b"", [column[start:stop] for column in columns]
-        )
-        yield encode_block(_KINDS.index(kind), stop - start, content, json=False)
+    def add(self, columns: dict[str, Any]) -> None:
+        """Add rows."""
+        self._small.append(columns)
+        if len(self._small) == _JOINED_AT_ONCE:
+            self._join()
+
+    def whole(self) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
+        """Return all rows. Once: what they were in is let go of, column by column."""
+        self._join()
+        paths = TextColumn.joined(self._paths) if self._paths else TextColumn.of(())
+        self._paths.clear()
+        numbers = {}
+        for name, of in self._types.items():
+            parts = self._numbers.pop(name)
+            numbers[name] = parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, of)])
+        return paths, numbers
+
+    def _join(self) -> None:
+        if not self._small:
+            return
+        if "path" in self._small[0]:
+            self._paths.append(TextColumn.joined([each["path"] for each in self._small]))
+        for name, parts in self._numbers.items():
+            parts.append(np.concatenate([each[name] for each in self._small]))
+        self._small.clear()
 
 
 class CheckpointDecoder:
-    """Reads a checkpoint as it comes. It blocks: a millisecond for each 4,096 shards.
+    """Reads a checkpoint as it comes. It blocks: some milliseconds for each 4,096 shards, in steps of half of one.
 
     Attributes:
         covered: the names of the segments that it covers, once `knows_covered`.
@@ -157,46 +169,35 @@ class CheckpointDecoder:
         self.knows_covered = False
         self.runs: tuple[KeyRun, ...] | None = None
         self._name = name
-        self._waiting = bytearray()
-        self._head: dict[str, Any] | None = None
-        self._block: Block | None = None
-        self._kind = 0
-        self._covered = _CoveredLines(name)
-        self._writers: list[str] = []
-        self._values: list[dict[str, Any]] = []
-        self._columns: dict[str, ColumnParts] = {}
-        self._last = b""
-        self._end: dict[str, Any] | None = None
+        self._lines = LineReader(name)
+        self._number = 0
+        self._kind = _ORDER[0]
+        self._rows = dict.fromkeys(_KINDS, 0)
+        self._lists: dict[str, list[Any]] = {f"{kind}.{name}": [] for kind in _KINDS for name in _KINDS[kind]}
+        self._parts = {kind: ColumnParts(kind) for kind in ("commits", "removed", "names", "shards")}
+        self._last = ""
+        self._identity: int | None = None
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes.
 
         Raises:
-            ManifestError: this is no checkpoint, one of a later format, or a damaged one.
+            ManifestError: this is not a checkpoint, one of a later format, or a damaged one.
         """
-        self._waiting += data
-        at = 0
-        if self._head is None:
-            end = self._waiting.find(b"\n", 0, MOST_HEAD)
-            if end < 0:
-                if len(self._waiting) >= MOST_HEAD:
-                    raise ManifestError(f"{self._name}: it is no checkpoint")
-                return
-            self._read_head(bytes(self._waiting[:end]))
-            at = end + 1
-        while True:
-            if self._block is None:
-                if len(self._waiting) < at + HEADER_BYTES:
-                    break
-                self._block = parse_header(bytes(self._waiting[at : at + HEADER_BYTES]), _JSON_KINDS, self._name)
-                at += HEADER_BYTES
-            if len(self._waiting) < at + self._block.stored:
-                break
-            stored = bytes(self._waiting[at : at + self._block.stored])
-            at += self._block.stored
-            self._take(self._block, self._block.content(stored, self._name))
-            self._block = None
-        del self._waiting[:at]
+        for members in self._lines.feed(data):
+            kind = members.pop("kind", None)
+            if self.runs is None:
+                self._read_head(kind, members)
+                continue
+            if kind not in _ORDER[_ORDER.index(self._kind) :] or self._identity is not None:
+                raise self._damaged(f"a line of the kind {str(kind)[:20]!r} is not in its place")
+            self._kind = kind
+            if kind not in _COVERED and not self.knows_covered:
+                self._read_covered()
+            if kind == "end":
+                self._read_end(members)
+            else:
+                self._read_rows(kind, members)
 
     def finish(self) -> History:
         """Return the history, when all was fed.
@@ -204,140 +205,114 @@ class CheckpointDecoder:
         Raises:
             ManifestError: it is cut off, or does not fit together.
         """
-        if self._end is None or self._waiting or self._head is None:
+        if self._identity is None or not self._lines.is_between_lines:
             raise ManifestError(f"{self._name}: it is cut off, or goes on behind its end")
-        _, commits = self._joined("commits", COMMITS)
-        removed, by = self._joined("removed", _REMOVED)
-        names, _ = self._joined("names", {})
-        paths, numbers = self._joined("shards", NUMBERS)
+        _, commits = self._parts.pop("commits").whole()
+        removed, by = self._parts.pop("removed").whole()
+        names, _ = self._parts.pop("names").whole()
+        paths, numbers = self._parts.pop("shards").whole()
         history = History(
-            writers=tuple(self._writers),
-            values=tuple(self._values),
+            writers=tuple(self._lists["writers.writer"]),
+            values=tuple(self._lists["values.value"]),
             commits=commits,
             shards=ShardColumns(paths, numbers, names),
             removed=removed,
             removed_by=by["commit"],
-            identity=self._identity(),
+            identity=self._identity,
             covered=self.covered,
-            checkpoint=self._head["number"],
+            checkpoint=self._number,
             runs=self.runs or (),
         )
-        if {**_sizes(history), "identity": self._end["identity"]} != self._end:
-            raise ManifestError(f"{self._name}: it does not hold what its end says")
-        check_commits(history, self._name)
-        check_shards(history, self._name)
+        check_names_by_writer(history, self._name)
         return history
 
-    def _identity(self) -> int:
-        try:
-            identity = int(self._end["identity"], 16)  # type: ignore[index]  # finish has looked
-        except (KeyError, TypeError, ValueError):
-            identity = -1
-        if not 0 <= identity < 1 << 128:
-            raise ManifestError(f"{self._name}: its end has no id of a snapshot")
-        return identity
+    def _damaged(self, what: str) -> ManifestError:
+        return ManifestError(f"{self._lines.where}: {what}; the checkpoint is damaged")
 
-    def _read_head(self, line: bytes) -> None:
-        head = self._parsed(line)
-        if not isinstance(head, dict):
-            raise ManifestError(f"{self._name}: it is no checkpoint")
-        if head.get("version") != VERSION or head.get("checkpoint") != _FORMAT:
+    def _read_head(self, kind: object, head: dict[str, Any]) -> None:
+        if kind != "checkpoint":
+            raise ManifestError(f"{self._lines.where}: it is not the first line of a checkpoint")
+        if (head.get("version"), head.get("format")) != (VERSION, _FORMAT):
             raise ManifestError(
-                f"{self._name}: a checkpoint of format {str(head.get('checkpoint'))[:20]}, version "
+                f"{self._lines.where}: a checkpoint of format {str(head.get('format'))[:20]}, version "
                 f"{str(head.get('version'))[:20]}, and this release reads format {_FORMAT}, version {VERSION}; "
                 "a newer asyncrec may read it"
             )
-        if not isinstance(head.get("number"), int) or not 0 <= head["number"] < 1 << 63:
-            raise ManifestError(f"{self._name}: the checkpoint has no valid number; it is damaged")
-        runs = head.get("runs", [])
-        if not isinstance(runs, list):
-            raise ManifestError(f"{self._name}: the checkpoint has no valid list of key runs; it is damaged")
-        self._head, self.runs = head, tuple(KeyRun.from_json(run, self._name) for run in runs)
+        if type(head.get("number")) is not int or not 0 <= head["number"] < 1 << 63:
+            raise self._damaged("the checkpoint has no valid number")
+        if not isinstance(head.get("runs"), list):
+            raise self._damaged("the checkpoint has no valid list of key runs")
+        self._number, self.runs = head["number"], tuple(KeyRun.from_json(run, self._name) for run in head["runs"])
 
-    def _take(self, block: Block, content: bytes) -> None:
-        if not self._kind <= block.kind < len(_KINDS) or self._end is not None:
-            raise ManifestError(f"{self._name}: its blocks are not in their order; it is damaged")
-        self._kind = block.kind
-        kind = _KINDS[block.kind]
-        if kind != "covered" and not self.knows_covered:
-            self.covered, self.knows_covered = self._covered.names(), True
-        lines: dict[str, Callable[[Any], None]] = {
-            "covered": self._covered.take,
-            "writers": self._take_writer,
-            "values": self._take_value,
-            "end": self._take_end,
-        }
-        if kind in lines:
-            texts = content.split(b"\0")
-            if len(texts) != block.rows + 1 or texts.pop():
-                raise ManifestError(f"{self._name}: a block does not have its {block.rows:,} lines; it is damaged")
-            for text in texts:
-                lines[kind](self._parsed(text))
-            return
-        kinds = {"commits": COMMITS, "removed": _REMOVED, "names": {}, "shards": NUMBERS}[kind]
-        raw, columns = decode_columns(content, block.rows, kinds, self._name)
-        texts_of = TextColumn.decode(raw)
-        if kind != "commits":
-            check_paths(raw, block.rows, self._name)
-        if kind in ("removed", "shards"):
-            first = kind not in self._columns
-            self._last = check_sorted(raw, b"" if first else self._last, self._name)
-        self._columns.setdefault(kind, ColumnParts(kinds)).add(texts_of, columns)
+    def _read_covered(self) -> None:
+        ranges: dict[str, list[tuple[int, int]]] = {}
+        columns = [self._lists[f"ranges.{name}"] for name in _KINDS["ranges"]]
+        for writer, first, last in zip(*columns, strict=True):
+            ranges.setdefault(writer, []).append((first, last))
+        self.covered = CoveredNames(ranges, self._lists["others.name"], self._lists["fences.name"])
+        self.knows_covered = True
 
-    def _take_writer(self, writer: Any) -> None:
-        if not isinstance(writer, str):
-            raise ManifestError(f"{self._name}: {str(writer)[:40]!r} is no writer's id")
-        self._writers.append(writer)
-
-    def _take_value(self, value: Any) -> None:
-        if not isinstance(value, dict):
-            raise ManifestError(f"{self._name}: {str(value)[:40]!r}, where an object should be")
-        self._values.append(value)
-
-    def _take_end(self, end: Any) -> None:
-        if not isinstance(end, dict) or not isinstance(end.get("identity"), str):
-            raise ManifestError(f"{self._name}: its end says nothing; it is damaged")
-        self._end = end
-
-    def _joined(self, kind: str, kinds: Any) -> tuple[TextColumn, dict[str, NDArray[Any]]]:
-        """All rows of one kind."""
-        return self._columns.pop(kind, ColumnParts(kinds)).whole()
-
-    def _parsed(self, text: bytes) -> Any:
+    def _read_end(self, end: dict[str, Any]) -> None:
+        if end.get("rows") != self._rows:
+            raise self._damaged("the checkpoint does not have the rows that its end says")
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ManifestError(f"{self._name}: what should be JSON is not: {str(error)[:80]}") from error
+            self._identity = int(end["identity"], 16)
+        except (KeyError, TypeError, ValueError):
+            self._identity = -1
+        if not 0 <= self._identity < 1 << 128:
+            raise self._damaged("its end has no id of a snapshot")
 
+    def _read_rows(self, kind: str, members: dict[str, Any]) -> None:
+        columns, allowed = _KINDS[kind], limits(kind, self._rows)
+        first = members.get(next(iter(columns)))
+        rows = len(first) if isinstance(first, list) else 0
+        if members.keys() != columns.keys() or not 0 < rows <= MOST_ROWS:
+            raise self._damaged(f"{rows:,} rows of {kind}, or other columns than these have")
+        found: dict[str, Any] = {}
+        for name, of in columns.items():
+            if isinstance(of, str):
+                found[name] = self._numbers(f"{kind}.{name}", members[name], rows, of, allowed.get(name))
+            elif set(map(type, members[name])) == {of} and len(members[name]) == rows:
+                found[name] = members[name]
+            else:
+                raise self._damaged(f"{kind}.{name} has something else in it than {of.__name__}")
+        self._rows[kind] += rows
+        if kind == "ranges" and (found["last"] < found["first"]).any():
+            raise self._damaged("a range of commits ends before it begins")
+        if kind == "shards":
+            check_shards(found, self._lines.where)
+        if kind not in self._parts:
+            for name, column in found.items():
+                self._lists[f"{kind}.{name}"] += column if isinstance(column, list) else column.tolist()
+            return
+        if "path" in found:
+            found["path"] = self._paths(kind, found["path"])
+        self._parts[kind].add(found)
 
-class _CoveredLines:
-    """The names of segments, line by line as `_covered` gives them."""
+    def _paths(self, kind: str, paths: list[str]) -> TextColumn:
+        if kind in _SORTED:
+            last = self._last if self._rows[kind] > len(paths) else ""
+            if not all(map(le, [last, *paths], paths)):
+                raise self._damaged("its paths are not in their order")
+            self._last = paths[-1]
+        try:
+            content = ("\0".join(paths) + "\0").encode()
+        except UnicodeEncodeError as error:
+            raise self._damaged("names a path that UTF-8 cannot hold") from error
+        check_paths(content, len(paths), self._lines.where)
+        return TextColumn.decode(content)
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._ranges: dict[str, list[tuple[int, int]]] = {}
-        self._others: list[str] = []
-        self._fences: list[str] = []
-
-    def take(self, line: Any) -> None:
-        match line:
-            case {"writer": str(writer), "ranges": list(ranges)} if all(map(_is_range, ranges)):
-                self._ranges.setdefault(writer, []).extend((first, last) for first, last in ranges)
-            case {"others": list(names)} if all(isinstance(name, str) for name in names):
-                self._others += names
-            case {"fences": list(names)} if all(isinstance(name, str) for name in names):
-                self._fences += names
-            case _:
-                raise ManifestError(f"{self._name}: it does not say which segments it covers; it is damaged")
-
-    def names(self) -> CoveredNames:
-        return CoveredNames(self._ranges, self._others, self._fences)
-
-
-def _is_range(each: Any) -> bool:
-    return (
-        isinstance(each, list)
-        and len(each) == 2
-        and all(isinstance(number, int) and not isinstance(number, bool) for number in each)
-        and 0 <= each[0] <= each[1]
-    )
+    def _numbers(self, name: str, value: Any, rows: int, of: str, allowed: tuple[int, int] | None) -> NDArray[Any]:
+        """A column of numbers, of which ``value`` may be the one that they all are."""
+        numbers = value if isinstance(value, list) else [value]
+        kind = bool if of == "bool" else int
+        if set(map(type, numbers)) != {kind} or (numbers is value and len(numbers) != rows):
+            raise self._damaged(f"{name} does not have {rows:,} of {kind.__name__}")
+        low, high = allowed or ((0, 1) if kind is bool else (np.iinfo(of).min, np.iinfo(of).max))
+        try:
+            column = np.array(numbers, "int64")
+        except OverflowError:
+            column = np.array([low - 1])
+        if not low <= int(column.min()) <= int(column.max()) <= high:
+            raise self._damaged(f"{name} has a number that is out of its range")
+        return np.resize(column.astype(of), rows)

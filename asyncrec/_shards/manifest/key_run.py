@@ -3,8 +3,9 @@
     magic                                       16 bytes: ``asyncrec keys 1`` and a newline
     blocks of `RUN_BLOCK` entries, the last of fewer: the 16 bytes of each key's digest, then where each record is:
         the number of its shard in the run, and its own in the shard, two little-endian 32-bit numbers
-    tail: blocks as a checkpoint has them: the shards' paths with ``keys_crc32c`` and ``records``; and of each block of
-        entries the first digest's beginning, and its CRC32C
+    tail: deflated by zlib: of each shard ``records`` (64 bits); of each block of entries the first digest's beginning
+        (64 bits); of each shard ``keys_crc32c``, and of each block its CRC32C (32 bits each); at last the shards'
+        paths, each with a NUL behind it
 
 Entries ascend by the first eight bytes of the digest, taken as a little-endian number. A run is written once. The
 checkpoint that names it says how large it is, how many entries and shards it has, its CRC32C, and where its tail
@@ -18,6 +19,7 @@ It costs 24 bytes a key. An index by hash would ask as many requests, and could 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,14 +27,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from asyncrec._framing.crc import crc32c
 from asyncrec._numpy import np
 from asyncrec._records.writing.write_batch import KEY_BYTES
-from asyncrec._shards.manifest.checkpoint_blocks import (
-    BLOCK_ROWS,
-    HEADER_BYTES,
-    decode_columns,
-    encode_block,
-    encode_columns,
-    parse_header,
-)
 from asyncrec._shards.manifest.texts import TextColumn
 from asyncrec.errors import ManifestError
 
@@ -46,14 +40,10 @@ ENTRY_BYTES = KEY_BYTES + 8
 # A count of a shard that has more is no number of 32 bits: its own keys are read.
 MOST_RECORDS = (1 << 32) - 1
 
-_SHARDS, _BLOCKS = 0, 1
-_KINDS: Mapping[int, Mapping[str, str]] = {
-    _SHARDS: {"keys_crc32c": "uint32", "records": "int64"},
-    _BLOCKS: {"first": "uint64", "crc32c": "uint32"},
-}
 _NAME = re.compile(r"~keys-([0-9]{6,18})~[A-Za-z0-9]{1,64}\.run")
-# The shortest rows of the tail, deflated to a 256th.
-_LEAST_SHARD = 1 / 16
+# A tail is deflated to a 256th at most, or stored; so a shard, of which it has 14 bytes or more, takes part of a byte.
+_MOST_RATIO = 256
+_LEAST_SHARD = 14 / _MOST_RATIO
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +162,19 @@ class RunTail:
     first: NDArray[np.uint64]
     crc32c: NDArray[np.uint32]
 
-    def encode(self) -> Iterator[bytes]:
-        """The tail, in pieces."""
-        for start in range(0, len(self.paths), BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, len(self.paths))
-            shards: list[NDArray[Any]] = [self.keys_crc32c[start:stop], self.records[start:stop]]
-            content = encode_columns(self.paths.encode(start, stop), shards)
-            yield encode_block(_SHARDS, stop - start, content, json=False)
-        for start in range(0, len(self.first), BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, len(self.first))
-            blocks: list[NDArray[Any]] = [self.first[start:stop], self.crc32c[start:stop]]
-            yield encode_block(_BLOCKS, stop - start, encode_columns(b"", blocks), json=False)
+    def encode(self) -> bytes:
+        """The tail, as it is stored."""
+        content = b"".join(
+            (
+                self.records.astype("<i8").tobytes(),
+                self.first.astype("<u8").tobytes(),
+                self.keys_crc32c.astype("<u4").tobytes(),
+                self.crc32c.astype("<u4").tobytes(),
+                self.paths.encode(0, len(self.paths)),
+            )
+        )
+        deflated = zlib.compress(content)
+        return deflated if len(content) <= _MOST_RATIO * len(deflated) else zlib.compress(content, 0)
 
     @classmethod
     def decode(cls, content: bytes, run: KeyRun) -> RunTail:
@@ -191,45 +183,29 @@ class RunTail:
         Raises:
             ManifestError: it is damaged, or not what the checkpoint says.
         """
-        texts: list[TextColumn] = []
-        columns: dict[str, list[NDArray[Any]]] = {name: [] for kind in _KINDS.values() for name in kind}
-        at, last = 0, _SHARDS
-        while at < len(content):
-            header = content[at : at + HEADER_BYTES]
-            if len(header) < HEADER_BYTES:
-                raise ManifestError(f"{run.name}: its tail is cut off; it is damaged")
-            block = parse_header(header, (), run.name)
-            at += HEADER_BYTES
-            if not last <= block.kind <= _BLOCKS:
-                raise ManifestError(f"{run.name}: the blocks of its tail are not in their order; it is damaged")
-            last = block.kind
-            raw, found = decode_columns(
-                block.content(content[at : at + block.stored], run.name), block.rows, _KINDS[block.kind], run.name
-            )
-            at += block.stored
-            paths = TextColumn.decode(raw)
-            if len(paths) != (block.rows if block.kind == _SHARDS else 0):
-                raise ManifestError(f"{run.name}: a block of its tail lacks paths; it is damaged")
-            texts.append(paths)
-            for name, column in found.items():
-                columns[name].append(column)
-        whole = {
-            name: np.concatenate([*columns[name], np.empty(0, kind)])
-            for kinds in _KINDS.values()
-            for name, kind in kinds.items()
-        }
+        inflating = zlib.decompressobj()
+        try:
+            raw = inflating.decompress(content, _MOST_RATIO * len(content))
+        except zlib.error as error:
+            raise ManifestError(f"{run.name}: its tail does not decompress; it is damaged: {error}") from error
         blocks = -(-run.entries // RUN_BLOCK)
-        if (len(whole["records"]), len(whole["first"])) != (run.shards, blocks) or (
-            (whole["first"][1:] < whole["first"][:-1]).any()
-        ):
+        numbers, texts = 12 * (run.shards + blocks), raw[12 * (run.shards + blocks) :]
+        paths = TextColumn.decode(texts)
+        whole = inflating.eof and not inflating.unused_data and len(raw) >= numbers and texts[-1:] in (b"", b"\0")
+        if not whole or len(paths) != run.shards:
             raise ManifestError(f"{run.name}: its tail does not hold what the checkpoint says; it is damaged")
-        return cls(
-            paths=TextColumn.joined(texts) if texts else TextColumn.of(()),
-            keys_crc32c=whole["keys_crc32c"],
-            records=whole["records"],
-            first=whole["first"],
-            crc32c=whole["crc32c"],
+        records, first, keys_crc32c, of_blocks = (
+            np.frombuffer(raw, of, count, at).astype(of[1:])
+            for of, count, at in (
+                ("<i8", run.shards, 0),
+                ("<u8", blocks, 8 * run.shards),
+                ("<u4", run.shards, 8 * (run.shards + blocks)),
+                ("<u4", blocks, 12 * run.shards + 8 * blocks),
+            )
         )
+        if (first[1:] < first[:-1]).any():
+            raise ManifestError(f"{run.name}: the blocks of its tail are not in their order; it is damaged")
+        return cls(paths=paths, keys_crc32c=keys_crc32c, records=records, first=first, crc32c=of_blocks)
 
     def blocks_of(self, first: int) -> tuple[int, int]:
         """Which blocks ``[low, high)`` may have a digest that begins so."""

@@ -274,12 +274,19 @@ async def read_checkpoint(folder: Storage, key: str) -> History:
 
 
 async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
-    """Read from a checkpoint which runs of keys it names, and no more."""
+    """Read from a checkpoint which runs of keys it names, and no more.
+
+    Raises:
+        ObjectNotFoundError: it is gone.
+        ManifestError: its first line cannot be read.
+    """
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key, end=MOST_HEAD, read_ahead=0) as source:
         while decoder.runs is None and (block := await source.receive(MOST_HEAD)):
             await in_thread(decoder.feed, block)
-    return decoder.runs or ()
+    if decoder.runs is None:
+        raise ManifestError(f"{key}: its first line is cut off; the checkpoint is damaged")
+    return decoder.runs
 
 
 async def load_covered(folder: Storage, key: str) -> CoveredNames:

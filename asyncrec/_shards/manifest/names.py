@@ -11,7 +11,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _manifest/pages/<writer>-closed.jsonl     the last: what its writer committed, or that it was abandoned
     _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
     _manifest/pages/~checkpoint-000001.json   which object the first checkpoint of all that is, one of those called
-    _manifest/pages/~checkpoint-000001~<id>.columns     so; `~` sorts behind all others
+    _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    so; `~` sorts behind all others
     _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
     _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
     _jobs/pages/<maker>.json                  the mark of a job that has not ended, where the folder is no local one
@@ -40,7 +40,7 @@ _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 _SHARD = re.compile(
     r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))\.tfrecord"
 )
-_CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.columns)")
+_CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.jsonl\.gz)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NO_PARTS = frozenset(("", ".", ".."))
 
@@ -94,7 +94,7 @@ def checkpoint_pointer_key(name: str, number: int) -> str:
 
 def checkpoint_key(name: str, number: int, maker: str) -> str:
     """Return where a checkpoint is, or what would have become one."""
-    return f"{manifest_prefix(name)}~checkpoint-{number:06d}~{maker}.columns"
+    return f"{manifest_prefix(name)}~checkpoint-{number:06d}~{maker}.jsonl.gz"
 
 
 def checkpoint_of(key: str) -> tuple[int, str | None] | None:

@@ -4,12 +4,10 @@
     python independent_reader.py records FOLDER/NAME          each record in order, a line of JSON each
     python independent_reader.py number FOLDER/NAME 0 17      records by their numbers, by way of the index
     python independent_reader.py key FOLDER/NAME TEXT         records by their keys
-    python independent_reader.py file FILE [GZIP|ZLIB]        the records of one TFRecord file
 
 It reads local folders. If the page says that something must be refused, it prints "refused" and why, and exits with 1.
 """
 
-import base64
 import hashlib
 import json
 import re
@@ -20,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-MOST_RECORD, MOST_SEGMENT = 256 << 20, 512 << 20
+MOST_RECORD, MOST_SEGMENT, COUNT = 256 << 20, 512 << 20, range(1 << 63)
 TABLE = list(range(256))
 for _ in range(8):
     TABLE = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in TABLE]
 
-# What a member has to be: a number, a text of a form, an object, or of a type; and what it means if it may be absent.
+# What a member has to be: a text of a form, a number in a range, an object, or of a type; and what its absence means.
 CRC, TIME = "[0-9a-f]{8}", "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z"
 PART = r"(?!\.{1,2}(?:[/\\]|\Z))[^/\\\0\ud800-\udfff]+"
 PATH = rf"(?![A-Za-z][A-Za-z0-9+.-]*://)(?!.:){PART}(?:[/\\]{PART})*"  # stays within the folder
-SIDECAR: Json = {"path": PATH, "bytes": int, "crc32c": CRC, "format": (1, 1)}
-SHARD: Json = {"path": PATH, "records": int, "bytes": int, "crc32c": CRC, "end_crc32c": CRC, "committed": TIME}
-SHARD |= {"compression": ("|GZIP|ZLIB", ""), "index": (SIDECAR, None), "keys": (SIDECAR, None), "largest": (int, 0)}
+SIDECAR: Json = {"path": PATH, "bytes": COUNT, "crc32c": CRC, "format": (range(1, 2), 1)}
+SHARD: Json = {"path": PATH, "records": COUNT, "bytes": COUNT, "crc32c": CRC, "end_crc32c": CRC, "committed": TIME}
+SHARD |= {"compression": ("|GZIP|ZLIB", ""), "index": (SIDECAR, None), "keys": (SIDECAR, None), "largest": (COUNT, 0)}
 HEAD: Json = {"writer": ".*", "time": TIME, "closed": (bool, False), "abandoned": (bool, False)}
 HEAD |= {"remove": (list, []), "schema": (dict, None), "metadata": (dict, {})}
 
@@ -54,14 +52,13 @@ def inflate(data: bytes, compression: str, name: str) -> bytes:
     while compression and data:
         stream = zlib.decompressobj(31 if compression == "GZIP" else 15)
         parts.append(stream.decompress(data))
-        check(stream.eof, f"{name}: its compressed data is cut short")
-        check(compression == "GZIP" or not stream.unused_data, f"{name}: data follows its ZLIB stream")
+        check(stream.eof, f"{name}: its compressed data is cut off")
+        check(compression == "GZIP" or not stream.unused_data, f"{name}: something follows its ZLIB stream")
         data = stream.unused_data.lstrip(b"\0")
     return b"".join(parts)
 
 
 def records_in(data: bytes, name: str, largest: int = 0) -> list[bytes]:
-    """The records of frames."""
     at, records = 0, []
     while at < len(data):
         length = int.from_bytes(data[at : at + 8], "little")
@@ -76,19 +73,19 @@ def records_in(data: bytes, name: str, largest: int = 0) -> list[bytes]:
 
 
 def members(line: Any, kinds: Json, where: str) -> Json:
-    """The members of an object, each checked."""
     check(isinstance(line, dict), f"{where}: not a JSON object")
     found = Json()
     for name, kind in kinds.items():
         kind, *absent = kind if isinstance(kind, tuple) else [kind]
         value = found[name] = line.get(name, *absent)
-        if isinstance(kind, dict) and value is not None:
-            found[name] = members(value, kind, where)
-        elif value is not None or absent != [None]:
-            right = type(value) is kind or (type(value) is type(kind) is int and value == kind)
-            if isinstance(kind, str):
-                right = isinstance(value, str) and re.fullmatch(kind, value, re.DOTALL) is not None
-            check(right and (kind is not int or 0 <= value < 1 << 63), f"{where}: {name!r} is {value!r:.80}")
+        right = type(value) is kind or (value is None and absent == [None])
+        if isinstance(kind, str):
+            right = isinstance(value, str) and re.fullmatch(kind, value, re.DOTALL) is not None
+        elif isinstance(kind, range):
+            right = type(value) is int and value in kind
+        elif isinstance(kind, dict) and value is not None:
+            found[name], right = members(value, kind, where), True
+        check(right, f"{where}: {name!r} is {value!r:.80}")
     return found
 
 
@@ -108,16 +105,17 @@ def read_segment(path: Path) -> Json:
     text = path.read_bytes()
     check(len(text) <= MOST_SEGMENT and text.endswith(b"\n"), f"{path}: too large, or cut off")
     head, *lines = map(json.loads, text.split(b"\n")[:-1])
-    members(head, {"version": 2, "shards": len(lines)}, str(path))
+    members(head, {"version": range(2, 3), "shards": range(len(lines), len(lines) + 1)}, str(path))
     return commit_of(head, lines, str(path))
 
 
 def read_checkpoint(place: Path, number: int) -> tuple[list[Json], set[str]]:
     """The commits in a checkpoint, and the names of the segments that it covers."""
     name = json.loads((place / f"~checkpoint-{number:06d}.json").read_bytes())["checkpoint"]
-    check(re.fullmatch(rf"~checkpoint-{number:06d}~[A-Za-z0-9]{{1,64}}\.columns", name), f"{name}: of another number")
+    check(re.fullmatch(rf"~checkpoint-{number:06d}~[A-Za-z0-9]{{1,64}}\.jsonl\.gz", name), f"{name}: of another number")
     top, *lines, end = map(json.loads, inflate((place / name).read_bytes(), "GZIP", name).splitlines())
-    members(top, {"kind": "checkpoint", "version": 3, "format": 1, "number": number}, name)
+    known = {"kind": "checkpoint", "version": 3, "format": 1, "number": number}.items() <= top.items()
+    check(known and end["kind"] == "end", f"{name}: not a whole checkpoint of version 3, format 1")
     tables: dict[str, list[Json]] = {kind: [] for kind in end["rows"]}
     for line in lines:
         table, first = tables[line.pop("kind")], next(iter(line.values()))
@@ -125,30 +123,29 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], set[str]]:
         table += [dict(zip(line, row, strict=True)) for row in zip(*columns, strict=True)]
     check({kind: len(table) for kind, table in tables.items()} == end["rows"], f"{name}: it lacks rows")
     for row in tables["commits"] + tables["shards"]:
-        time = datetime(1970, 1, 1) + timedelta(microseconds=row.get("time", row.get("committed")))
+        time = datetime(1970, 1, 1) + timedelta(microseconds=row["time"] if "time" in row else row["committed"])
         row["time"] = f"{time.isoformat(timespec='microseconds')}Z"
     values = [*(row["value"] for row in tables["values"]), None]  # -1 is none of them
-    heads: list[Json] = []
     for row in tables["commits"]:
-        flags = {"closed": row["flags"] & 1 > 0, "abandoned": row["flags"] & 2 > 0, "shards": [], "remove": []}
-        said = {"schema": values[row["schema"]], "metadata": values[row["metadata"]] or {}, "time": row["time"]}
-        heads.append({"writer": tables["writers"][row["writer"]]["writer"], **said, **flags})
+        row |= {"writer": tables["writers"][row["writer"]]["writer"], "closed": row["flags"] & 1 > 0, "remove": []}
+        row |= {"abandoned": row["flags"] & 2 > 0, "schema": values[row["schema"]], "shards": []}
+        row["metadata"] = values[row["metadata"]] or {}
     for row in tables["removed"]:
-        heads[row["commit"]]["remove"].append(row["path"])
+        tables["commits"][row["commit"]]["remove"].append(row["path"])
     for row in tables["shards"]:
-        head, shard = heads[row["commit"]], (values[row["extra"]] or {}) | row
+        head, shard = tables["commits"][row["commit"]], (values[row["extra"]] or {}) | row
         shard |= {"crc32c": f"{row['crc32c']:08x}", "end_crc32c": f"{row['end_crc32c']:08x}", "committed": row["time"]}
         for kind in ("index", "keys"):
-            how, put_in = row[kind], rf"-{head['writer']}\1"
-            path = re.sub("(-[^-]*-of-[^-]*)$", put_in, row["path"]) if how == -3 else row["path"]
+            how, ours = row[kind], re.sub("(-[^-]*-of-[^-]*)$", rf"-{head['writer']}\1", row["path"])
+            path = ours if how == -3 else row["path"]
             path = tables["names"][how]["path"] if how >= 0 else f"_{kind}/{path}.{kind}"
             told = {"path": path, "bytes": row[f"{kind}_bytes"], "crc32c": f"{row[f'{kind}_crc32c']:08x}"}
             shard[kind] = None if how == -1 else told
         head["shards"].append(shard | {"compression": ("", "GZIP", "ZLIB")[row["flags"] & 3]})
-    names = {row["name"] for row in tables["others"]}
+    covered = {row["name"] for row in tables["others"]}
     for row in tables["ranges"]:
-        names.update(f"{row['writer']}-{single:06d}.jsonl" for single in range(row["first"], row["last"] + 1))
-    return [commit_of(head, head["shards"], name) for head in heads], names
+        covered.update(f"{row['writer']}-{single:06d}.jsonl" for single in range(row["first"], row["last"] + 1))
+    return [commit_of(head, head["shards"], name) for head in tables["commits"]], covered
 
 
 def read_manifest(folder: Path, name: str) -> list[Json]:
@@ -179,9 +176,8 @@ def snapshot_of(commits: list[Json]) -> list[Json]:
 
 def content_of(folder: Path, entry: Json) -> bytes:
     """The bytes of a shard or of a sidecar, if they are what the manifest says."""
-    data = (folder / entry["path"]).read_bytes()
-    right = len(data) == entry["bytes"] and f"{crc32c(data):08x}" == entry["crc32c"]
-    check(right, f"{entry['path']}: its size or its checksum is not what the manifest says")
+    data = Path(folder, entry["path"]).read_bytes()
+    check(len(data) == entry["bytes"] and f"{crc32c(data):08x}" == entry["crc32c"], f"{entry['path']}: not as listed")
     return data
 
 
@@ -204,7 +200,7 @@ def record_at(folder: Path, shard: Json, number: int) -> bytes:
         offset, size, *member = map(int, content_of(folder, shard["index"] or {}).splitlines()[number].split())
     except (OSError, LookupError, ValueError):  # no index, or one that does not fit
         return records_of(folder, shard)[number]
-    with (folder / shard["path"]).open("rb") as file:
+    with Path(folder, shard["path"]).open("rb") as file:
         file.seek(max(shard["bytes"] - 4096, 0))
         right = f"{crc32c(file.read()):08x}" == shard["end_crc32c"] and file.tell() == shard["bytes"]
         check(right, f"{shard['path']}: its size or its end is not what the manifest says")
@@ -227,30 +223,24 @@ def described(commits: list[Json], shards: list[Json]) -> Json:
 
 
 def main(command: str, path: Path, *rest: str) -> None:
-    told: list[Json] = []
-    if command == "file":
-        data = inflate(path.read_bytes(), "".join(rest), str(path))
-        told = [{"record": record} for record in records_in(data, str(path))]
-    else:
-        commits = read_manifest(path.parent, path.name)
-        shards = snapshot_of(commits)
-        places = [(shard, number) for shard in shards for number in range(shard["records"])]
+    folder, commits, told = path.parent, read_manifest(path.parent, path.name), []
+    shards = snapshot_of(commits)
+    places = [(shard, number) for shard in shards for number in range(shard["records"])]
     if command == "snapshot":
         told = [described(commits, shards)]
     elif command == "number":
-        told = [{"record": record_at(path.parent, *places[int(text)])} for text in rest]
+        told = [{"record": record_at(folder, *places[int(text)])} for text in rest]
     elif command == "records":
         for shard in shards:
-            for record, key in zip(records_of(path.parent, shard), keys_of(path.parent, shard), strict=True):
+            for record, key in zip(records_of(folder, shard), keys_of(folder, shard), strict=True):
                 told.append({"shard": shard["path"], "key": key.hex() if any(key) else None, "record": record})
     elif command == "key":
-        keys = [key for shard in shards for key in keys_of(path.parent, shard)]
+        keys = [key for shard in shards for key in keys_of(folder, shard)]
         for digest in [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in rest]:
             found = [place for place, key in zip(places, keys, strict=True) if key == digest]
-            first = min(found, key=lambda place: place[0]["committed"])
-            told.append({"record": record_at(path.parent, *first)})
+            told.append({"record": record_at(folder, *min(found, key=lambda place: place[0]["committed"]))})
     for line in told:
-        print(json.dumps(line, default=lambda record: base64.b64encode(record).decode()))
+        print(json.dumps(line, default=bytes.hex))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
-"""Makes the data sets of `tests/shards/test_golden.py`, in a new folder: its only argument."""
+"""Makes the data sets of `tests/shards/test_golden.py`, in a new folder: its only argument.
+
+``expected.json`` says what they hold, for readers of other makes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -79,6 +83,22 @@ async def _make(folder: Path) -> None:
         (folder / "shuffled.state.json").write_text(json.dumps(stream.state_dict()))
 
 
+async def _expected(folder: Path) -> None:
+    expected = {}
+    for name in ("fixed", "rolling"):
+        manifest = await asyncrec.read_manifest(folder / name)
+        records = []
+        for shard in manifest.shards:
+            assert shard.keys is not None
+            keys = (folder / shard.keys.path).read_bytes()
+            for number, record in enumerate(await asyncrec.read_records(folder / shard.path)):
+                told = {"shard": shard.path, "key": keys[16 * number : 16 * number + 16].hex()}
+                records.append({**told, "sha256": hashlib.sha256(record).hexdigest()})
+        said = {"id": manifest.id, "schema": manifest.schema, "metadata": manifest.metadata}
+        expected[name] = {**said, "records": records}
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
 def main() -> None:
     folder = Path(sys.argv[1]).resolve()
     folder.mkdir()
@@ -87,6 +107,7 @@ def main() -> None:
     for left in folder.rglob(".*"):
         left.unlink()
     anyio.run(_make, folder)
+    anyio.run(_expected, folder)
     _in_child(folder / "dead", {str(number): b"record %d" % number for number in range(7)}, writer_id="w5")
     _forget_machine(folder / ".dead.w5.partial")
 

@@ -1,0 +1,60 @@
+"""What the tests of `examples/independent_reader.py` share: the program, and data sets for it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+from crc32c import crc32c
+
+import asyncrec
+
+ROOT = Path(__file__).parents[2]
+READER = ROOT / "examples" / "independent_reader.py"
+DATASETS = ROOT / "tests" / "vectors" / "datasets"
+NOW = "2026-11-27T00:00:00.000000Z"
+SCHEMA = {"id": asyncrec.FixedLen((), "int64")}
+
+
+async def run(*args: object) -> tuple[list[Any], str]:
+    """What the reader prints, as a program that finds nothing but Python's own modules; and why it refused."""
+    done = await anyio.run_process([sys.executable, "-P", "-I", "-S", READER, *map(str, args)], check=False)
+    said = done.stderr.decode()
+    assert (done.returncode, said[:8]) in ((0, ""), (1, "refused:")), said
+    return [json.loads(line) for line in done.stdout.splitlines()], said
+
+
+async def read(*args: object) -> list[Any]:
+    lines, refused = await run(*args)
+    assert not refused
+    return lines
+
+
+def records_in(lines: Sequence[Any]) -> list[bytes]:
+    return [bytes.fromhex(line["record"]) for line in lines]
+
+
+async def write(path: Path, numbers: range, *, keyless: int = -1, **options: Any) -> list[str]:
+    """Write examples whose keys are their numbers, but for one; returns the keys."""
+    async with asyncrec.open_sharded_writer(path, schema=SCHEMA, **options) as writer:
+        for number in numbers:
+            await writer.write({"id": number}, key=None if number == keyless else str(number))
+    return [str(number) for number in numbers if number != keyless]
+
+
+def list_files(folder: Path, files: dict[str, tuple[bytes, int, str]]) -> Path:
+    """Make a data set of files: of each the content, the number of records and the compression. As the page says."""
+    lines: list[Any] = [{"version": 2, "writer": "w1", "time": NOW, "shards": len(files), "closed": True}]
+    for name, (content, records, compression) in files.items():
+        (folder / name).write_bytes(content)
+        sums = {"crc32c": f"{crc32c(content):08x}", "end_crc32c": f"{crc32c(content[-4096:]):08x}"}
+        sizes = {"records": records, "bytes": len(content)}
+        lines.append({"path": name, **sizes, **sums, "compression": compression, "committed": NOW})
+    segment = folder / "_manifest" / "pages" / "w1-closed.jsonl"
+    segment.parent.mkdir(parents=True)
+    segment.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "pages"

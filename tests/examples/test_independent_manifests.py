@@ -1,0 +1,94 @@
+"""Whatever segments and checkpoints a manifest has, `examples/independent_reader.py` makes of it what asyncrec does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+import independent_reader
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import asyncrec
+from asyncrec import tools
+
+
+class Segments:
+    """Segments as they might be, of three writers and a few paths, drawn at random."""
+
+    def __init__(self, draw: Random) -> None:
+        self.draw = draw
+        self.paths = [
+            "p-00000-of-00001.tfrecord",
+            *(f"p-{writer}-00000{n}.tfrecord" for writer in "ab" for n in (0, 1)),
+        ]
+
+    def time(self) -> str:
+        return f"2026-01-01T00:00:0{self.draw.randrange(10)}.000000Z"
+
+    def sidecar(self, *paths: str) -> Any:
+        path = self.draw.choice((None, *paths))
+        return path and {"path": path, "bytes": self.draw.randrange(9), "crc32c": "00000000", "format": 1}
+
+    def shard(self, writer: str) -> dict[str, Any]:
+        path = self.draw.choice(self.paths)
+        named = path.replace("p-0", f"p-{writer}-0")
+        sizes = {"records": self.draw.randrange(3), "bytes": 64, "crc32c": f"{self.draw.randrange(3):08x}"}
+        index = self.sidecar(f"_index/{path}.index", f"_index/{named}.index", f"_index/odd{self.draw.randrange(3)}")
+        more = {"end_crc32c": "00000000", "index": index, "keys": self.sidecar(f"_keys/{named}.keys")}
+        extra: dict[str, Any] = self.draw.choice(({}, {"largest": 300 << 20}, {"unknown": [1]}))
+        return {"path": path, **sizes, **more, "committed": self.time(), "compression": "GZIP", **extra}
+
+    def segment(self, writer: str, *, closed: bool) -> str:
+        abandoned = self.draw.random() < 0.3
+        added = [] if abandoned else [self.shard(writer) for _ in range(self.draw.randrange(4))]
+        head = {"version": 2, "writer": writer, "time": self.time(), "shards": len(added), "closed": closed}
+        if not abandoned:
+            said = self.draw.choice(({}, {"m": self.draw.randrange(3)}, {"k": writer}))
+            head |= {"remove": self.draw.sample(self.paths, self.draw.randrange(3)), "metadata": said}
+        return "".join(json.dumps(line) + "\n" for line in (head | {"abandoned": abandoned}, *added))
+
+    def add_to(self, folder: Path) -> None:
+        """Add some that are not there yet."""
+        for writer in self.draw.choices("abc", k=self.draw.randrange(6)):
+            closed = self.draw.random() < 0.5
+            path = folder / f"{writer}-{'closed' if closed else f'00000{self.draw.randrange(4)}'}.jsonl"
+            if not path.exists():
+                path.write_text(self.segment(writer, closed=closed))
+
+
+def compare_manifests(path: Path) -> bool:
+    """Compare what both make of a manifest; returns whether there is a data set."""
+    try:
+        commits = independent_reader.read_manifest(path.parent, path.name)
+    except ValueError:
+        with pytest.raises(asyncrec.errors.ObjectNotFoundError):
+            anyio.run(asyncrec.read_manifest, path)
+        return False
+    said = independent_reader.described(commits, independent_reader.snapshot_of(commits))
+    manifest = anyio.run(asyncrec.read_manifest, path)
+    assert (said["id"], said["metadata"]) == (manifest.id, manifest.metadata)
+    for told, entry in zip(said["shards"], manifest.shards, strict=True):
+        assert (told["path"], told["committed"], told["writer"]) == (entry.path, entry.committed, told["writer"])
+        for mine, theirs in ((told["index"], entry.index), (told["keys"], entry.keys)):
+            assert (mine and (mine["path"], mine["bytes"])) == (theirs and (theirs.path, theirs.bytes))
+    return True
+
+
+@given(st.randoms(use_true_random=False))
+def test_any_segments_and_checkpoints_read_the_same(draw: Random) -> None:
+    segments = Segments(draw)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "p")
+        manifest = Path(folder, "_manifest", "p")
+        manifest.mkdir(parents=True)
+        for _ in range(3):
+            segments.add_to(manifest)
+            if compare_manifests(path) and draw.random() < 0.5:
+                anyio.run(tools.compact, path)
+                compare_manifests(path)

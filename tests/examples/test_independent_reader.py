@@ -1,0 +1,151 @@
+"""`examples/independent_reader.py`, written from docs/format.md, reads what asyncrec reads."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from read_independently import DATASETS, NOW, READER, SCHEMA, list_files, read, records_in, run, write
+
+import asyncrec
+from asyncrec import tools
+
+pytestmark = pytest.mark.anyio
+
+
+async def compare(path: Path, keys: Sequence[str] = ()) -> None:
+    """Compare all that both read of a data set."""
+    manifest = await asyncrec.read_manifest(path)
+    (snapshot,) = await read("snapshot", path)
+    for name in ("id", "schema", "metadata"):
+        assert snapshot[name] == getattr(manifest, name)
+    told = [[shard[name] for name in ("path", "records", "bytes", "compression")] for shard in snapshot["shards"]]
+    assert told == [[each.path, each.records, each.bytes, each.compression] for each in manifest.shards]
+    async with asyncrec.open_dataset(path) as dataset:
+        records = [await dataset.get(number) for number in range(len(dataset))]
+        assert records_in(await read("records", path)) == records
+        assert records_in(await read("number", path, *range(len(records)))) == records
+        assert records_in(await read("key", path, *keys)) == [await dataset.get_by_key(key) for key in keys]
+
+
+@pytest.mark.parametrize("version", sorted(each.name for each in DATASETS.iterdir()))
+@pytest.mark.parametrize("name", ["fixed", "rolling"])
+async def test_golden_data_sets_hold_what_is_expected(version: str, name: str) -> None:
+    expected = json.loads((DATASETS / version / "expected.json").read_text())[name]
+    (snapshot,) = await read("snapshot", DATASETS / version / name)
+    assert [snapshot[each] for each in ("id", "schema", "metadata")] == [
+        expected[each] for each in ("id", "schema", "metadata")
+    ]
+    lines = await read("records", DATASETS / version / name)
+    assert expected["records"] == [
+        {"shard": line["shard"], "key": line["key"], "sha256": hashlib.sha256(record).hexdigest()}
+        for line, record in zip(lines, records_in(lines), strict=True)
+    ]
+    await compare(DATASETS / version / name)
+
+
+async def test_files_that_tensorflow_wrote(vectors: Path, tmp_path: Path) -> None:
+    told, files = json.loads((vectors / "manifest.json").read_text())["files"], {}
+    for kind, compression in (("gzip", "GZIP"), ("none", ""), ("zlib", "ZLIB")):
+        name = f"records-{kind}.tfrecord"
+        files[name] = (vectors / name).read_bytes(), told[name]["records"], compression
+    records = records_in(await read("records", list_files(tmp_path, files)))
+    assert [hashlib.sha256(record).hexdigest() for record in records] == [
+        each for name in files for each in told[name]["sha256"]
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_shard_records": 3},
+        {"max_shard_records": 3, "index": False},
+        {"num_shards": 3, "metadata": {"made": ["by", None]}},
+        {"max_shard_records": 3, "compression": "ZLIB"},
+        {"num_shards": 2, "compression": asyncrec.CompressionOptions(type="GZIP", member_bytes=60)},
+    ],
+    ids=["rolling", "without-index", "fixed", "zlib", "members"],
+)
+async def test_a_fresh_data_set_reads_the_same(tmp_path: Path, options: dict[str, Any]) -> None:
+    await compare(tmp_path / "pages", await write(tmp_path / "pages", range(10), keyless=4, **options))
+
+
+async def test_a_replaced_data_set_reads_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    await write(path, range(10), num_shards=2)
+    keys = await write(path, range(20, 25), num_shards=3, mode="replace")
+    await compare(path, keys)
+    await tools.compact(path)
+    await compare(path, keys)
+    await compare(path, await write(path, range(30, 33), num_shards=1, mode="replace"))
+    assert (await run("key", path, "20"))[1].startswith("refused")
+
+
+async def test_an_empty_compressed_data_set_reads_the_same(tmp_path: Path) -> None:
+    await write(tmp_path / "pages", range(0), num_shards=2, compression="GZIP")
+    await compare(tmp_path / "pages")
+
+
+async def test_segments_behind_a_checkpoint_read_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    keys = await write(path, range(5), max_shard_records=2, compression="GZIP")
+    async with asyncrec.open_sharded_writer(path, max_shard_records=2, schema=SCHEMA, metadata={"b": 1}) as writer:
+        for number in range(10, 12):
+            await writer.write({"id": number}, key=str(number))
+        await writer.commit()
+        await tools.compact(path)
+        await compare(path, [*keys, "10"])
+        for covered in (path.parent / "_manifest" / "pages").glob("*-0*.jsonl"):  # as compaction does, later
+            covered.unlink()
+        for number in range(12, 14):
+            await writer.write({"id": number}, key=str(number))
+        await writer.commit()
+        await compare(path, [*keys, "10", "13"])
+    await compare(path, [*keys, "10", "13"])
+    await tools.compact(path)
+    await compare(path, [*keys, "10", "13"])
+
+
+async def test_of_one_key_the_first_that_was_committed_is_read(tmp_path: Path) -> None:
+    for writer, record in (("z", b"first"), ("a", b"second")):
+        async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id=writer, on_duplicate="write") as pages:
+            await pages.write(record, key="k")
+    assert records_in(await read("key", tmp_path / "pages", "k")) == [b"first"]
+    await compare(tmp_path / "pages", ["k"])
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["tombstone", "fence"])
+async def test_what_an_abandoned_writer_committed_stays(tmp_path: Path, closed: bool) -> None:
+    path, folder = tmp_path / "pages", tmp_path / "_manifest" / "pages"
+    await write(path, range(4), max_shard_records=2, writer_id="w1")
+    given_up = {"version": 2, "writer": "w1", "time": NOW, "shards": 0}
+    line = json.dumps({**given_up, "closed": closed, "abandoned": True}) + "\n"
+    (folder / "w1-closed.jsonl").unlink()
+    (folder / f"w1-{'closed' if closed else '000002'}.jsonl").write_text(line)
+    await compare(path, ["0", "3"])
+    await tools.compact(path)
+    await compare(path, ["0", "3"])
+
+
+async def test_an_index_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    await write(path, range(4), max_shard_records=2)
+    first, second = sorted((tmp_path / "_index").iterdir())
+    first.unlink()
+    second.write_text("0 9999\n")
+    await compare(path, ["0", "3"])
+
+
+def test_the_reader_is_short_and_imports_only_the_standard_library() -> None:
+    text = READER.read_text("utf-8")
+    assert len(text.splitlines()) <= 250
+    imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {alias.name for node in imported if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {str(node.module) for node in imported if isinstance(node, ast.ImportFrom)}
+    assert {module.partition(".")[0] for module in modules} <= sys.stdlib_module_names

@@ -112,7 +112,7 @@ class TestOneMaker:
         self, storage: Storage
     ) -> None:
         async with asyncrec.open_sharded_writer("pages", num_shards=2, storage=storage) as first:
-            with pytest.raises(ConflictError, match="has not finished writing this data set|claimed this name"):
+            with pytest.raises(ConflictError, match=r"has not finished writing this data set|claimed this name"):
                 await write(storage, "b", num_shards=2)
             for record in records("a"):
                 await first.write(record, key=record)

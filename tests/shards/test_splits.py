@@ -62,7 +62,7 @@ def test_what_is_no_split_is_refused(text: str) -> None:
 def test_an_unknown_split_is_told_with_those_there_are() -> None:
     with pytest.raises(ValueError, match="there is no split 'val'; the splits are: 'empty', 'extra', 'test', 'train'"):
         parse_split("train+val[:5]").resolve(COUNTS)
-    with pytest.raises(ValueError, match="there are: none"):
+    with pytest.raises(ValueError, match="the splits are: none"):
         parse_split("val").resolve({})
 
 

@@ -514,7 +514,7 @@ def test_recover_names_a_job_that_cannot_be_asked_and_ends_it_when_told(
 
 def test_index_in_every_layout(run: Run, data: Path) -> None:
     assert "1 created, 6 already existed" in run("index", "data").ok()
-    assert "0 made, 7 were there" in run("index", "data").ok()
+    assert "0 created, 7 already existed" in run("index", "data").ok()
     assert "1 created" in run("index", "data/plain.tfrecord", "--layout", "tfrecord").ok()
     assert (data / "plain.tfindex").read_text() == "".join(f"{23 * n} 23\n" for n in range(5))
     assert "1 created" in run("index", "data/plain.tfrecord", "--layout", "dali").ok()

@@ -153,7 +153,7 @@ def test_a_value_that_no_feature_can_hold_or_that_would_change_is_an_error(value
 )
 def test_numbers_of_64_bits_are_rounded_and_who_wants_to_be_told_is(value: object, narrowed: object) -> None:
     assert raw_of(value) == narrowed
-    with pytest.raises(SchemaError, match="omit narrow=False to round them|mixes float and int"):
+    with pytest.raises(SchemaError, match=r"omit narrow=False to round them|mixes float and int"):
         raw_of(value, narrow=False)
 
 

@@ -221,9 +221,7 @@ async def test_a_release_before_checkpoints_stops_at_one() -> None:
     await Writer(store, "a").commit()
     await compact(store)
     (pointer,) = [key for key in await store.keys() if key.startswith("~") and key.endswith(".json")]
-    with pytest.raises(
-        ManifestError, match=r"~checkpoint-000001\.json: the manifest segment has version 3, but this release reads"
-    ):
+    with pytest.raises(ManifestError, match="the manifest segment has version 3"):
         parse_segment(await store.get(P + pointer), name=pointer)
 
 
@@ -270,9 +268,7 @@ async def test_what_is_not_to_be_compacted_is_said() -> None:
     with pytest.raises(ManifestError, match=r"damaged|does not"):
         await seen(store)
     await store.delete(P + columns)
-    with pytest.raises(
-        ManifestError, match="memory:///pages: the store lists an object of the manifest, but does not have it:"
-    ):
+    with pytest.raises(ManifestError, match="the store lists an object of the manifest, but"):
         await seen(store)
 
 
@@ -347,7 +343,5 @@ async def test_a_checkpoint_under_the_number_of_another_is_an_error() -> None:
     pointer = {"version": 3, "checkpoint": "~checkpoint-000007~x.jsonl.gz"}
     await store.put(f"{P}~checkpoint-000007.json", json.dumps(pointer).encode())
     await store.put(f"{P}~checkpoint-000007~x.jsonl.gz", content)
-    with pytest.raises(
-        ManifestError, match=r"memory:///_manifest/pages/~checkpoint-000007~x\.jsonl\.gz: the file contains"
-    ):
+    with pytest.raises(ManifestError, match="the file contains checkpoint 1"):
         await seen(store)

@@ -411,7 +411,7 @@ async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_t
             "pages", storage=FlakyStorage(inner, {at: Fault()}), writer_id="w", **options
         ) as writer:
             await writer.write_many(numbered(4))
-    assert any("nothing of w is committed" in note for note in caught.value.__notes__)
+    assert any("no record of the writer w was committed" in note for note in caught.value.__notes__)
     assert await is_given_up(inner, "w")
     assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index", "w.json"))] == []
     # And a later answer, "it is there", is the truth as well.

@@ -141,7 +141,7 @@ async def test_told_otherwise_it_says_so_and_touches_nothing(
     options: dict[str, Any] = {"storage": storage, "spool": tmp_path / "spool" if spool else None}
     await killed(path, writer_id="one", **options)
     async with asyncrec.open_sharded_writer(path, recover=False, **options) as writer:
-        assert caplog.text.count("the writer one died, and left records") == 1
+        assert caplog.text.count("the writer one died and left uncommitted records") == 1
         assert "--abandon one'" in caplog.text
         await writer.write(b"more")
     assert await stored(path, storage) == [b"more"]
@@ -156,7 +156,7 @@ async def test_a_writer_of_another_kind_says_so_and_touches_nothing(
 ) -> None:
     await killed(tmp_path / "pages", writer_id="one")
     async with asyncrec.open_sharded_writer(tmp_path / "pages", **options):
-        assert caplog.text.count("the writer one died, and left records") == 1
+        assert caplog.text.count("the writer one died and left uncommitted records") == 1
     assert (await asyncrec.recover(tmp_path / "pages")).records == 100
 
 
@@ -168,7 +168,7 @@ class TestAllOrNothing:
         await killed(tmp_path / "pages", num_shards=2, writer_id="one", flushes=flushes)
         async with asyncrec.open_sharded_writer(tmp_path / "pages") as writer:
             assert caplog.text.count("the writer one died before it committed its fixed shards") == 1
-            assert f"'asyncrec recover {tmp_path / 'pages'}' keeps them" in caplog.text
+            assert f"'asyncrec recover {tmp_path / 'pages'}' commits them" in caplog.text
             assert f"'asyncrec recover {tmp_path / 'pages'} --abandon one' discards the records" in caplog.text
             await writer.write(b"mine")
         assert await stored(tmp_path / "pages") == [b"mine"]

@@ -314,7 +314,7 @@ class TestMachinesThatAreGone:
     async def test_what_lives_is_not_dead(self, tmp_path: Path) -> None:
         async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w") as writer:
             await writer.write_many(RECORDS)
-            with pytest.raises(ConflictError, match="lives"):
+            with pytest.raises(ConflictError, match="is still running"):
                 await asyncrec.recover(tmp_path / "pages", dead=["w"])
         assert await stored(tmp_path / "pages") == RECORDS
 

@@ -148,7 +148,9 @@ class TestReplacing:
             async with asyncrec.open_sharded_writer(tmp_path / "pages", mode="replace") as writer:
                 ticket = await writer.write(b"new")
                 assert await writer.flush() == "buffered"
-                with pytest.raises(ValueError, match="whole or not at all"):
+                with pytest.raises(
+                    ValueError, match="a writer that replaces a data set publishes everything or nothing, so it cannot"
+                ):
                     await writer.wait(ticket, "spooled")
                 raise RuntimeError
         assert left(tmp_path) == []
@@ -261,7 +263,7 @@ class TestAFolder:
     async def test_a_store_s_marks_are_found_below_it(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, writer_id="w") as writer:
-            with pytest.raises(asyncrec.errors.ConflictError, match=r"the writer w .* lives"):
+            with pytest.raises(asyncrec.errors.ConflictError, match=r"the writer w .* is still running; stop it first"):
                 await asyncrec.recover("crawl", storage=storage, abandon=["w"])
             assert (await asyncrec.recover("crawl", storage=storage)).in_use == ("w",)
             await writer.write(b"")

@@ -37,7 +37,9 @@ async def test_values_are_written_under_a_key_and_come_back(tmp_path: Path) -> N
 
 async def test_what_does_not_fit_takes_no_ticket_and_no_key(tmp_path: Path) -> None:
     async with asyncrec.open_sharded_writer(tmp_path / "pages", schema=PAGE, on_duplicate="skip") as writer:
-        with pytest.raises(SchemaError, match="feature 'body': missing"):
+        with pytest.raises(
+            SchemaError, match=r"the record with the key 'a': feature 'body' is missing; expected FixedLen\(\(\),"
+        ):
             await writer.write({"url": "a"}, key="a")
         assert not writer.has("a")
         assert await writer.write(page(1), key="a") == 1

@@ -60,15 +60,15 @@ def test_what_is_no_split_is_refused(text: str) -> None:
 
 
 def test_an_unknown_split_is_told_with_those_there_are() -> None:
-    with pytest.raises(ValueError, match="no split 'val'; there are: 'empty', 'extra', 'test', 'train'"):
+    with pytest.raises(ValueError, match="there is no split 'val'; the splits are: 'empty', 'extra', 'test', 'train'"):
         parse_split("train+val[:5]").resolve(COUNTS)
-    with pytest.raises(ValueError, match="there are: none"):
+    with pytest.raises(ValueError, match="the splits are: none"):
         parse_split("val").resolve({})
 
 
 @pytest.mark.parametrize("text", ["extra[:26]", "extra[26:]", "extra[-26:]"])
 def test_a_bound_beyond_the_split_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="beyond the 25 records of 'extra'"):
+    with pytest.raises(ValueError, match="is out of range, because 'extra' has only 25 records"):
         parse_split(text).resolve(COUNTS)
 
 

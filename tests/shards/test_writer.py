@@ -349,9 +349,13 @@ class TestFixed:
     async def test_committing_before_the_exit_is_refused(self) -> None:
         async with asyncrec.open_sharded_writer("train", num_shards=2, storage=MemoryStorage()) as writer:
             ticket = await writer.write(b"1")
-            with pytest.raises(RuntimeError, match="leaving the context"):
+            with pytest.raises(
+                RuntimeError, match="fixed shards, and shards that replace others, are committed together when the"
+            ):
                 await writer.commit()
-            with pytest.raises(ValueError, match="leaving the context"):
+            with pytest.raises(
+                ValueError, match="fixed shards, and shards that replace others, are committed together when the"
+            ):
                 await writer.wait(ticket, "committed")
         await writer.wait(ticket, "committed")
 
@@ -385,9 +389,13 @@ class TestRollingReplacement:
         ) as writer:
             ticket = await writer.write_many(numbered(5, 100))
             assert sorted(await stored(storage)) == numbered(8)
-            with pytest.raises(RuntimeError, match="leaving the context"):
+            with pytest.raises(
+                RuntimeError, match="fixed shards, and shards that replace others, are committed together when the"
+            ):
                 await writer.commit()
-            with pytest.raises(ValueError, match="leaving the context"):
+            with pytest.raises(
+                ValueError, match="fixed shards, and shards that replace others, are committed together when the"
+            ):
                 await writer.wait(ticket, "committed")
         assert await stored(storage) == numbered(5, 100)
         assert len(await keys(storage, "pages-")) == 2
@@ -625,9 +633,9 @@ class TestTrouble:
             ({"open_shards": 0}, "greater than 0"),
             ({"num_shards": 2, "max_shard_records": 5}, "pass one or the other"),
             ({"num_shards": 2, "open_shards": 5}, "pass one or the other"),
-            ({"mode": "w"}, "mode is one of"),
-            ({"on_error": "ignore"}, "on_error is one of"),
-            ({"on_duplicate": "raise"}, "on_duplicate is one of"),
+            ({"mode": "w"}, "mode must be one of 'append', 'new', 'replace', not 'w'"),
+            ({"on_error": "ignore"}, "on_error must be one of 'commit', 'discard', not 'ignore'"),
+            ({"on_duplicate": "raise"}, "on_duplicate must be one of 'write', 'skip', not 'raise'"),
             ({"writer_id": "../x"}, "becomes part of file names"),
             ({"memory_limit": 0}, "memory_limit must be positive"),
             ({"compression": "auto"}, "auto"),
@@ -659,7 +667,9 @@ class TestTrouble:
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
             await writer.write_many([b"1"] * records)
         for mode in ("append", "replace"):
-            with pytest.raises(ObjectExistsError, match="id w has written"):
+            with pytest.raises(
+                ObjectExistsError, match="pages: a writer with the id w has already written to this data set or was"
+            ):
                 async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", mode=mode):  # type: ignore[arg-type]  # one of them
                     pass
         assert (await asyncrec.read_manifest("pages", storage=storage)).records == records

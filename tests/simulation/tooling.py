@@ -57,7 +57,7 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
             except ObjectNotFoundError:
                 run.given_up = before
             except ConflictError as error:
-                run.given_up = before or "lives" not in str(error)
+                run.given_up = before or "is still running" not in str(error)
 
 
 @operation("verify")

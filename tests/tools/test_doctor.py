@@ -129,7 +129,7 @@ async def test_a_store_that_is_exclusive_for_small_objects_only_is_told_of_and_d
     assert marks["exclusive creation, small object"].ok is True
     assert "5 races" in marks["exclusive creation, small object"].detail
     assert marks[IN_PARTS].ok is None
-    assert "not in this store" in marks[IN_PARTS].detail
+    assert "not supported for objects of" in marks[IN_PARTS].detail
     assert "4,096 bytes" in marks[IN_PARTS].detail
     assert await names(lax) == []
 
@@ -178,7 +178,7 @@ async def test_where_nobody_answers_it_asks_a_few_times_and_no_more(storage: Sto
     report = await tools.doctor("x", storage=silent)
     assert failed(report) == ["write"]
     assert [check.name for check in report.checks] == ["write", "all else"]
-    assert "given up after 4 attempts" in report.checks[0].detail
+    assert "gave up after 4 attempts" in report.checks[0].detail
     assert len(silent.operations) == 8, "4 to write, and 4 to take away what may have been written"
 
 

@@ -260,7 +260,9 @@ async def test_a_tombstone_comes_before_the_deletion(storage: Storage) -> None:
         ("delete", "pages-dead-000000.tfrecord"),
     ]
     assert (await asyncrec.read_manifest("pages", storage=storage)).writers["dead"].abandoned
-    with pytest.raises(ObjectExistsError, match="an id is used once"):
+    with pytest.raises(
+        ObjectExistsError, match="pages: a writer with the id dead has already written to this data set or was"
+    ):
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="dead"):
             pass
 

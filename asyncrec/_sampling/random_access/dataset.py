@@ -248,9 +248,8 @@ class Dataset:
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
                 batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).
-            uneven: what happens if the last batches are not enough for all workers: ``"drop"`` leaves the last batches
-                out, ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either
-                way.
+            uneven: what happens if the last batches are not enough for all workers: ``"drop"`` leaves them out,
+                ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either way.
             on_corrupt: ``"raise"`` raises an error for a damaged record; ``"skip"`` leaves it out, so its batch is
                 shorter or even empty, and `ShuffledStream.damage` lists it. The batches and the state stay the same
                 otherwise.

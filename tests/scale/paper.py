@@ -63,7 +63,7 @@ def list_(keys: int) -> Requests:
 
 MIB = 1 << 20
 # Bytes of an entry in a segment, and of one in a checkpoint; of a line of an index, and of a key.
-ENTRY, ROW, LINE, KEY = 640, 40, 16, 16
+ENTRY, ROW, LINE, KEY = 640, 54, 16, 16
 CAUSES = ("shards", "indexes and keys", "commits", "beginning and end", "compaction")
 
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import io
-import json
 import random
-import tracemalloc
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import astuple, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asyncrec._shards.manifest.checkpoint import CheckpointDecoder, encode_checkpoint
 from asyncrec._shards.manifest.covered import CoveredNames
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.manifest import Manifest, manifest_of, merge_segments
@@ -25,6 +18,7 @@ from asyncrec._shards.manifest.merging import plus
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec.errors import ManifestError
 
+from .checkpoints import decoded, encoded, lines_of, made
 from .histories import Named, expected, histories, seen_of
 
 
@@ -32,18 +26,6 @@ def told(manifest: Manifest) -> dict[str, Any]:
     found = {field.name: getattr(manifest, field.name) for field in fields(manifest) if field.name != "path"}
     writers = {writer: astuple(state) for writer, state in manifest.writers.items()}
     return {**found, "shards": tuple(manifest.shards), "writers": writers}
-
-
-def encoded(history: History, number: int = 1) -> bytes:
-    return b"".join(encode_checkpoint(history, name="pages", number=number, time=format_time(0)))
-
-
-def decoded(content: bytes, pieces: int = 1) -> History:
-    decoder = CheckpointDecoder("checkpoint")
-    size = max(1, -(-len(content) // pieces))
-    for at in range(0, len(content), size):
-        decoder.feed(content[at : at + size])
-    return decoder.finish()
 
 
 def read(history: History, named: list[Named]) -> History:
@@ -119,23 +101,6 @@ def test_earlier_snapshots_are_found_in_a_checkpoint(named: list[Named]) -> None
             assert [shard.path for shard in found.shards] == [shard.path for shard in wanted["shards"]]
 
 
-def made(count: int) -> History:
-    """A history of so many shards."""
-    entries = [
-        ShardEntry(
-            path=f"p-w-{n:06d}.tfrecord",
-            records=n,
-            bytes=n * 17,
-            crc32c=n * 31,
-            end_crc32c=0,
-            compression="",
-            committed=format_time(n),
-        )
-        for n in range(count)
-    ]
-    return plus(History(), [Segment(writer="w", time=format_time(count), add=tuple(entries), closed=True)])
-
-
 @pytest.mark.slow
 def test_a_checkpoint_of_several_lines_is_read_in_any_pieces() -> None:
     history = made(10_000)
@@ -150,21 +115,6 @@ def test_a_checkpoint_of_several_lines_is_read_in_any_pieces() -> None:
     assert not shards.names("p-w-000017")
 
 
-def lines_of(content: bytes) -> list[dict[str, Any]]:
-    """As `zcat` and `jq` read it."""
-    with gzip.open(io.BytesIO(content), "rt", encoding="ascii") as file:
-        return [json.loads(line) for line in file]
-
-
-def members_of(lines: list[Any]) -> bytes:
-    """Lines as a checkpoint has them, each in a member of its own."""
-    return b"".join(member(json.dumps(line, separators=(",", ":")).encode() + b"\n") for line in lines)
-
-
-def member(line: bytes, level: int = 6) -> bytes:
-    return gzip.compress(line, level, mtime=0)
-
-
 def test_gzip_and_json_read_a_checkpoint_line_by_line() -> None:
     history = made(10_000)
     lines = lines_of(encoded(history))
@@ -175,122 +125,6 @@ def test_gzip_and_json_read_a_checkpoint_line_by_line() -> None:
     assert [size for line in shards for size in line["bytes"]] == history.shards.numbers["bytes"].tolist()
     assert {line["live"] for line in shards} == {True}
     assert lines[-1]["rows"]["shards"] == 10_000
-
-
-@pytest.mark.slow
-def test_every_byte_cut_or_changed_is_told_or_harmless() -> None:
-    content = encoded(made(20))
-    assert encoded(decoded(content)) == content
-    for at in range(len(content)):
-        with pytest.raises(ManifestError, match=r"^checkpoint: "):
-            decoded(content[:at])
-        damaged = content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
-        with suppress(ManifestError):  # but for a time, a system and a hint in the header of each member
-            assert encoded(decoded(damaged)) == content
-
-
-def test_damage_in_a_long_checkpoint_names_its_line() -> None:
-    content = bytearray(encoded(made(5000)))
-    content[len(content) // 2] ^= 4
-    with pytest.raises(ManifestError, match=r"^checkpoint: line 4: .*damaged"):
-        decoded(bytes(content))
-
-
-@pytest.mark.parametrize("more", [b"more", b"\0", b"\x1f", member(b"{}\n"), encoded(made(1))])
-def test_nothing_may_come_behind_the_end(more: bytes) -> None:
-    with pytest.raises(ManifestError):
-        decoded(encoded(made(3)) + more)
-
-
-def test_what_is_not_a_checkpoint_is_refused() -> None:
-    content = encoded(made(1))
-    for other in (b"x" * 100_000, member(b"a line\n"), member(b'{"version":2}\n'), member(b"\xff\n"), content[20:]):
-        with pytest.raises(ManifestError, match=r"^checkpoint: line 1: "):
-            decoded(other)
-    head, *rest = lines_of(content)
-    with pytest.raises(ManifestError, match="newer asyncrec"):
-        decoded(members_of([head | {"format": 2}, *rest]))
-    with pytest.raises(ManifestError, match="first line"):
-        decoded(members_of([*rest, head]))
-
-
-def without(line: dict[str, Any], name: str) -> dict[str, Any]:
-    return {each: value for each, value in line.items() if each != name}
-
-
-WRONG: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
-    "a bool for a number": ("records", lambda line: line | {"records": [True, 1, 2]}),
-    "a constant bool": ("records", lambda line: line | {"records": True}),
-    "a float": ("bytes", lambda line: line | {"bytes": [0, 17.0, 34]}),
-    "a text": ("crc32c", lambda line: line | {"crc32c": "7"}),
-    "no number": ("records", lambda line: line | {"records": None}),
-    "a number for a bool": ("live", lambda line: line | {"live": 1}),
-    "too large for its type": ("crc32c", lambda line: line | {"crc32c": [0, 1 << 32, 0]}),
-    "too large for any": ("bytes", lambda line: line | {"bytes": [1 << 80, 0, 0]}),
-    "negative": ("records", lambda line: line | {"records": -1}),
-    "a time that is none": ("committed", lambda line: line | {"committed": 1 << 62}),
-    "a commit that is not there": ("commit", lambda line: line | {"commit": 1}),
-    "a value that is not there": ("extra", lambda line: line | {"extra": 0}),
-    "a name that is not there": ("index", lambda line: line | {"index": 0}),
-    "a compression that is none": ("range", lambda line: line | {"flags": 3}),
-    "a row too few": ("records", lambda line: line | {"records": [0, 1]}),
-    "a row too many": ("records", lambda line: line | {"records": [0, 1, 2, 3]}),
-    "no rows": ("0 rows", lambda line: line | {"path": []}),
-    "a path for all": ("0 rows", lambda line: line | {"path": "p"}),
-    "a path that is a number": ("path", lambda line: line | {"path": ["a", "b", 1]}),
-    "paths out of order": ("order", lambda line: line | {"path": ["a", "c", "b"]}),
-    "a path with a NUL": ("NUL", lambda line: line | {"path": ["a", "b", "c\0d"]}),
-    "a path that UTF-8 cannot hold": ("UTF-8", lambda line: line | {"path": ["a", "b", "c\ud800"]}),
-    "a path without letters": ("leads out", lambda line: line | {"path": ["", "b", "c"]}),
-    "a column too few": ("columns", lambda line: without(line, "keys")),
-    "a column too many": ("columns", lambda line: line | {"more": 1}),
-    "a kind that is none": ("place", lambda line: line | {"kind": "more"}),
-    "a kind that is not a text": ("place", lambda line: line | {"kind": []}),
-    "no kind": ("place", lambda line: without(line, "kind")),
-    "a kind out of order": ("place", lambda line: {"kind": "writers", "writer": ["w"]}),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_a_line_that_is_wrong_is_refused_with_its_number(what: str) -> None:
-    said, change = WRONG[what]
-    lines = lines_of(encoded(made(3)))
-    assert lines[3]["kind"] == "shards"
-    decoded(members_of(lines))
-    lines[3] = change(lines[3])
-    with pytest.raises(ManifestError, match=rf"^checkpoint: line 4: .*{said}"):
-        decoded(members_of(lines))
-
-
-@pytest.mark.parametrize("number", range(1, 6))
-def test_a_line_that_is_missing_or_there_twice_is_told(number: int) -> None:
-    lines = lines_of(encoded(made(4100)))
-    for others in (lines[:number] + lines[number + 1 :], lines[: number + 1] + lines[number:]):
-        with pytest.raises(ManifestError):
-            decoded(members_of(others))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"kind":"writers","writer":["w"]}',
-        b'{"kind":"writers","writer":["w"]}\n\n',
-        b'{"kind":"writers",\n"writer":["w"]}\n',
-        b'{"kind":"writers","writer":["w"]}}\n',
-        b'{"kind":"writers","kind":"writers","writer":["w"]}\n',
-        b'{"kind":"writers","writer":["w"],}\n',
-        b'{"kind":"writers","writer"["w"]}\n',
-        b'{"kind":"writers",1:["w"]}\n',
-        b'["kind","writers"]\n',
-        b'{"kind":"writers","writer":["w"\n',
-        b"{\n",
-        b"\n",
-    ],
-)
-def test_a_member_that_is_not_one_line_of_json_is_refused(line: bytes) -> None:
-    head, _, *rest = lines_of(encoded(made(3)))
-    with pytest.raises(ManifestError, match=r"^checkpoint: line 2: "):
-        decoded(members_of([head]) + member(line, 0) + members_of(rest))
 
 
 @pytest.mark.parametrize(
@@ -304,39 +138,6 @@ def test_a_checkpoint_that_counts_more_than_fits_is_refused(records: int, size: 
     content = encoded(plus(History(), [Segment(writer="w", time=format_time(0), add=(entry,))]))
     with pytest.raises(ManifestError, match="more records than there are bytes"):
         decoded(content)
-
-
-BOMBS = {
-    "empty objects": b'{"kind":"values","value":[' + b"{}," * 4095 + b"{}]}\n",
-    "arrays": b'{"kind":"values","value":[' + b"[]," * 1_000_000 + b"[]]}\n",
-    "depth": b'{"kind":"values","value":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}\n",
-    "numbers": b'{"kind":"commits","writer":[' + b"0," * 1_000_000 + b"0]}\n",
-    "one text": b'{"kind":"writers","writer":["' + b"w" * 4_000_000 + b'"]}\n',
-    "17 MiB": b" " * (17 << 20),
-}
-
-
-@pytest.mark.parametrize("what", BOMBS)
-def test_a_line_takes_no_more_than_it_weighs(what: str) -> None:
-    content = members_of([lines_of(encoded(made(1)))[0]]) + member(BOMBS[what], 9)
-    tracemalloc.start()
-    try:
-        with pytest.raises(ManifestError, match=r"^checkpoint: line 2: .*(expand to more|more than 16,777,216 bytes)"):
-            decoded(content)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 4 * len(BOMBS[what]) + (1 << 20)
-
-
-def test_a_line_of_more_rows_than_are_written_is_refused() -> None:
-    head = lines_of(encoded(made(1)))[0]
-    rng = random.Random(1)
-    writers = [f"{rng.getrandbits(32):08x}" for _ in range(4097)]
-    with pytest.raises(ManifestError, match="cut off"):
-        decoded(members_of([head, {"kind": "writers", "writer": writers[:4096]}]))
-    with pytest.raises(ManifestError, match="line 2: 4,097 rows"):
-        decoded(members_of([head, {"kind": "writers", "writer": writers}]))
 
 
 @pytest.mark.slow

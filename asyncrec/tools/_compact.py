@@ -48,7 +48,7 @@ async def compact(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
-    """Merge what was committed to the data set at ``path`` into a checkpoint: a manifest of columns, in one object.
+    """Merge what was committed to the data set at ``path`` into a checkpoint: a manifest in one object.
 
     You can call it at any time, also while others write, read or compact. Readers find the same records with a
     checkpoint and without. Call it now and then while a crawl is going on, and once when it has ended.

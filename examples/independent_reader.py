@@ -116,23 +116,23 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], set[str]]:
     top, *lines, end = map(json.loads, inflate((place / name).read_bytes(), "GZIP", name).splitlines())
     known = {"kind": "checkpoint", "version": 3, "format": 1, "number": number}.items() <= top.items()
     check(known and end["kind"] == "end", f"{name}: not a whole checkpoint of version 3, format 1")
-    tables: dict[str, list[Json]] = {kind: [] for kind in end["rows"]}
+    tables: dict[str, dict[int, Json]] = {kind: {} for kind in end["rows"]}
     for line in lines:
         table, first = tables[line.pop("kind")], next(iter(line.values()))
         columns = [column if isinstance(column, list) else [column] * len(first) for column in line.values()]
-        table += [dict(zip(line, row, strict=True)) for row in zip(*columns, strict=True)]
+        table |= enumerate((dict(zip(line, row, strict=True)) for row in zip(*columns, strict=True)), len(table))
     check({kind: len(table) for kind, table in tables.items()} == end["rows"], f"{name}: it lacks rows")
-    for row in tables["commits"] + tables["shards"]:
+    for row in [*tables["commits"].values(), *tables["shards"].values()]:
         time = datetime(1970, 1, 1) + timedelta(microseconds=row["time"] if "time" in row else row["committed"])
         row["time"] = f"{time.isoformat(timespec='microseconds')}Z"
-    values = [*(row["value"] for row in tables["values"]), None]  # -1 is none of them
-    for row in tables["commits"]:
+    values = {number: row["value"] for number, row in tables["values"].items()} | {-1: None}
+    for row in tables["commits"].values():
         row |= {"writer": tables["writers"][row["writer"]]["writer"], "closed": row["flags"] & 1 > 0, "remove": []}
         row |= {"abandoned": row["flags"] & 2 > 0, "schema": values[row["schema"]], "shards": []}
         row["metadata"] = values[row["metadata"]] or {}
-    for row in tables["removed"]:
+    for row in tables["removed"].values():
         tables["commits"][row["commit"]]["remove"].append(row["path"])
-    for row in tables["shards"]:
+    for row in tables["shards"].values():
         head, shard = tables["commits"][row["commit"]], (values[row["extra"]] or {}) | row
         shard |= {"crc32c": f"{row['crc32c']:08x}", "end_crc32c": f"{row['end_crc32c']:08x}", "committed": row["time"]}
         for kind in ("index", "keys"):
@@ -142,10 +142,10 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], set[str]]:
             told = {"path": path, "bytes": row[f"{kind}_bytes"], "crc32c": f"{row[f'{kind}_crc32c']:08x}"}
             shard[kind] = None if how == -1 else told
         head["shards"].append(shard | {"compression": ("", "GZIP", "ZLIB")[row["flags"] & 3]})
-    covered = {row["name"] for row in tables["others"]}
-    for row in tables["ranges"]:
+    covered = {row["name"] for row in tables["others"].values()}
+    for row in tables["ranges"].values():
         covered.update(f"{row['writer']}-{single:06d}.jsonl" for single in range(row["first"], row["last"] + 1))
-    return [commit_of(head, head["shards"], name) for head in tables["commits"]], covered
+    return [commit_of(head, head["shards"], name) for head in tables["commits"].values()], covered
 
 
 def read_manifest(folder: Path, name: str) -> list[Json]:

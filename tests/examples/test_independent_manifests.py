@@ -29,7 +29,7 @@ class Segments:
         ]
 
     def time(self) -> str:
-        return f"2026-01-01T00:00:0{self.draw.randrange(10)}.000000Z"
+        return f"2026-01-01T00:00:0{self.draw.randrange(3)}.000000Z"
 
     def sidecar(self, *paths: str) -> Any:
         path = self.draw.choice((None, *paths))
@@ -89,6 +89,6 @@ def test_any_segments_and_checkpoints_read_the_same(draw: Random) -> None:
         manifest.mkdir(parents=True)
         for _ in range(3):
             segments.add_to(manifest)
-            if compare_manifests(path) and draw.random() < 0.5:
+            if compare_manifests(path) and draw.random() < 0.8:
                 anyio.run(tools.compact, path)
                 compare_manifests(path)

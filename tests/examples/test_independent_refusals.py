@@ -112,6 +112,7 @@ OF_CHECKPOINT = {
     "path": edit_lines('"path":["checked-', '"path":["../checked-'),
     "rows": edit_lines('"writers":1', '"writers":2'),
     "row": edit_lines('"writer":[0]', '"writer":[7]'),
+    "negative": edit_lines('"writer":[0]', '"writer":[-1]'),
     "no-end": edit_lines('{"kind":"end"', '{"kind":"shards"'),
 }
 OF_SHARD = {

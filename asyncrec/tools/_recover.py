@@ -1,4 +1,4 @@
-"""`recover` is `asyncrec.recover` as a tool: its report has ``to_json()``, and an empty place is an error."""
+"""`recover` is `asyncrec.recover` as a tool: its report has ``to_json()``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from asyncrec._shards.recovery.report import Recovery
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import redact
 from asyncrec.tools._report_json import json_of
-from asyncrec.tools._selection import selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +40,7 @@ async def recover(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> RecoverReport:
-    """Commit the records that dead writers left, as `asyncrec.recover` does, with the same arguments.
-
-    Raises:
-        ObjectNotFoundError: there is nothing at all at the path.
-    """
+    """Commit the records that dead writers left, as `asyncrec.recover` does, with the same arguments and errors."""
     options = None if storage_options is None else dict(storage_options)
     found = await recovery_.recover(path, to=to, abandon=abandon, dead=dead, storage=storage, storage_options=options)
-    if found == Recovery():
-        async with selected(path, storage=storage, storage_options=options):  # raises where nothing is there
-            pass
     return RecoverReport(path=redact(os.fspath(path)), recovery=found)

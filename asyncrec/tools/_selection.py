@@ -17,14 +17,12 @@ from asyncrec._arguments import Size, record_limit
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.journal.home import home_of
-from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.snapshot import merged, snapshot_of
-from asyncrec._shards.ownership.census import find_jobs
-from asyncrec._shards.ownership.listing import longer_names, of_no_manifest, without_unfinished
+from asyncrec._shards.ownership.listing import of_no_manifest, why_nothing_at, without_unfinished
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -209,31 +207,7 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
             return Selection(path=display_path, kind="name", storage=store, base=base, shards=shards)
     if refused is not None:
         raise refused
-    raise ObjectNotFoundError(f"{display_path}: {await _why_not(store, key)}")
-
-
-async def _why_not(store: Storage, key: str) -> str:
-    """What to say of a path at which nothing is to be read."""
-    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
-    if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
-        return (
-            "no records of this data set are committed yet; 'asyncrec watch' shows what its writers are doing, and "
-            f"{recover_command(join(store.root, key))} commits what dead writers left"
-        )
-    if name and (others := await longer_names(folder_at(store, prefix), name)):
-        there = ", ".join(prefix + other for other in others[:10])
-        return f"there is no data set of this name, but there is {there}"
-    home = local_folder(folder_at(store, key))
-    if not key and home is None:
-        return "nothing is stored here yet"
-    if home is not None and await in_thread(os.path.isdir, home.folder):
-        made = {header.name for header in await in_thread(home_of(home).headers)}
-        begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""
-        return f"the folder has no data set and no file of records{begun}"
-    return (
-        "there is no such file, folder or data set; the path of a data set is its folder and its name, without the "
-        "shard numbers"
-    )
+    raise ObjectNotFoundError(f"{display_path}: {await why_nothing_at(store, key)}")
 
 
 async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Selection:

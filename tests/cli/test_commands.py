@@ -481,6 +481,7 @@ def test_recover_gives_up_a_job_when_told(run: Run, data: Path) -> None:
     report = json.loads(run("recover", "data/killed", "--abandon", "dead", "--json").ok())
     assert (report["abandoned"], report["records"], report["unfinished"]) == (["dead"], 0, [])
     assert list(data.glob("*.tfrecord")) == list(data.glob(".*")) == []
+    assert "nothing to recover" in run("recover", "data/killed").ok(), "it may be run again"
 
 
 @pytest.mark.parametrize("told", ["--abandon", "--dead"])

@@ -9,15 +9,20 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio import to_thread
 
 import asyncrec
+import asyncrec.blocking
+import asyncrec.tools
 from asyncrec._framing.frames import encode_frames
 from asyncrec._shards.journal.home import LocalHome
 from asyncrec._shards.journal.staging import LocalStaging
-from asyncrec.errors import StorageError
+from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.storage._prefixed import PrefixedStorage
+
+from .mortal import dies
 
 pytestmark = pytest.mark.anyio
 
@@ -172,7 +177,8 @@ class TestOwners:
         (tmp_path / ".pages.v.partial").write_bytes(b"[" * 100_000)
         (tmp_path / ".pages.u.partial").write_bytes(b'1\n{"format": "asyncrec journal 2", "name": 1}\n')
         assert LocalHome(LocalStorage(tmp_path)).headers() == []
-        assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
+        with pytest.raises(ObjectNotFoundError, match="no such file, folder or data set"):
+            await asyncrec.recover(tmp_path / "pages")
 
 
 class TestUnlisted:
@@ -183,9 +189,6 @@ class TestUnlisted:
         os.utime(path, (1e9, 1e9))
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
         assert path.exists()
-
-    async def test_a_data_set_that_is_not_there_has_nothing_to_recover(self) -> None:
-        assert await asyncrec.recover("pages", storage=MemoryStorage()) == asyncrec.Recovery()
 
 
 class TestGroupCommit:
@@ -262,3 +265,38 @@ class TestAFolder:
                 await asyncrec.recover("crawl", storage=storage, abandon=["w"])
             assert (await asyncrec.recover("crawl", storage=storage)).in_use == ("w",)
             await writer.write(b"")
+
+
+class TestNothing:
+    @pytest.mark.parametrize("path", ["nosuch/pages", "nosuch", "here", "here/other", "here/page"])
+    async def test_a_path_with_nothing_is_an_error(self, tmp_path: Path, path: str) -> None:
+        (tmp_path / "here").mkdir()
+        if path == "here/page":
+            await die(tmp_path / "here" / "pages")
+        with pytest.raises(ObjectNotFoundError, match=f"^{tmp_path / path}: "):
+            await asyncrec.recover(tmp_path / path)
+        with pytest.raises(ObjectNotFoundError, match=f"^{tmp_path / path}: "):
+            await to_thread.run_sync(asyncrec.blocking.recover, tmp_path / path)
+        with pytest.raises(ObjectNotFoundError, match=f"^{tmp_path / path}: "):
+            await asyncrec.tools.recover(tmp_path / path)
+
+    async def test_an_empty_store_is_an_error(self) -> None:
+        storage = MemoryStorage()
+        with pytest.raises(ObjectNotFoundError, match="there is no such file, folder or data set"):
+            await asyncrec.recover("crawl/pages", storage=storage)
+        with pytest.raises(ObjectNotFoundError, match="nothing is stored here yet"):
+            await asyncrec.recover("", storage=storage)
+
+    @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
+    async def test_a_second_call_is_no_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
+        """Even if the first one gave up all there was."""
+        storage = LocalStorage(tmp_path)
+        await dies(storage, writer_id="gone", **options)
+        await asyncrec.recover(tmp_path / "pages")
+        assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
+        assert (await asyncrec.tools.recover(tmp_path / "pages")).recovery == asyncrec.Recovery()
+
+    async def test_shards_without_a_manifest_are_something(self, tmp_path: Path) -> None:
+        await asyncrec.write_records(tmp_path / "pages-00000-of-00001.tfrecord", RECORDS)
+        for path in (tmp_path, tmp_path / "pages", tmp_path / "pages-00000-of-00001.tfrecord"):
+            assert await asyncrec.recover(path) == asyncrec.Recovery()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import asyncrec
-from asyncrec.errors import ArgumentValueError, StorageError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError, StorageError
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,8 @@ async def test_a_spool_below_a_folder_is_named_and_nothing_sent(tmp_path: Path) 
 async def test_an_address_for_what_is_no_spool_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder in ("empty", "not made yet"):
-        assert await asyncrec.recover(tmp_path / folder, to="pages") == asyncrec.Recovery()
+        with pytest.raises(ObjectNotFoundError, match="no writer has used this folder as its spool"):
+            await asyncrec.recover(tmp_path / folder, to="pages")
     with pytest.raises(ArgumentValueError, match="a spool is a local folder"):
         await asyncrec.recover("s3://bucket/pages", to="pages")
 

@@ -104,7 +104,8 @@ def _machines(world: Any, path: str) -> list[str]:
 async def _recover(world: Any, path: str) -> None:
     to = _spools(world).get(path)
     try:
-        await asyncrec.recover(path, to=to)
+        with contextlib.suppress(ObjectNotFoundError):  # nothing had begun
+            await asyncrec.recover(path, to=to)
     except ConflictError:
         # What others gave up elsewhere, while it lay here: whoever said so says it again.
         given_up = _given_up_here(world, path)
@@ -145,7 +146,10 @@ async def _give_up_unproven(world: Any, path: str, spools: list[str]) -> None:
     """Whatever nobody can prove dead: a person says that it is, and it goes away for good."""
 
     async def give_up() -> None:
-        found = await asyncrec.recover(path)
+        try:
+            found = await asyncrec.recover(path)
+        except ObjectNotFoundError:  # nothing had begun
+            return
         if found.in_use:
             world.book.complain("a lock dies with its process", f"{path}: {found.in_use}")
         unproven = [job.id for job in found.unfinished]

@@ -43,7 +43,8 @@ async def make_target(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @operation("recover")
 async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
-    await asyncrec.recover(spec["path"], to=spec.get("to"))
+    with contextlib.suppress(ObjectNotFoundError):  # nothing has begun
+        await asyncrec.recover(spec["path"], to=spec.get("to"))
     if not (gives_up := spec.get("gives_up")):
         return
     # A person says which are dead, and may be wrong; who is proven to live stays.

@@ -204,11 +204,18 @@ async def listed(plan: Plan, about: str, problems: list[str]) -> Counter[int]:
     return found
 
 
+async def recovered(plan: Plan) -> asyncrec.Recovery:
+    try:
+        return await asyncrec.recover(plan.spool or plan.target, to=plan.target if plan.spool else None)
+    except asyncrec.ObjectNotFoundError:  # it was killed before it had begun
+        return asyncrec.Recovery()
+
+
 async def look(plan: Plan, promised: dict[str, set[int]], problems: list[str]) -> None:
     before = await listed(plan, "before", problems)
     if lost := promised["c"] - set(before):
         problems.append(f"{len(lost)} of {len(promised['c'])} committed records are lost: {sorted(lost)[:5]}")
-    recovery = await asyncrec.recover(plan.spool or plan.target, to=plan.target if plan.spool else None)
+    recovery = await recovered(plan)
     if recovery.damaged or recovery.in_use:
         problems.append(f"recovery: {recovery}")
     after = await listed(plan, "after", problems)
@@ -216,7 +223,7 @@ async def look(plan: Plan, promised: dict[str, set[int]], problems: list[str]) -
         problems.append(f"{len(lost)} of {len(promised['s'])} spooled records are lost: {sorted(lost)[:5]}")
     if recovery.records != sum(after.values()) - sum(before.values()):
         problems.append(f"recovery says {recovery.records} records, {sum(after.values()) - sum(before.values())} came")
-    again = await asyncrec.recover(plan.spool or plan.target, to=plan.target if plan.spool else None)
+    again = await recovered(plan)
     if again != asyncrec.Recovery():
         problems.append(f"recovering once more did something: {again}")
     folder = Path(plan.spool or plan.target.rpartition("/")[0])

@@ -139,6 +139,13 @@ async def _write(storage: LocalStorage, seed: int, tell: Callable[[str, int], No
     tell("c", 59)
 
 
+async def _recovered(storage: LocalStorage) -> asyncrec.Recovery:
+    try:
+        return await asyncrec.recover("pages", storage=storage)
+    except FileNotFoundError:  # nothing had begun that survived
+        return asyncrec.Recovery()
+
+
 async def _numbers(storage: LocalStorage) -> list[int]:
     try:
         manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -176,9 +183,9 @@ async def _one(seed: int, folder: Path) -> list[str]:
     survivors = LocalStorage(folder / "after")
     try:
         before = await _numbers(survivors)
-        recovery = await asyncrec.recover("pages", storage=survivors)
+        recovery = await _recovered(survivors)
         after = await _numbers(survivors)
-        again = await asyncrec.recover("pages", storage=survivors)
+        again = await _recovered(survivors)
     except Exception as error:
         return [repr(error)]
     problems = []

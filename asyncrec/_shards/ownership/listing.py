@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any
 
 from asyncrec._concurrency.tasks import in_thread
+from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data, maker_of, stem_of
@@ -14,7 +17,10 @@ from asyncrec._shards.manifest.snapshot import dataset_at, dataset_names, load_m
 from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.marks import find_claims
 from asyncrec.storage._base import Storage
-from asyncrec.storage._listing import is_pattern, matching
+from asyncrec.storage._listing import is_pattern, list_some, matching
+from asyncrec.storage._local.storage import local_folder
+from asyncrec.storage._prefixed import folder_at
+from asyncrec.storage._url import join
 
 
 async def list_shards(
@@ -84,3 +90,40 @@ async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) ->
         return stem in unfinished or stem.partition(".")[0] in unfinished or (plain and found[0] is None)
 
     return [key for key in keys if not is_unfinished(key)]
+
+
+async def is_anything_at(store: Storage, key: str) -> bool:
+    """Whether a path names anything: a data set, of which a tombstone may be all that is left, a folder, or shards."""
+    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
+    places = [f"{key.rstrip('/')}/" if key else "", *([f"{prefix}_manifest/{name}/"] if name else [])]
+    for place in places:
+        if await list_some(store, place, ""):
+            return True
+    if not name:
+        return False
+    keys = [info.key[len(prefix) :] async for info in store.list_objects(key)]
+    return bool(await of_no_manifest(folder_at(store, prefix), name, [key for key in keys if is_data(key)]))
+
+
+async def why_nothing_at(store: Storage, key: str) -> str:
+    """What to say of a path at which nothing is to be read."""
+    prefix, name = key[: key.rfind("/") + 1], key[key.rfind("/") + 1 :]
+    if name and name[0] not in "_." and await find_jobs(folder_at(store, prefix), name):
+        return (
+            "no records of this data set are committed yet; 'asyncrec watch' shows what its writers are doing, and "
+            f"{recover_command(join(store.root, key))} commits what dead writers left"
+        )
+    if name and (others := await longer_names(folder_at(store, prefix), name)):
+        there = ", ".join(prefix + other for other in others[:10])
+        return f"there is no data set of this name, but there is {there}"
+    home = local_folder(folder_at(store, key))
+    if not key and home is None:
+        return "nothing is stored here yet"
+    if home is not None and await in_thread(os.path.isdir, home.folder):
+        made = {header.name for header in await in_thread(home_of(home).headers)}
+        begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""
+        return f"the folder has no data set and no file of records{begun}"
+    return (
+        "there is no such file, folder or data set; the path of a data set is its folder and its name, without the "
+        "shard numbers"
+    )

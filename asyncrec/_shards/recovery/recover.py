@@ -21,12 +21,13 @@ from asyncrec._shards.journal.home import LocalHome, home_of
 from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.snapshot import address_of, check_name, dataset_at
 from asyncrec._shards.ownership.census import FoundJob, find_jobs, jobs_in
+from asyncrec._shards.ownership.listing import is_anything_at, why_nothing_at
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
 from asyncrec._shards.recovery.report import Recovery
 from asyncrec._shards.recovery.run import RecoveryRun
 from asyncrec._shards.spool.folder import is_spool, lock_spool, refuse_spool
-from asyncrec.errors import ArgumentValueError
+from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._prefixed import folder_at
@@ -35,6 +36,7 @@ from asyncrec.storage._url import join, redact
 
 # Addresses that an error lists.
 _MOST_LISTED = 5
+_NO_SPOOL = "no writer has used this folder as its spool; nothing was recovered: give the folder that was its spool="
 # The mark of a job, with its folder and its data set's name.
 _MARK = re.compile(r"((?:.*/)?)_jobs/([^/_.][^/]*)/[^/]+\.json")
 
@@ -76,7 +78,8 @@ async def recover(
         StorageError: a writer uses the spool, and the message names its process; or it holds records for another data
             set than ``to``, and then none is sent; or ``path`` is that of a data set in a spool, where none is.
         ConflictError: a job that promised something was given up elsewhere; or one of ``abandon`` or ``dead`` is alive.
-        ObjectNotFoundError: no job has an id that is in ``abandon`` or ``dead``; nothing was done.
+        ObjectNotFoundError: there is nothing at all at the path, not even what a writer left; or ``to`` was given, and
+            the folder has never been a spool; or no job has an id that is in ``abandon`` or ``dead``. Nothing was done.
         ManifestError: the manifest of the data set cannot be read.
     """
     run = RecoveryRun(abandon, dead)
@@ -99,8 +102,7 @@ async def recover(
     if to is not None:
         if not is_local(path):
             raise ArgumentValueError(f"{redact(os.fspath(path))}: a spool is a local folder, and to= is for one")
-        run.refuse_unknown(str(path), [])
-        return run.outcome()  # no writer has written there yet
+        raise ObjectNotFoundError(f"{redact(os.fspath(path))}: {_NO_SPOOL}")
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         datasets = await _datasets_at(store, key, redact(os.fspath(path)))
         if abandon or dead:
@@ -108,7 +110,10 @@ async def recover(
             run.refuse_unknown(join(store.root, key), jobs)
         for folder, name in datasets:
             await _recover_dataset(run, folder, name)
-        return run.outcome()
+        outcome = run.outcome()
+        if outcome == Recovery() and not await is_anything_at(store, key):
+            raise ObjectNotFoundError(f"{redact(os.fspath(path))}: {await why_nothing_at(store, key)}")
+        return outcome
 
 
 async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storage, str]]:

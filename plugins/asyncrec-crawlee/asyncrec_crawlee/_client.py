@@ -214,8 +214,8 @@ class _OpenWriter:
 
     async def _own(self, opened: asyncio.Future[tuple[asyncrec.ShardedWriter, int]]) -> None:
         opening = {option: value for option, value in self._options.items() if option in _OPENING}
-        await asyncrec.recover(self._path, **opening)
         try:
+            await asyncrec.recover(self._path, **opening)
             before = (await asyncrec.read_manifest(self._path, **opening)).records
         except asyncrec.ObjectNotFoundError:
             before = 0

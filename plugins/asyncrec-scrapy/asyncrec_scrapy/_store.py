@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -142,9 +142,10 @@ class Store:
                 self._crawler.stats.set_value(f"asyncrec/{name}/committed_bytes", stats.committed_bytes)
 
     async def _enter(self, stack: AsyncExitStack, name: str, path: str) -> None:
-        recovery = await asyncrec.recover(path)
-        if recovery.records:
-            self.count(f"{name}/recovered", recovery.records)
+        with suppress(asyncrec.ObjectNotFoundError):  # the first run
+            recovery = await asyncrec.recover(path)
+            if recovery.records:
+                self.count(f"{name}/recovered", recovery.records)
         if name == "pages" and self._replays:
             try:
                 self.known = await stack.enter_async_context(asyncrec.open_dataset(path))

@@ -37,6 +37,9 @@ from asyncrec.tools._watch_report import State, WatchedWriter, WatchReport
 # A writer that has reported nothing for five times as long as it takes is asked whether it lives. If so, it is stopped,
 # or its event loop is held: how fast it was before says nothing.
 _LATE_SECONDS = 5 * STATUS_SECONDS
+# One that has never reported is asked about that after this time: before its first report it reads what is there, which
+# may be many keys.
+_OPENING_SECONDS = 60.0
 
 
 class Watch:
@@ -130,7 +133,8 @@ class Watch:
         if status is not None and self._told(status, datetime.now(UTC)) <= _LATE_SECONDS:
             return "ending" if status.waiting_for == "end" else "at work"
         state = await in_thread(job.state)
-        return "silent" if status is not None and state in ("alive", "unknown") else state
+        late = status is not None or _is_late(job.header, datetime.now(UTC))
+        return "silent" if late and state in ("alive", "unknown") else state
 
     def _told(self, status: JobStatus, now: datetime) -> float:
         """How old a status is: by the clocks of both machines, and at least as long as it was seen unchanged."""
@@ -192,6 +196,11 @@ async def watch(
             "folder and its name, without the shard numbers"
         )
     return report
+
+
+def _is_late(header: JobHeader, now: datetime) -> bool:
+    """Whether a job that has not reported ought to have; one that makes its data set whole, as a copy, never does."""
+    return bool(header.since) and header.kind != "whole" and _ago(header.since, now) > _OPENING_SECONDS
 
 
 def _ago(time: str, now: datetime) -> float:

@@ -74,7 +74,7 @@ class WatchedWriter:
         """
         if self.tells is not None:
             return self.tells.records_per_second
-        if self.status is not None or self.state == "dead" or not self.since or self.last_commit is None:
+        if self.status is not None or self.state in ("silent", "dead") or not self.since or self.last_commit is None:
             return None
         took = (datetime.fromisoformat(self.last_commit) - datetime.fromisoformat(self.since)).total_seconds()
         return self.records / took if took > 0 else None

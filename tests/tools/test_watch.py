@@ -254,3 +254,27 @@ async def test_a_writer_here_that_tells_nothing_is_silent(tmp_path: Path) -> Non
         assert report.records_per_second is None
         assert report.older_than(60) == report.writers
         assert report.older_than(1e12) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds", "state"), [("rolling", 30, "alive"), ("rolling", 90, "silent"), ("whole", 90, "alive")]
+)
+async def test_a_writer_that_never_told_is_silent_after_a_minute(
+    tmp_path: Path, kind: str, seconds: float, state: str
+) -> None:
+    """It was stopped before its first report. A job that is whole, such as a copy, makes none."""
+    storage = LocalStorage(tmp_path, system=UntoldDisk([]))
+    async with writing("pages", storage=storage, writer_id="w") as writer:
+        await writer.write(b"a record")
+        await writer.commit()
+        header = tmp_path / ".pages.w.partial"
+        before = header.read_bytes()
+        process, line, *rest = before.split(b"\n")
+        since = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+        said = json.dumps({**json.loads(line), "since": since, "kind": kind}).encode()
+        header.write_bytes(b"\n".join([process, said, *rest]))
+        report = await tools.watch(tmp_path / "pages")
+        header.write_bytes(before)
+    [seen] = report.writers
+    assert (seen.id, seen.state, seen.status) == ("w", state, None)
+    assert (report.records_per_second is None) == (state == "silent")

@@ -99,7 +99,11 @@ def buffer_size(record: Buffer | Mapping[str, Any]) -> int:
         return len(record)
     if isinstance(record, memoryview):
         return record.nbytes
-    hint = "; encode it first, e.g. with .encode()" if isinstance(record, str) else ""
+    hint = (
+        "; encode it first, e.g. with .encode(), or give a writer with schema= a dict"
+        if isinstance(record, str)
+        else ""
+    )
     if isinstance(record, Mapping):
         hint = "; encode it with encode_example, or pass schema= to the writer"
     raise ArgumentTypeError(f"a record must be bytes, bytearray or memoryview, not {type(record).__name__}{hint}")

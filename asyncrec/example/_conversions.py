@@ -10,7 +10,7 @@ import numpy as np
 
 from asyncrec.example._compound import Sparse
 from asyncrec.example._kinds import FixedLen, Tensor, VarLen
-from asyncrec.example._values import raw_of
+from asyncrec.example._values import raw_of, unreadable
 from asyncrec.example._varints import varint
 from asyncrec.example._wire import BYTES, FLOAT, INT64, Raw
 
@@ -80,19 +80,19 @@ def _bytes(value: Any) -> Raw:
         return raw_of(str(value))
     if isinstance(value, BUFFERS):
         return BYTES, [bytes(value)]
-    raise Unfit
+    raise Unfit("give bytes or a str")
 
 
 def _str(value: Any) -> Raw:
     if isinstance(value, str):
         return raw_of(value if type(value) is str else str(value))
-    raise Unfit("decode it first" if isinstance(value, BUFFERS) else "")
+    raise Unfit("decode it first" if isinstance(value, BUFFERS) else "give a str")
 
 
 def _bool(value: Any) -> Raw:
     if isinstance(value, bool | np.bool_):
         return INT64, varint(bool(value))
-    raise Unfit
+    raise Unfit("give True or False")
 
 
 def _integer(dtype: str) -> Convert:
@@ -101,7 +101,7 @@ def _integer(dtype: str) -> Convert:
     def convert(value: Any) -> Raw:
         if type(value) is not int:
             if not isinstance(value, int | np.integer):
-                raise Unfit
+                raise Unfit("give an integer")
             value = int(value)
         if not least <= value <= most:
             raise Unfit(f"{dtype} holds {least} to {most}")
@@ -116,7 +116,7 @@ def _number(dtype: str) -> Convert:
     def convert(value: Any) -> Raw:
         if type(value) is not float:
             if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-                raise Unfit
+                raise Unfit("give a number")
             try:
                 value = float(value)
             except OverflowError:
@@ -193,8 +193,12 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
         raise Unfit("fill what is masked first")
     try:
         array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError):
-        raise Unfit("its rows have different lengths, or it contains something that is not a number") from None
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise Unfit(
+            "its rows have different lengths, or it contains something that is not a number"
+            if is_list(value)
+            else unreadable(error)
+        ) from None
     if any_shape:
         pass
     elif shape is None:
@@ -204,7 +208,7 @@ def _array(value: Any, dtype: str, shape: SequenceOf[int] | None, *, any_shape: 
         raise Unfit(f"it has the shape {array.shape}")
     kinds = {"bool": "b", "float16": "iuf", "float32": "iuf", "float64": "iuf"}.get(dtype, "iub")
     if array.size and array.dtype.kind not in kinds and not _is_small_float(array.dtype, dtype):
-        raise Unfit(f"its values are {_named(array.dtype)}")
+        raise Unfit(f"its values are {_named(array.dtype)}; convert them to {dtype} first")
     if array.dtype.name == dtype:
         return array
     with np.errstate(all="ignore"):  # what does not fit is found by the comparison
@@ -285,4 +289,5 @@ def told(value: Any) -> str:
         return f"{name} of {size:,} bytes"
     if isinstance(value, list | tuple | Mapping):
         return f"{name} of {len(value):,} values"
-    return name
+    dtype = getattr(value, "dtype", None)  # a tensor, a column of a table
+    return name if dtype is None else f"{name} of {dtype}"

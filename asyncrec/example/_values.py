@@ -197,10 +197,19 @@ def _of_subclass(value: object, narrow: bool) -> Raw:
     if isinstance(value, dict):
         raise SchemaError('a dict; give each value a name of its own, such as "outer/inner"')
     if callable(getattr(value, "__array__", None)) and not isinstance(value, type):  # a tensor, a column of a table
-        return _array(np.asarray(value), narrow)
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise SchemaError(f"a {type(value).__name__}; {unreadable(error)}") from None
+        return _array(array, narrow)
     raise SchemaError(
         f"a {type(value).__name__}; a feature must hold integers, floats or bytes: one value, a list or an array"
     )
+
+
+def unreadable(error: Exception) -> str:
+    """What to say of a tensor that gives NumPy no array: its type is unknown there, or it keeps its gradients."""
+    return f"NumPy cannot read it ({error}): convert it to a NumPy array first"
 
 
 def _check_int64(smallest: int, largest: int) -> None:

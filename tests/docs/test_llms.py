@@ -22,6 +22,13 @@ def test_each_page_is_listed_and_each_name_documented(tmp_path: Path) -> None:
     llms.write(ROOT / "mkdocs.yml", ROOT / "docs", tmp_path)
     index, full = ((tmp_path / name).read_text() for name in ("llms.txt", "llms-full.txt"))
     assert "(how-to/crawl.html): All tasks share one writer, which you open once." in index
+    for page, said in {
+        "watch-a-crawl": "`asyncrec watch` shows how fast each writer of a crawl is, ",
+        "write-to-s3": "With a plugin, you can write data sets to S3, ",
+        "write-to-gcs": "With a plugin, you can write data sets to Google Cloud Storage, ",
+        "write-to-azure": "With a plugin, you can write data sets to Azure Blob Storage, ",
+    }.items():
+        assert f"(how-to/{page}.html): {said}" in index
     assert "(reference/index.html)" in index
     assert "design/" not in index
     assert not [name for name in asyncrec.__all__ if f"### asyncrec.{name}" not in full]

@@ -35,6 +35,18 @@ def write_shards(folder: Path, compression: str = "") -> list[Path]:
     return sorted(folder.glob("pages-*.tfrecord"))
 
 
+def index_of(shard: Path) -> Path:
+    """The path of a shard's index, as the manifest says it."""
+
+    async def main() -> Path:
+        entries = (await asyncrec.read_manifest(shard.parent / "pages")).shards
+        (index,) = (entry.index for entry in entries if entry.path == shard.name)
+        assert index is not None
+        return shard.parent / index.path
+
+    return anyio.run(main)
+
+
 def read(path: Path) -> list[bytes]:
     async def main() -> list[bytes]:
         return await asyncrec.read_records(str(path))
@@ -70,13 +82,12 @@ def test_our_index_is_its_index_byte_for_byte(tmp_path: Path) -> None:
     for shard in shards:
         theirs = tmp_path / "theirs.index"
         tfrecord2idx.create_index(str(shard), str(theirs))
-        ours = tmp_path / "_index" / f"{shard.name}.index"
-        assert ours.read_bytes() == theirs.read_bytes()
+        assert index_of(shard).read_bytes() == theirs.read_bytes()
 
 
 def test_it_splits_a_shard_among_workers_by_our_index(tmp_path: Path) -> None:
     for shard in write_shards(tmp_path):
-        index = tmp_path / "_index" / f"{shard.name}.index"
+        index = index_of(shard)
         parts = [
             [bytes(view) for view in tfrecord.tfrecord_iterator(str(shard), str(index), shard=(worker, 4))]
             for worker in range(4)
@@ -88,6 +99,6 @@ def test_it_splits_a_shard_among_workers_by_our_index(tmp_path: Path) -> None:
 def test_the_first_columns_of_a_gzip_index_are_offsets_and_sizes_in_the_members_output(tmp_path: Path) -> None:
     """NumPy, which `tfrecord` reads an index with, reads the third column too."""
     for shard in write_shards(tmp_path, "GZIP"):
-        index = np.loadtxt(tmp_path / "_index" / f"{shard.name}.index", dtype=np.int64)
+        index = np.loadtxt(index_of(shard), dtype=np.int64)
         assert index.shape[1] == 3
         assert index[:, 1].tolist() == [len(record) + 16 for record in read(shard)]

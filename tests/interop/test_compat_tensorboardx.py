@@ -216,7 +216,7 @@ def store() -> Iterator[str]:
     server.stop()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("end", "flush_secs"), [("", 120), ("raise KeyError", 120), ("raise SystemExit(3)", 0)])
 def test_a_summary_writer_on_a_store_that_is_never_closed_keeps_every_event(
     store: str, tmp_path: Path, end: str, flush_secs: int

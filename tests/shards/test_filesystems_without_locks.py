@@ -11,7 +11,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import StorageError
+from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage._memory import MemoryStorage
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,8 @@ async def test_what_lies_there_is_recovered_as_an_error_and_removed_by_its_age(w
     unnamed, unfinished = without_locks / ".0123456789abcdef.partial", without_locks / ".pages.0123.partial"
     unnamed.write_bytes(b"1\n")
     unfinished.write_bytes(b"1\n")
-    await asyncrec.recover(without_locks / "pages")
+    with pytest.raises(ObjectNotFoundError, match="no such file, folder or data set"):
+        await asyncrec.recover(without_locks / "pages")
     assert len((await tools.uploads(f"{without_locks}/", remove=True)).removed) == 0
     assert len((await tools.uploads(f"{without_locks}/", remove=True, older_than=0)).removed) == 2
     assert left(without_locks) == []

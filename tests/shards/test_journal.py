@@ -153,7 +153,8 @@ async def test_a_link_under_the_name_of_a_spools_lock_is_not_followed(tmp_path: 
     with pytest.raises(StorageError, match="link"):
         async with asyncrec.open_sharded_writer(tmp_path / "pages", spool=spool):
             pass
-    await asyncrec.recover(spool / "pages")  # it is no spool
+    with pytest.raises(ObjectNotFoundError):
+        await asyncrec.recover(spool / "pages")  # it is no spool
     assert precious.read_bytes() == b"of the user"
 
 

@@ -310,7 +310,7 @@ async def open_dataset(
             without a manifest. If there is none of these: the beginning of the shards' names, or a pattern. The records
             are then counted on opening, from the indexes of the shards, or by reading a shard that has none. A folder
             with a slash at its end means all shards in it. If these belong to several data sets, they are read
-            together, and a warning is logged.
+            together, and a warning is logged. A pattern matches names of shards: ``"crawl/pages-2026-11-*"``.
         cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
             machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
             is read more than once, or by several processes.

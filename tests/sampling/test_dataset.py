@@ -275,7 +275,7 @@ async def test_a_pattern_of_data_sets_names_is_told_what_it_lacks() -> None:
 
 
 async def test_a_list_of_paths_is_refused_with_what_reads_several() -> None:
-    with pytest.raises(ArgumentTypeError, match="not a list; .*a pattern such as .*, or interleave"):
+    with pytest.raises(ArgumentTypeError, match=r"not a list; .*a pattern such as .*, or interleave"):
         async with asyncrec.open_dataset(["crawl/a", "crawl/b"]):  # type: ignore[arg-type]
             pass
 

@@ -82,8 +82,8 @@ async def dataset_at(
     """
     if not isinstance(path, str | PathLike):
         raise ArgumentTypeError(
-            f"the path of a data set is a str or os.PathLike, not a {type(path).__name__}; to read several data sets of "
-            "one folder together, give open_dataset a pattern such as 'crawl/pages-2026-11-*', or interleave the "
+            f"the path of a data set is a str or os.PathLike, not a {type(path).__name__}; to read several data sets "
+            "of one folder together, give open_dataset a pattern such as 'crawl/pages-2026-11-*', or interleave the "
             "shards of each (list_shards)"
         )
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):

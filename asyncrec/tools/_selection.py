@@ -228,7 +228,12 @@ async def _why_not(store: Storage, key: str) -> str:
         return "nothing is stored here yet"
     if home is not None and await in_thread(os.path.isdir, home.folder):
         made = {header.name for header in await in_thread(home_of(home).headers)}
-        begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""
+        begun = (
+            f"; not committed yet: {', '.join(sorted(made))}; 'asyncrec watch' shows what the writers are doing, and "
+            f"{recover_command(join(store.root, key))} commits what dead writers left"
+            if made
+            else ""
+        )
         return f"the folder has no data set and no file of records{begun}"
     return (
         "there is no such file, folder or data set; the path of a data set is its folder and its name, without the "

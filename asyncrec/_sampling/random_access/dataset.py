@@ -247,7 +247,7 @@ class Dataset:
                 wherever the shards lie. So a batch comes from some 16; smaller ones, or a larger buffer, mix more.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
-                batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).
+                batch size. Together they get every record once, but for up to n - 1 batches with ``uneven="drop"``.
             uneven: what happens when there is no last batch for every worker: ``"drop"`` leaves the last batches out,
                 ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either way.
             on_corrupt: ``"raise"`` raises an error for a damaged record; ``"skip"`` leaves it out, so its batch is

@@ -260,8 +260,8 @@ class ShuffledDataset(StreamDataset):
     def load_stream_state(self, state: Mapping[str, Any]) -> None:
         """Begin the next iteration at a position that `stream_state` gave. Call it before that, in the main process.
 
-        The state says its epoch; `set_epoch` with that epoch may follow, and changes nothing. Before the iteration after
-        it, `set_epoch` has to choose the next epoch: otherwise it would begin in the middle again, and is an error.
+        The state says its epoch; `set_epoch` with that epoch may follow, and changes nothing. Before a second iteration
+        `set_epoch` has to choose the next epoch: that iteration would begin in the middle again, and is an error.
 
         Raises:
             ValueError, TypeError, DatasetError: as `asyncrec.ShuffledStream.load_state_dict`.

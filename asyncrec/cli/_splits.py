@@ -21,7 +21,10 @@ Ratios = Annotated[
     str,
     typer.Option(
         metavar="A[,B[,C]]",
-        help="Shares of the splits: 0.8 for train and eval; three numbers for train, eval and test.",
+        help=(
+            "Shares of the splits: 0.8 for train and eval; three numbers for train, eval and test (0.8,0,0.2 for train "
+            "and test)."
+        ),
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the order and of the split.")]

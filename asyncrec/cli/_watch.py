@@ -58,6 +58,17 @@ def command(
             ),
         ),
     ] = None,
+    idle: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help=(
+                "With --once: exit with 1 if a writer took no record for longer than this (in a store, committed "
+                "none), even if it reports."
+            ),
+        ),
+    ] = None,
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,
@@ -67,14 +78,14 @@ def command(
 
     It reads the manifest and what writers report on their disks, and writes nothing. In a store it shows the age of
     each writer's last commit. Press Ctrl-C to stop. With --json, each report is one line. For cron, use --once
-    --max-age 60.
+    --max-age 60 --idle 600.
 
     \b
     Example:
       asyncrec watch demo-data/pages --once
     """
-    if max_age is not None and not once:
-        raise UsageError("--max-age sets the exit code and needs --once")
+    if not once and (max_age is not None or idle is not None):
+        raise UsageError("--max-age and --idle set the exit code and need --once")
     options = parse_options(storage_option)
     view = _Lines() if json else _Screen(moving=not once)
     try:
@@ -83,15 +94,20 @@ def command(
     except KeyboardInterrupt:
         if once:
             raise
-    old = view.last.older_than(max_age) if max_age is not None and view.last is not None else ()
-    for writer in old:
+    report = view.last
+    old = report.older_than(max_age) if max_age is not None and report is not None else ()
+    idlers = report.idle_for(idle) if idle is not None and report is not None else ()
+    for writer in dict.fromkeys((*old, *idlers)):
         if writer.status is not None:
             told = f"last reported {writer.quiet:.0f} s ago"
         else:
             told = "has committed nothing" if writer.last_commit is None else f"committed {writer.quiet:.0f} s ago"
         risk = f", its oldest record that is not safe is {writer.at_risk:.0f} s old" if writer.at_risk else ""
-        complain(f"the writer {writer.id} (process {writer.pid} on {writer.host}) is {writer.state}: {told}{risk}")
-    return DAMAGE if old else FINE
+        took = f"; it took no record for {writer.idle:.0f} s" if writer in idlers and writer.status else ""
+        complain(
+            f"the writer {writer.id} (process {writer.pid} on {writer.host}) is {writer.state}: {told}{risk}{took}"
+        )
+    return DAMAGE if old or idlers else FINE
 
 
 async def _look(

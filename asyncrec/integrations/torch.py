@@ -172,7 +172,8 @@ class ShuffledDataset(StreamDataset):
     """The records of a data set in shuffled order (see `asyncrec.Dataset.shuffled`), in lists of ``batch_size``.
 
     For ``DataLoader(dataset, batch_size=None)``: the batches are made here, because whole batches are divided among the
-    workers. All ranks get equally many, whatever the number of workers: ``len(dataset)``, in one epoch.
+    workers. All ranks get equally many, whatever the number of workers: ``len(dataset)``, in one epoch. If its last
+    batches are fewer than the ranks, they are left out, or padded (``uneven="pad"``); with one rank none is.
 
     Args:
         path: the data set's folder and name. The snapshot is taken once, here, and sent to the workers: all epochs read
@@ -259,8 +260,8 @@ class ShuffledDataset(StreamDataset):
     def load_stream_state(self, state: Mapping[str, Any]) -> None:
         """Begin the next iteration at a position that `stream_state` gave. Call it before that, in the main process.
 
-        The state says the epoch, and `set_epoch` chooses the one after it: a second iteration without `set_epoch` is an
-        error, because it would begin in the middle again.
+        The state says its epoch; `set_epoch` with that epoch may follow, and changes nothing. Before a second iteration
+        `set_epoch` has to choose the next epoch: that iteration would begin in the middle again, and is an error.
 
         Raises:
             ValueError, TypeError, DatasetError: as `asyncrec.ShuffledStream.load_state_dict`.

@@ -42,9 +42,6 @@ The features of `PAGE`:
 
 Every feature but ``url`` has a default: a page with fewer of them, from an older crawl or of a WARC, decodes. What a
 maker was not told is not in the dict that it returns, and is at its default when the record is read.
-
-_schema           the schema, and a page of its parts
-_responses        the makers
 """
 
 from __future__ import annotations

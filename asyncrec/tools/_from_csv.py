@@ -54,7 +54,8 @@ async def from_csv(
             mentions rows with an empty class, and more classes than a label usually has.
         key: a column of keys, each different; they are text.
         files: columns of paths, relative to the CSV file; the feature is the contents of the file.
-        ratios: 0.8 for train and the rest for eval; or two, or three for train, eval and test.
+        ratios: 0.8 for train and the rest for eval; or two, or three for train, eval and test. Of three, that of eval
+            or of test may be 0, and this split is not made.
         seed: the seed of the order.
 
     Raises:

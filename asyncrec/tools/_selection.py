@@ -21,7 +21,7 @@ from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import ShardEntry
-from asyncrec._shards.manifest.snapshot import merged, snapshot_of
+from asyncrec._shards.manifest.snapshot import datasets_like, matches_data_sets, merged, snapshot_of
 from asyncrec._shards.ownership.listing import of_no_manifest, why_nothing_at, without_unfinished
 from asyncrec._shards.spool.folder import is_spool
 from asyncrec.errors import ObjectNotFoundError, StoragePermissionError
@@ -213,6 +213,9 @@ async def _select(store: Storage, key: str, display_path: str, given_up: bool) -
 async def _pattern(store: Storage, key: str, display_path: str, base: str) -> Selection:
     found = [info async for info in matching(store, key) if is_data(info.key.rpartition("/")[2])]
     if not found:
+        folder, _, name = key.rpartition("/")
+        if named := await datasets_like(folder_at(store, f"{folder}/" if folder else ""), name):
+            raise ObjectNotFoundError(matches_data_sets(display_path, named))
         raise ObjectNotFoundError(f"{display_path}: no file matches this pattern")
     return Selection(path=display_path, kind="pattern", storage=store, base=base, shards=_plain(found, base))
 

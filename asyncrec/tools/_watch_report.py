@@ -62,6 +62,11 @@ class WatchedWriter:
         return self.status.oldest_buffered_seconds + self.quiet
 
     @property
+    def idle(self) -> float:
+        """For how many seconds it took no record, as far as it reports; if it does not, since its last commit."""
+        return self.quiet if self.status is None else self.status.idle_seconds + self.quiet
+
+    @property
     def tells(self) -> JobStatus | None:
         """Its status, where it still holds."""
         return self.status if self.state in ("at work", "ending") else None
@@ -83,6 +88,7 @@ class WatchedWriter:
         content = {
             **json_of(self, "id kind state host pid since spool", since=self.since or None),
             "committed_records": self.records,
+            "idle_seconds": None if math.isinf(self.idle) else round(self.idle, 3),
             "last_commit": self.last_commit,
             "quiet_seconds": None if math.isinf(self.quiet) else round(self.quiet, 3),
             "recover": self.recover or None,
@@ -148,6 +154,10 @@ class WatchReport:
         Dead ones, too. A writer without a disk is quiet from one commit to the next.
         """
         return tuple(writer for writer in self.writers if max(writer.at_risk, writer.quiet) > seconds)
+
+    def idle_for(self, seconds: float) -> tuple[WatchedWriter, ...]:
+        """The writers that took no record for longer, though they may live and report; not those that are ending."""
+        return tuple(writer for writer in self.writers if writer.state != "ending" and writer.idle > seconds)
 
     @staticmethod
     def _speed(speeds: Sequence[float | None]) -> float | None:

@@ -21,7 +21,7 @@ from warm_python import Child, WarmPython
 from asyncrec import blocking
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.staging import LocalStaging
-from asyncrec._shards.journal.status import JobStatus
+from asyncrec._shards.journal.status import JobStatus, StatusFile
 from asyncrec.cli._watch_screen import screen
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.tools import WatchedWriter, WatchReport
@@ -44,6 +44,7 @@ STATUS = JobStatus(
     memory_limit=256 << 20,
     oldest_uncommitted_seconds=300.0,
     oldest_buffered_seconds=4.0,
+    idle_seconds=0.0,
     spool_bytes=3 << 30,
     upload_retries=7,
 )
@@ -132,6 +133,26 @@ def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
     assert "'asyncrec recover data/pages'" in result.out
     assert run(*options, "1e10").code == 0
     assert run("watch", "data/pages", "--max-age", "60").code == 2
+
+
+def test_a_writer_that_takes_nothing_for_long_is_an_exit_code(run: Run, data: Path) -> None:
+    options = ("watch", "data/pages", "--once", "--idle")
+    header = JobHeader(
+        kind="rolling", name="pages", writer="w", url=str(data), metadata={}, since="2026-01-01T00:00:00+00:00"
+    )
+    staging = LocalStaging.begin(LocalStorage("data"), header)
+    file = StatusFile(LocalStorage("data"), header)
+    now = datetime.now(UTC).isoformat()
+    file.write(replace(STATUS, writer="w", time=now, oldest_buffered_seconds=0.0, idle_seconds=300.0))
+    file.close()
+    assert run("watch", "data/pages", "--once", "--max-age", "60").code == 0
+    result = run(*options, "120")
+    assert result.code == 1
+    assert "the writer w (process" in result.err
+    assert "; it took no record for 30" in result.err
+    assert run(*options, "1e10").code == 0
+    assert run("watch", "data/pages", "--idle", "60").code == 2
+    staging.end(keep=False)
 
 
 def test_a_writer_in_a_store_that_has_not_committed_for_long_is_an_exit_code(run: Run) -> None:

@@ -19,6 +19,8 @@ from asyncrec._datasets.from_csv.partition import deal, weights_of
         ((0.7, 0.2, 0.1), ["train", "eval", "test"]),
         ([0.1, 0.2, 0.7], ["train", "eval", "test"]),
         ([1 / 3, 1 / 3, 1 / 3], ["train", "eval", "test"]),
+        ([0.8, 0, 0.2], ["train", "test"]),
+        ([0.5, 0.5, 0.0], ["train", "eval"]),
     ],
 )
 def test_ratios_that_sum_to_one_but_for_rounding_are_taken(ratios: object, names: list[str]) -> None:
@@ -29,10 +31,16 @@ def test_one_ratio_leaves_the_rest_to_eval() -> None:
     assert weights_of(0.75) == {"train": 0.75, "eval": 0.25}
 
 
-@pytest.mark.parametrize("ratios", [0, 1, 1.5, -0.1, float("nan"), [], [1.0], [0.5, 0.5, 0.0], [0.25] * 4])
+@pytest.mark.parametrize("ratios", [0, 1, 1.5, -0.1, float("nan"), [], [1.0], [1, 0, 0], [0, 0.5, 0.5], [0.25] * 4])
 def test_other_ratios_are_refused(ratios: object) -> None:
     with pytest.raises(ValueError, match=r"ratios=.*one ratio between 0 and 1"):
         weights_of(ratios)  # type: ignore[arg-type]  # what is tested
+
+
+@pytest.mark.parametrize("ratios", [[1.0, 0.0], [0.0, 0.5, 0.5]])
+def test_a_ratio_of_zero_is_refused_with_where_it_may_be(ratios: list[float]) -> None:
+    with pytest.raises(ValueError, match="greater than 0; of three, that of eval or of test may be 0"):
+        weights_of(ratios)
 
 
 def test_ratios_that_do_not_sum_to_one_are_refused() -> None:

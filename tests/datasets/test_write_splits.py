@@ -785,3 +785,12 @@ async def test_the_event_loop_goes_on_while_methods_block() -> None:
         await write(storage, Blocking, concurrency=2)
         tasks.cancel_scope.cancel()
     assert len(await names(storage, "train")) == 8
+
+
+async def test_a_ratio_of_zero_makes_no_eval_and_refuses_an_earlier_one() -> None:
+    storage = await stored_csv(10)
+    result = await write(storage, ratios=[0.8, 0, 0.2])
+    assert result.records == {"train": 8, "test": 2}
+    assert result.manifests["test"].metadata["ratios"] == [0.8, 0, 0.2]
+    with pytest.raises(DatasetError, match=r"out/test holds a split of an earlier partition"):
+        await write(storage, ratios=0.8)

@@ -36,6 +36,7 @@ def test_each_page_is_listed_and_each_name_documented(tmp_path: Path) -> None:
     assert "\n::: " not in full
     assert re.findall(r"^### (asyncrec\.\S*)\n\s*(?=#|\Z)", full, re.MULTILINE) == []
     assert " at 0x" not in full
+    assert re.findall(r"^ *_\w+ {2,}.*", full, re.MULTILINE) == [], "private modules, as a docstring lists them"
     assert "progress: 'Progress' = ..., " in full
 
 

@@ -15,9 +15,16 @@ import numpy as np
 import pytest
 
 import asyncrec
+from asyncrec import tools
 from asyncrec._framing.frames import encode_frames
 from asyncrec._sampling.random_access import range_reader
-from asyncrec.errors import CorruptRecordError, DatasetError, ObjectChangedError, ObjectNotFoundError
+from asyncrec.errors import (
+    ArgumentTypeError,
+    CorruptRecordError,
+    DatasetError,
+    ObjectChangedError,
+    ObjectNotFoundError,
+)
 from asyncrec.storage._base import ByteSource, Storage
 from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
@@ -254,6 +261,29 @@ async def test_shards_of_a_data_set_are_not_found_by_the_beginning_of_its_name()
         ObjectNotFoundError, match="page: there is no data set with this name; the folder contains pages"
     ):
         async with asyncrec.open_dataset("page", storage=storage):
+            pass
+
+
+async def test_a_pattern_of_data_sets_names_is_told_what_it_lacks() -> None:
+    storage = MemoryStorage()
+    for name in ("pages-2026-11-23", "pages-2026-11-24", "pages-2026-12-01"):
+        async with asyncrec.open_sharded_writer(f"crawl/{name}", storage=storage) as writer:
+            await writer.write(b"0")
+    pattern = "crawl/pages-2026-11-2[3-9]"
+    told = r"data sets do: pages-2026-11-23, pages-2026-11-24; .*'crawl/pages-2026-11-2\[3-9\]-\*'$"
+    with pytest.raises(ObjectNotFoundError, match=told):
+        async with asyncrec.open_dataset(pattern, storage=storage):
+            pass
+    with pytest.raises(ObjectNotFoundError, match=told):
+        await tools.count(pattern, storage=storage)
+    async with asyncrec.open_dataset(pattern + "-*", storage=storage) as dataset:
+        assert len(dataset) == 2
+    assert (await tools.count(pattern + "-*", storage=storage)).records == 2
+
+
+async def test_a_list_of_paths_is_refused_with_what_reads_several() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"not a list; .*a pattern such as .*, or interleave"):
+        async with asyncrec.open_dataset(["crawl/a", "crawl/b"]):  # type: ignore[arg-type]
             pass
 
 

@@ -260,6 +260,12 @@ class TestAFolder:
         assert left(tmp_path) == []
         assert await asyncrec.recover(f"{tmp_path / 'crawl'}/") == asyncrec.Recovery()
 
+    async def test_that_was_moved_is_named_by_its_new_path(self, tmp_path: Path) -> None:
+        await die(tmp_path / "crawl" / "pages")
+        (tmp_path / "crawl").rename(tmp_path / "moved")
+        recovery = await asyncrec.recover(tmp_path / "moved" / "pages")
+        assert (recovery.records, recovery.targets) == (100, (str(tmp_path / "moved" / "pages"),))
+
     async def test_a_store_s_marks_are_found_below_it(self) -> None:
         storage = MemoryStorage()
         async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, writer_id="w") as writer:

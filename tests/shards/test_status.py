@@ -36,6 +36,7 @@ STATUS = JobStatus(
     memory_limit=1 << 20,
     oldest_uncommitted_seconds=3.0,
     oldest_buffered_seconds=1.0,
+    idle_seconds=2.0,
     spool_bytes=0,
     upload_retries=0,
 )

@@ -252,6 +252,14 @@ class TestRolling:
                     await writer.write_many(numbered(6))
             assert anyio.current_time() - begun < 10, calm.operations[k]
 
+    async def test_an_exit_that_is_not_cancelled_waits_for_a_slow_store(self) -> None:
+        storage = SlowStorage(MemoryStorage(), latency=5)
+        async with asyncrec.open_sharded_writer("pages", storage=storage, exit_timeout=7) as writer:
+            await writer.write_many(numbered(6))
+            begun = anyio.current_time()
+        assert anyio.current_time() - begun > 10
+        assert (await asyncrec.read_manifest("pages", storage=storage)).records == 6
+
     async def test_a_task_that_fails_is_no_cancellation_in_the_writer(self) -> None:
         storage = MemoryStorage()
 

@@ -94,9 +94,8 @@ async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_pat
         with pytest.raises(ObjectNotFoundError, match=r"crawl/pages: no records .* committed yet; 'asyncrec watch'"):
             async with selected(tmp_path / "crawl" / "pages"):
                 pass
-        with pytest.raises(
-            ObjectNotFoundError, match=r"crawl: the folder has no data set .* not committed yet: pages \("
-        ):
+        told = r"crawl: the folder has no data set .* not committed yet: pages; .*'asyncrec recover \S+crawl' commits"
+        with pytest.raises(ObjectNotFoundError, match=told):
             async with selected(tmp_path / "crawl"):
                 pass
     async with selected(tmp_path / "crawl") as selection:

@@ -119,6 +119,29 @@ async def test_a_writer_in_a_store_is_quiet_since_its_last_commit_or_its_beginni
         assert report.older_than(1e9) == ()
 
 
+async def test_a_writer_that_reports_and_takes_no_record_is_idle(tmp_path: Path) -> None:
+    async with tools.open_watch(tmp_path / "pages") as watch, writing(tmp_path / "pages") as writer:
+        await writer.write(b"a record")
+        await writer.commit()
+        await anyio.sleep(90)
+        report = await told(watch, 1)
+        assert report.older_than(60) == ()
+        assert [seen.id for seen in report.idle_for(60)] == [writer.writer_id]
+        assert report.to_json()["writers"][0]["idle_seconds"] > 60
+        assert report.idle_for(1e9) == ()
+        await writer.write(b"another")
+        assert (await told(watch, 2)).idle_for(60) == ()
+
+
+async def test_a_writer_in_a_store_is_idle_since_its_last_commit() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w"):
+        await marked(storage, "w", datetime.now(UTC) - timedelta(days=1))
+        report = await tools.watch("pages", storage=storage)
+        assert [seen.id for seen in report.idle_for(3600)] == ["w"]
+        assert report.idle_for(1e9) == ()
+
+
 async def test_what_was_flushed_to_a_disk_is_not_at_risk(tmp_path: Path) -> None:
     async with tools.open_watch(tmp_path / "pages") as watch, writing(tmp_path / "pages") as writer:
         await writer.write(b"a record")

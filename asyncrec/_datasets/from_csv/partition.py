@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from asyncrec.errors import ArgumentValueError
 
-_NAMES = ("train", "eval", "test")
+NAMES = ("train", "eval", "test")
 # What the sum of ratios may differ from 1: far more than the rounding of three floats, far less than a mistake.
 _ROUNDING = 1e-6
 
@@ -19,17 +19,20 @@ _ROUNDING = 1e-6
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
     """The splits and their shares: 0.8 is train and eval; two ratios likewise; three are train, eval and test.
 
-    Raises ValueError unless there are one to three, each greater than 0, whose sum is 1, apart from rounding.
+    Of three, that of eval or of test may be 0: this split is not made. Raises ValueError unless all others are greater
+    than 0, and the sum is 1, apart from rounding.
     """
     given = [ratios, 1 - ratios] if isinstance(ratios, int | float) else list(ratios)
-    if len(given) not in (2, 3) or not all(0 < ratio < 1 for ratio in given):
+    made = {name: ratio for name, ratio in zip(NAMES, given, strict=False) if ratio != 0 or len(given) == 2}
+    if len(given) not in (2, 3) or "train" not in made or not all(0 < ratio < 1 for ratio in made.values()):
         raise ArgumentValueError(
             f"ratios={ratios!r}: pass one ratio between 0 and 1 (the share of train; eval gets the rest), or two or "
-            "three ratios"
+            "three ratios; each is greater than 0; of three, that of eval or of test may be 0, and this split is not "
+            "made"
         )
     if not math.isclose(math.fsum(given), 1, abs_tol=_ROUNDING):
         raise ArgumentValueError(f"ratios={ratios!r} sum to {math.fsum(given):g}; they must sum to 1")
-    return dict(zip(_NAMES, given, strict=False))
+    return made
 
 
 def deal(strata: Sequence[Hashable], weights: Mapping[str, float], *, seed: int) -> dict[str, list[int]]:

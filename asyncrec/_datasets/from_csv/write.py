@@ -23,7 +23,7 @@ from asyncrec._concurrency.map import ordered_map
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._datasets.from_csv.csv_rows import CsvRows
 from asyncrec._datasets.from_csv.example_maker import Made, Origin, make
-from asyncrec._datasets.from_csv.partition import deal, weights_of
+from asyncrec._datasets.from_csv.partition import NAMES, deal, weights_of
 from asyncrec._datasets.from_csv.splitting import SplitPlan, open_splits
 from asyncrec._datasets.progress import Progress
 from asyncrec._framing.compression import Compression
@@ -97,7 +97,7 @@ async def write_splits_from_csv(
         example_class: a `DeclaredExample`.
         examples_list_filepath: the CSV file, local or a URL, without a header. It is held in memory.
         ratios: the share of the rows for train, with the rest for eval (0.8 by default); or two ratios; or three, for
-            train, eval and test.
+            train, eval and test. Of three, that of eval or of test may be 0, and this split is not made.
         seed: the seed of the shuffle. The same rows and seed give the same splits in the same order.
         stratify_by: a column, counted from 0, or a function of the row: each split gets its share of every value.
         max_shard_bytes: the size of a shard's file; 1 MB, as in TFRecorder. Only a single larger record exceeds it, or,
@@ -145,8 +145,11 @@ async def write_splits_from_csv(
         making,
         {name: origins(indexes) for name, indexes in dealt.items()},
         total=len(rows),
-        other_splits={"train", "eval", "test"} - weights.keys(),
-        metadata={"seed": seed, "ratios": list(weights.values())},
+        other_splits=set(NAMES) - weights.keys(),
+        metadata={
+            "seed": seed,
+            "ratios": [weights.get(name, 0) for name in NAMES if name in weights or name == "eval"],
+        },
     )
 
 

@@ -247,7 +247,7 @@ class Dataset:
                 wherever the shards lie. So a batch comes from some 16; smaller ones, or a larger buffer, mix more.
             cycle_length, block_length: for ``"buffer"``, as in `asyncrec.interleave`.
             worker: ``(i, n)``: this is number i of n workers, which take the batches in turn. All must use the same
-                batch size. Together they get every record once (with ``uneven="drop"``, all but the last few batches).
+                batch size. Together they get every record once, but for up to n - 1 batches with ``uneven="drop"``.
             uneven: what happens if the last batches are not enough for all workers: ``"drop"`` leaves them out,
                 ``"pad"`` adds batches from the beginning of the same epoch. Every worker gets equally many either way.
             on_corrupt: ``"raise"`` raises an error for a damaged record; ``"skip"`` leaves it out, so its batch is
@@ -310,7 +310,7 @@ async def open_dataset(
             without a manifest. If there is none of these: the beginning of the shards' names, or a pattern. The records
             are then counted on opening, from the indexes of the shards, or by reading a shard that has none. A folder
             with a slash at its end means all shards in it. If these belong to several data sets, they are read
-            together, and a warning is logged.
+            together, and a warning is logged. A pattern matches names of shards: ``"crawl/pages-2026-11-*"``.
         cache: a local folder that keeps what was read, the manifest and the indexes too, for all processes of this
             machine: each asks the store only for a listing, and for what none of them has read. For a remote store that
             is read more than once, or by several processes.

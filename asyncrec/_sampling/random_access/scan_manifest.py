@@ -19,7 +19,7 @@ from asyncrec._sampling.shard_versions import with_version
 from asyncrec._shards.manifest.manifest import Manifest, merge_segments
 from asyncrec._shards.manifest.names import is_data
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, noting
-from asyncrec._shards.manifest.snapshot import dataset_names, load_manifest
+from asyncrec._shards.manifest.snapshot import dataset_names, datasets_like, load_manifest, matches_data_sets
 from asyncrec._shards.ownership.listing import list_shards, longer_names
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -88,6 +88,8 @@ async def scan_manifest(folder: Storage, name: str, *, path: str, max_record_byt
     """
     keys = await list_shards(name, storage=folder)
     if not keys:
+        if is_pattern(name) and (named := await datasets_like(folder, name)):
+            raise ObjectNotFoundError(matches_data_sets(path, named))
         if not is_pattern(name) and (others := await longer_names(folder, name)):
             raise ObjectNotFoundError(
                 f"{path}: there is no data set with this name; the folder contains {', '.join(others[:10])}"

@@ -44,6 +44,7 @@ class JobStatus:
             disk or store take less than comes. ``"spool"``: that is full. ``"store"``: which fails, and is tried again.
             ``"end"``: its body has ended, and it publishes what is left.
         records_per_second, bytes_per_second: taken since it said so before, or since it began.
+        idle_seconds: since a record was taken, or since the writer began; it is late by up to one report.
         open_shards: how many may be open at once.
         taken_records, taken_bytes: taken in all; bytes of frames, before compression.
 
@@ -65,6 +66,7 @@ class JobStatus:
     memory_limit: int
     oldest_uncommitted_seconds: float
     oldest_buffered_seconds: float
+    idle_seconds: float
     spool_bytes: int
     upload_retries: int
 

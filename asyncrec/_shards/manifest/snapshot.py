@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from fnmatch import fnmatchcase
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -27,9 +28,9 @@ from asyncrec._shards.manifest.names import (
     manifest_prefix,
     split_checkpoint_path,
 )
-from asyncrec.errors import ArgumentValueError, ObjectNotFoundError
+from asyncrec.errors import ArgumentTypeError, ArgumentValueError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._listing import is_pattern
+from asyncrec.storage._listing import beginning_of, is_pattern
 from asyncrec.storage._local.storage import local_folder
 from asyncrec.storage._prefixed import PrefixedStorage
 from asyncrec.storage._registry import located
@@ -79,7 +80,14 @@ async def dataset_at(
 
     Raises:
         ValueError: the path has no name, or one with a character that patterns use.
+        TypeError: it is not a path.
     """
+    if not isinstance(path, str | PathLike):
+        raise ArgumentTypeError(
+            f"the path of a data set is a str or os.PathLike, not a {type(path).__name__}; to read several data sets "
+            "of one folder together, give open_dataset a pattern such as 'crawl/pages-2026-11-*', or interleave the "
+            "shards of each (list_shards)"
+        )
     async with located(path, storage=storage, storage_options=storage_options) as (store, key):
         folder, _, name = key.rpartition("/")
         if not allow_pattern:
@@ -146,6 +154,19 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
     """The names of all data sets in a folder that have a manifest, of those that begin so, ascending."""
     return sorted({info.key.split("/")[1] async for info in folder.list_objects(MANIFESTS + beginning)})
+
+
+async def datasets_like(folder: Storage, pattern: str) -> list[str]:
+    """The names of the data sets in a folder that match a pattern, which their shards' names, being longer, may not."""
+    return [name for name in await dataset_names(folder, beginning_of(pattern)) if fnmatchcase(name, pattern)]
+
+
+def matches_data_sets(path: str, names: list[str]) -> str:
+    """The message for a pattern that matches data sets (`datasets_like`) and no shard."""
+    return (
+        f"{path}: no shard matches this pattern, but the names of these data sets do: {', '.join(names[:10])}; to read "
+        f"them together, match the names of their shards: '{path}-*'"
+    )
 
 
 async def load_manifests(folder: Storage) -> dict[str, Manifest]:

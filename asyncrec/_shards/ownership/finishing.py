@@ -29,7 +29,7 @@ from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
-from asyncrec._shards.manifest.snapshot import merged
+from asyncrec._shards.manifest.snapshot import address_of, merged
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there, published_by
 from asyncrec._shards.ownership.verdict import Ending
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
@@ -52,6 +52,8 @@ class Finishing:
         self._header = staging.header
         self._names = names
         self._ending = ending
+        # Its header may have another: the folder may have been moved, or copied.
+        self._address = address_of(self._header.url, target, self._header.name, storage=target)
         self._history: History
         self._manifest: ManifestWriter
         self._publisher: ShardPublisher
@@ -141,7 +143,7 @@ class Finishing:
             entries.append(entry or await self._unlisted_or_empty(name))
         await self._manifest.close(entries)
         for entry in entries:
-            self._ending.commits(entry, self._header.url)
+            self._ending.commits(entry, self._address)
 
     async def _taken(self, files: JobFiles) -> list[str]:
         """Take the job's files; returns its shards. What others laid under their names is logged."""
@@ -179,7 +181,7 @@ class Finishing:
             own = await in_thread(history.added_by, self._header.writer)
             self._manifest.found([each for each in own if each.path == entry.path])
         else:
-            self._ending.commits(entry, self._header.url)
+            self._ending.commits(entry, self._address)
         self._own.add(entry.path)
 
     async def _unlisted(self, shard: str) -> ShardEntry:

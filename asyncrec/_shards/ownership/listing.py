@@ -121,7 +121,12 @@ async def why_nothing_at(store: Storage, key: str) -> str:
         return "nothing is stored here"
     if home is not None and await in_thread(os.path.isdir, home.folder):
         made = {header.name for header in await in_thread(home_of(home).headers)}
-        begun = f"; not committed yet: {', '.join(sorted(made))} (see 'asyncrec watch')" if made else ""
+        begun = (
+            f"; not committed yet: {', '.join(sorted(made))}; 'asyncrec watch' shows what the writers are doing, and "
+            f"{recover_command(join(store.root, key))} commits what dead writers left"
+            if made
+            else ""
+        )
         return f"the folder contains no data set and no record file{begun}"
     return (
         "there is no such file, folder or data set; the path of a data set consists of its folder and its "

@@ -124,7 +124,10 @@ async def open_sharded_writer(
         on_error: what happens to the open shards when the block raises an exception or is cancelled: ``"commit"``
             commits their complete records (the default), ``"discard"`` drops them (the default for fixed shards, and
             for ``mode="replace"``).
-        exit_timeout: how many seconds that commit may take; it is shielded from cancellation.
+        exit_timeout: how many seconds the exit may take, plus two for cleaning up, after the block raised an exception
+            or was cancelled, or after the exit itself was cancelled. What it commits meanwhile is shielded from
+            cancellation. It does not limit the exit after a block that ended normally: unless something cancels that
+            exit, it takes as long as the store needs.
         memory_limit: how many bytes all shards together hold in memory; beyond it ``write`` waits. A single record may
             exceed it. The default is 64 MiB, or four times what the chunks of the open shards take, up to 256 MiB: a
             chunk of a local file takes at most 2 MiB, a part for S3 takes 8.

@@ -62,7 +62,7 @@ class Teller:
         self.ending = False
         self._shards = shards
         self._before = shards.stats(0)
-        self._at = anyio.current_time()
+        self._at = self._took_at = anyio.current_time()
 
     async def tell(self, file: StatusFile) -> None:
         """Report again and again, until this is cancelled."""
@@ -80,6 +80,8 @@ class Teller:
         now, at = shards.stats(0), anyio.current_time()
         seconds = max(at - self._at, 1e-6)
         self._before, self._at = now, at
+        if now.records > before.records:
+            self._took_at = at
         full, failing = shards.spool_is_full, shards.store_fails
         counts: dict[str, Any] = {name: getattr(now, name) for name in _COUNTS}
         return JobStatus(
@@ -88,6 +90,7 @@ class Teller:
             waiting_for=waiting_for(before, now, seconds, full=full, failing=failing, ending=self.ending),
             records_per_second=(now.records - before.records) / seconds,
             bytes_per_second=(now.bytes - before.bytes) / seconds,
+            idle_seconds=at - self._took_at,
             open_shards=len(shards.queues),
             taken_records=now.records,
             taken_bytes=now.bytes,

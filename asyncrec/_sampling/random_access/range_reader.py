@@ -51,8 +51,11 @@ _GAP = 512 << 10
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
 # Reads at once: enough for all blocks of a shuffled window, few enough for a store's connections. It bounds what is
-# held beside the records themselves.
+# held beside the records themselves. Single records hold little: of a store that answers after 20 ms, 20 at once would
+# be 1,000 a second.
 _CONCURRENT = 20
+_CONCURRENT_SMALL = 64
+_SMALL = 64 << 10
 # Bytes of decompressed members in memory, and of the largest among them: sixteen of those asyncrec writes.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
@@ -91,6 +94,7 @@ class RangeReader:
         # With a cache on the disk the store is read in whole shards.
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
+        self._small_limiter = anyio.CapacityLimiter(_CONCURRENT_SMALL)
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
         # More at a time are no faster, and each holds a member twice.
@@ -134,7 +138,9 @@ class RangeReader:
         Raises:
             FormatError: with path, record and offset, when one of them is damaged; others may be.
         """
-        async with self._limiter:
+        single = len(read.within) == 1 and read.index.members is None
+        small = single and read.index.sizes.item(read.within.item(0)) <= _SMALL
+        async with self._small_limiter if small else self._limiter:
             neighbours = self._cost is not None and _are_neighbours(read)
             if neighbours and (records := await self._neighbours(read)) is not None:
                 return records

@@ -34,8 +34,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import bare_sockets
 import epoch_peers
-from epoch_readers import BARE, EPOCH, FRAME, Meter, Shards
+from bare_sockets import BARE
+from epoch_readers import EPOCH, FRAME, Meter, Shards
 from epoch_readers import READERS as OF_CLIENTS
 from folder_s3 import folder_s3
 from harness import MIB, work_folder
@@ -45,7 +47,7 @@ SHARD = 16 * MIB
 # What is wanted: the clock of aiobotocore over ours, our processor time over its, requests a MiB and a
 # shard, requests in sequence before the first batch.
 CLOCK, CPU, A_MIB, A_SHARD, FIRST = 0.9, 2.0, 0.4, 3.0, 5
-READERS = OF_CLIENTS | epoch_peers.READERS
+READERS = bare_sockets.READERS | OF_CLIENTS | epoch_peers.READERS
 OTHERS = ("aiobotocore", "obstore", BARE, *epoch_peers.READERS)
 
 
@@ -184,7 +186,9 @@ def main() -> int:
                     for each in (shards, small):
                         epoch_peers.write_for(peers, folder, each)
                 of_case = [
-                    name for name in picked if not compressed or (READERS[name][1] == EPOCH and name not in (BARE, *peers))
+                    name
+                    for name in picked
+                    if not compressed or (READERS[name][1] == EPOCH and name not in (BARE, *peers))
                 ]
                 found: dict[str, list[dict[str, Any]]] = {name: [] for name in of_case}
                 for _ in range(options.rounds):

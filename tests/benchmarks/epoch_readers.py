@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import selectors
-import socket
-import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,7 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from harness import MIB, _reset_peak, _status
 from s3 import CREDENTIALS, plain, rust
@@ -181,69 +177,6 @@ async def obstore(shards: Shards, meter: Meter) -> None:
         meter.stop()
 
 
-# Nothing but sockets --------------------------------------------------------------------------------------------------
-
-
-async def bare_sockets(shards: Shards, meter: Meter) -> None:
-    """The least that one thread does for these records: GETs by hand, one buffer each, and asyncrec's C.
-
-    There is no event loop, no retry, no signature, no TLS, and nothing is compared but the checksums of the records.
-    """
-    from asyncrec._native import native
-
-    assert native is not None, "a compiler made it"
-    address = urlsplit(endpoint())
-    keys = iter(shards.keys)
-    with selectors.DefaultSelector() as selector:
-
-        def begin(connection: socket.socket) -> bool:
-            key = next(keys, None)
-            if key is None:
-                return False
-            connection.sendall(f"GET /bench/{key} HTTP/1.1\r\nHost: {address.netloc}\r\n\r\n".encode())
-            return True
-
-        def receive(connection: socket.socket) -> None:
-            """A buffer full, or the rest; cut into records. ``left``: bytes to come, `None` before the head."""
-            view, filled, left = open_ones[connection]
-            filled += (count := connection.recv_into(view[filled:]))
-            if left is None:
-                head, _, rest = bytes(view[:filled]).partition(b"\r\n\r\n")
-                length = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
-                left = int(length.partition(b":")[2]) - len(rest)
-                filled = len(rest)
-                view[:filled] = rest
-            else:
-                left -= count
-            if filled == len(view) or not left:
-                data, records = bytes(view[:filled]), list[bytes]()
-                end = native.cut_frames(data, 0, sys.maxsize, True, records)
-                meter.batch(records)
-                filled -= end
-                view[:filled] = data[end:]
-                if not left:
-                    assert not filled, "the last record is whole and good"
-                    left = None
-                    if not begin(connection):
-                        selector.unregister(connection)
-                        connection.close()
-            open_ones[connection] = view, filled, left
-
-        open_ones: dict[socket.socket, tuple[memoryview, int, int | None]] = {}
-        for _ in range(AT_ONCE):
-            connection = socket.create_connection((address.hostname, address.port))
-            open_ones[connection] = memoryview(bytearray(PIECE // 2)), 0, None
-            selector.register(connection, selectors.EVENT_READ)
-        meter.start()
-        for connection in open_ones:
-            if not begin(connection):
-                selector.unregister(connection)
-        while selector.get_map():
-            for key, _ in selector.select():
-                receive(key.fileobj)
-        meter.stop()
-
-
 # asyncrec -------------------------------------------------------------------------------------------------------------
 
 
@@ -361,13 +294,11 @@ def chosen(shards: Shards) -> list[int]:
 
 
 EPOCH, SMALL_READS = "aiobotocore, 16 long GETs", "aiobotocore, 64 small GETs"
-BARE = "bare sockets, records"
 # By name; and what each is compared with.
 READERS: dict[str, tuple[Reader, str]] = {
     EPOCH: (aiobotocore(AT_ONCE), EPOCH),
     "aiobotocore, one at a time": (aiobotocore(1), EPOCH),
     "obstore, 16 streams": (obstore, EPOCH),
-    BARE: (bare_sockets, EPOCH),
     "open_reader, 16": (open_reader, EPOCH),
     "interleave": (interleave, EPOCH),
     "InterleaveSampler": (interleave_sampler, EPOCH),

@@ -23,8 +23,8 @@ class WatchedWriter:
 
     Attributes:
         state: ``"at work"``, or ``"ending"``: publishing what is left; both as it reports on its disk. ``"silent"``: it
-            has reported nothing for ten seconds, or nothing at all in its first minute; on this machine it is alive, and
-            is stopped or held up; on another one it may be dead. If it does not report, as one without a disk, a lock
+            has reported nothing for ten seconds, or nothing at all in its first minute; on this machine it is alive,
+            and is stopped or held up; on another one it may be dead. If it does not report (without a disk), a lock
             says ``"alive"``, or nothing on this machine can tell, which is ``"unknown"``. ``"dead"``: a lock proves
             it, and `asyncrec.recover` sees to what it left.
         status: what it reported last, on its disk; `None` if it has not.

@@ -12,6 +12,7 @@ requests that came one behind the end of the other.
 
 Readers are compared with "aiobotocore, 16": a GET for each shard, 16 at a time, of a GZIP shard also inflated. Single
 random records are compared with the GETs of such records by aiobotocore, 64 at a time, and so is ClassBalancedSampler.
+"bare sockets, records" does what any reader of records must, and nothing else: how near one thread can come.
 Libraries that stream training data have rows where they are installed: `epoch_peers`.
 Exit status 0 whether or not targets are met: a benchmark on a busy machine is no test.
 """
@@ -33,7 +34,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import bare_sockets
 import epoch_peers
+from bare_sockets import BARE
 from epoch_readers import EPOCH, FRAME, Meter, Shards
 from epoch_readers import READERS as OF_CLIENTS
 from folder_s3 import folder_s3
@@ -44,8 +47,8 @@ SHARD = 16 * MIB
 # What is wanted: the clock of aiobotocore over ours, our processor time over its, requests a MiB and a
 # shard, requests in sequence before the first batch.
 CLOCK, CPU, A_MIB, A_SHARD, FIRST = 0.9, 2.0, 0.4, 3.0, 5
-READERS = OF_CLIENTS | epoch_peers.READERS
-OTHERS = ("aiobotocore", "obstore", *epoch_peers.READERS)
+READERS = bare_sockets.READERS | OF_CLIENTS | epoch_peers.READERS
+OTHERS = ("aiobotocore", "obstore", BARE, *epoch_peers.READERS)
 
 
 def write(folder: Path, name: str, size: int, compressed: bool, mib: int) -> Shards:
@@ -183,7 +186,9 @@ def main() -> int:
                     for each in (shards, small):
                         epoch_peers.write_for(peers, folder, each)
                 of_case = [
-                    name for name in picked if not compressed or (READERS[name][1] == EPOCH and name not in peers)
+                    name
+                    for name in picked
+                    if not compressed or (READERS[name][1] == EPOCH and name not in (BARE, *peers))
                 ]
                 found: dict[str, list[dict[str, Any]]] = {name: [] for name in of_case}
                 for _ in range(options.rounds):

@@ -1,11 +1,12 @@
 """The same records and store for libraries that stream training data, where they are installed: rows of `epoch`.
 
-    .venv-bench/bin/pip install s3torchconnector mosaicml-streaming
+    .venv-bench/bin/pip install s3torchconnector mosaicml-streaming datasets s3fs
 
 s3torchconnector reads the TFRecord shards, each whole, and makes no records of them. WebDataset reads the same records
 from tar files by ``curl``, whose processor time is not counted, as its documentation has it for HTTP. MosaicML
-Streaming reads them from its own shards of 16 MiB, by boto3, into a local folder, which is a tmpfs here. Each runs in
-one process, with its defaults; none of them compares a checksum for each record by default.
+Streaming reads them from its own shards of 16 MiB, by boto3, into a local folder, which is a tmpfs here. Hugging Face
+datasets streams them from Parquet files of the same number of records, uncompressed, by s3fs. Each runs in one process,
+with its defaults; none of them compares a checksum for each record by default.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ PEERS = {
     "s3torchconnector": ("s3torchconnector", ""),
     "WebDataset": ("webdataset", "tar"),
     "MosaicML Streaming": ("streaming", "mds"),
+    "Hugging Face datasets": ("datasets", "parquet"),
 }
 
 
@@ -42,7 +44,7 @@ def write_for(peers: Iterable[str], folder: Path, shards: Shards) -> None:
     for kind in {PEERS[name][1] for name in peers} - {""}:
         place = folder / f"{shards.folder}.{kind}"
         place.mkdir()
-        (_write_tar if kind == "tar" else _write_mds)(place, folder, shards)
+        {"tar": _write_tar, "mds": _write_mds, "parquet": _write_parquet}[kind](place, folder, shards)
 
 
 def _records(folder: Path, key: str) -> list[bytes]:
@@ -67,6 +69,15 @@ def _write_mds(place: Path, folder: Path, shards: Shards) -> None:
         for key in shards.keys:
             for record in _records(folder, key):
                 writer.write({"record": record})
+
+
+def _write_parquet(place: Path, folder: Path, shards: Shards) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    for number, key in enumerate(shards.keys):
+        table = pyarrow.table({"record": pyarrow.array(_records(folder, key), pyarrow.binary())})
+        pyarrow.parquet.write_table(table, place / f"{number:06}.parquet", compression="NONE", use_dictionary=False)
 
 
 def _peer(read: Callable[[Shards], Iterator[list[bytes]]], *, whole: bool = False) -> Reader:
@@ -129,8 +140,26 @@ def _mosaicml(shards: Shards) -> Iterator[list[bytes]]:
         shutil.rmtree(place)
 
 
+def _huggingface(shards: Shards) -> Iterator[list[bytes]]:
+    import datasets
+
+    dataset: Any = datasets.load_dataset(
+        "parquet",
+        data_files=[f"s3://bench/{shards.folder}.parquet/{number:06}.parquet" for number in range(len(shards.keys))],
+        split="train",
+        streaming=True,
+        storage_options={
+            "key": CREDENTIALS["aws_access_key_id"], "secret": CREDENTIALS["aws_secret_access_key"],
+            "endpoint_url": endpoint(), "client_kwargs": {"region_name": "us-east-1"},
+        },
+    )  # fmt: skip
+    for batch in dataset.iter(batch_size=BATCH):
+        yield batch["record"]
+
+
 READERS: dict[str, tuple[Reader, str]] = {
     "s3torchconnector": (_peer(_s3torchconnector, whole=True), EPOCH),
     "WebDataset": (_peer(_webdataset), EPOCH),
     "MosaicML Streaming": (_peer(_mosaicml), EPOCH),
+    "Hugging Face datasets": (_peer(_huggingface), EPOCH),
 }

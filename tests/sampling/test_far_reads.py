@@ -102,3 +102,40 @@ async def test_what_a_global_order_costs_in_a_store_is_told_once(caplog: pytest.
             assert len([batch async for batch in stream.batches(1000)]) == 16
         told = [record for record in caplog.records if "makes a separate request" in record.message]
         assert [vars(line)["records"] for line in told] == [8000] * lines
+
+
+async def test_64_tasks_read_64_small_records_at_once() -> None:
+    store = await forty_blocks()
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        await dataset.get_many(range(0, 8000, 1000))  # indexes
+        store.latency, store.most_open = 1.0, 0
+        began = anyio.current_time()
+        async with anyio.create_task_group() as tasks:
+            for number in range(0, 6400, 100):
+                tasks.start_soon(dataset.get, number)
+        assert anyio.current_time() - began <= 1.5
+
+
+async def test_nothing_is_read_beside_the_first_window() -> None:
+    """3.5 blocks: the whole of a block that a border cuts is read with the first."""
+    store = await forty_blocks()
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        store.bytes_per_second = 1e6
+        async with dataset.shuffled(seed=5, block_bytes=22_400, buffer_size=700) as stream:
+            store.given = 0
+            await anext(stream)
+            given = store.given
+        indexes = sum([info.size async for info in store.list_objects("_index/")])
+        assert 3 * 22_400 < given <= 4 * 22_400 + indexes
+
+
+async def test_the_classes_of_8_shards_are_read_at_once() -> None:
+    store = TellsSumsByHead()
+    async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_records=100, writer_id="w") as writer:
+        await writer.write_many([b"%04d" % (number % 7) for number in range(800)])
+    async with asyncrec.open_dataset("pages", storage=store) as dataset:
+        sampler = asyncrec.ClassBalancedSampler(dataset, 2, 2, class_fn=bytes)
+        store.latency = 1.0  # also of a look at each shard, while its records come
+        began = anyio.current_time()
+        async with sampler:
+            assert anyio.current_time() - began <= 2.5

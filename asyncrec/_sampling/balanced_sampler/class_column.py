@@ -20,13 +20,14 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import anyio
 import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import concurrently
-from asyncrec._concurrency.tasks import in_thread
+from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._framing.compression import parse_reading_compression
-from asyncrec._records.reading.reader import open_reader_in
+from asyncrec._records.reading.reader import RecordReader, open_reader_in
 from asyncrec._sampling.random_access.dataset import Dataset
 from asyncrec.errors import ArgumentTypeError, DatasetError, DecodeError, ObjectNotFoundError, SchemaError, StorageError
 from asyncrec.example._codec import decode_example
@@ -36,8 +37,10 @@ from asyncrec.storage._url import join
 
 _log = logging.getLogger("asyncrec.sampling")
 
-# Shards read through at once: they are decoded by threads that mostly hold the interpreter, so more gain nothing.
-_SHARDS_AT_ONCE = 4
+# Shards read through at once. They are decoded by threads that mostly hold the interpreter, so more of these gain
+# nothing. Of a store twice as many shards hide its delay; what comes of more leaves the processor's cache meanwhile.
+_THREADS = _SHARDS_AT_ONCE = 4
+_SHARDS_AT_ONCE_REMOTE = 8
 # Of what stands beside the codes: hundreds of thousands of names. A column with more is not kept.
 _LABEL_BYTES = 16 << 20
 _NO_EXAMPLES = "; class_feature works only for Examples; for other records, pass class_fn"
@@ -158,10 +161,10 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
                 found.append(codes[label])
         return np.array(found, np.int32)
 
+    threads = anyio.CapacityLimiter(_THREADS)
+
     async def read(shard: int) -> None:
         entry = dataset.manifest.shards[shard]
-        parts[shard] = []
-        count = 0
         async with open_reader_in(
             dataset.folder,
             entry.path,
@@ -169,26 +172,34 @@ async def _read(dataset: Dataset, classes_of: ClassesOf) -> ClassColumn:
             compression=parse_reading_compression(entry.compression),
             max_record_bytes=entry.max_record_bytes,
         ) as reader:
-            await dataset.files.check(shard, reader.info)
-            async for records in reader.batches():
-                try:
-                    parts[shard].append(await in_thread(code, records))
-                except _FailedAt as failed:
-                    cause = failed.__cause__
-                    place = f"{reader.path}, record {count + failed.index}"
-                    raise DecodeError(f"{place}: class_fn raised {type(cause).__name__}: {cause}") from cause
-                except _UnequalClass as unequal:
-                    place = f"{reader.path}, record {count + unequal.index}"
-                    raise SchemaError(f"{place}: the record's class is {unequal.label!r}, {_UNEQUAL_CLASS}") from None
-                except (DecodeError, SchemaError) as error:
-                    place = f"{reader.path}, among the records {count:,} to {count + len(records) - 1:,}"
-                    raise type(error)(f"{place}: {error}" + (_NO_EXAMPLES * isinstance(error, DecodeError))) from error
-                count += len(records)
+            async with TaskScope() as scope:
+                scope.start_soon(read_all, shard, reader)
+                await dataset.files.check(shard, reader.info)  # a store may have to be asked
+        count = sum(map(len, parts[shard]))
         if count != entry.records:
             raise DatasetError(f"{reader.path} has {count:,} records, but the manifest says {entry.records:,}")
         dataset.files.keep(shard, reader.info)
 
-    await concurrently(read, range(len(dataset.manifest.shards)), tasks=_SHARDS_AT_ONCE)
+    async def read_all(shard: int, reader: RecordReader) -> None:
+        parts[shard] = []
+        count = 0
+        async for records in reader.batches():
+            try:
+                parts[shard].append(await in_thread(code, records, limiter=threads))
+            except _FailedAt as failed:
+                cause = failed.__cause__
+                place = f"{reader.path}, record {count + failed.index}"
+                raise DecodeError(f"{place}: class_fn raised {type(cause).__name__}: {cause}") from cause
+            except _UnequalClass as unequal:
+                place = f"{reader.path}, record {count + unequal.index}"
+                raise SchemaError(f"{place}: the record's class is {unequal.label!r}, {_UNEQUAL_CLASS}") from None
+            except (DecodeError, SchemaError) as error:
+                place = f"{reader.path}, among the records {count:,} to {count + len(records) - 1:,}"
+                raise type(error)(f"{place}: {error}" + (_NO_EXAMPLES * isinstance(error, DecodeError))) from error
+            count += len(records)
+
+    tasks = _SHARDS_AT_ONCE_REMOTE if dataset.files.remote else _SHARDS_AT_ONCE
+    await concurrently(read, range(len(dataset.manifest.shards)), tasks=tasks)
     coded = [part for shard in sorted(parts) for part in parts[shard]]
     # In an order of their own, whatever the order of reading was.
     try:

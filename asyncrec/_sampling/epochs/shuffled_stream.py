@@ -191,8 +191,8 @@ class ShuffledStream:
         self._batches.took()
         self._given += count
         take = self._records.popleft
-        taken = [take() for _ in range(count)]
-        records = [record for record in taken if record is not None]
+        taken: list[Any] = [take() for _ in range(count)]
+        records = [record for record in taken if record is not None] if self._skips else taken
         self._lost += count - len(records)
         return records
 
@@ -221,7 +221,7 @@ class ShuffledStream:
             records=len(self._dataset),
         )
 
-    async def _read(self, numbers: NDArray[np.int64]) -> list[bytes | None]:
+    async def _read(self, numbers: NDArray[np.int64]) -> list[Any]:
         if self._skips:
             return await self._dataset.get_whole(numbers, self._damage)
-        return list[bytes | None](await self._dataset.get_many(numbers))
+        return await self._dataset.get_many(numbers)

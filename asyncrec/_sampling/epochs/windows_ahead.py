@@ -3,7 +3,8 @@
 Read one window after the other, a store's link is idle each time the last parts of a window are on their way, and for
 every record that its consumer works on meanwhile. So parts are taken across the borders of windows: as soon as one is
 read the next begins, of the window behind if this one has no more. What bounds that is what is held: besides the window
-that is being given out one more, read or on its way; while the consumer waits for one, that and the next.
+that is being given out one more, read or on its way; while the consumer waits for one, that and the next. Only while it
+waits for the first, nothing else is read.
 
 A part that two windows share is read once.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from itertools import chain
+from operator import getitem
 from typing import Generic, TypeVar
 
 import anyio
@@ -51,11 +52,16 @@ class Window(Generic[T]):
         self.parts = parts
         numbers = np.concatenate([np.empty(0, np.int64), *(part.numbers for part in parts)])
         order = np.argsort(numbers, kind="stable")
-        self._places: list[int] = order[np.searchsorted(numbers, wanted, sorter=order)].tolist()
+        places = order[np.searchsorted(numbers, wanted, sorter=order)]
+        ends = np.cumsum([len(part.numbers) for part in parts], dtype=np.int64)
+        part = np.searchsorted(ends, places, side="right")
+        self._parts: list[int] = part.tolist()
+        self._places: list[int] = (places - np.append(0, ends)[part]).tolist()
 
     def records(self) -> Iterable[T]:
-        """The records, once all parts are there."""
-        return map(list(chain.from_iterable(part.records for part in self.parts)).__getitem__, self._places)
+        """The records, once all parts are there. They are not gathered first: each pass over so much memory shows."""
+        parts = [part.records for part in self.parts]
+        return map(getitem, map(parts.__getitem__, self._parts), self._places)
 
 
 class WindowsAhead(Generic[T]):
@@ -85,7 +91,7 @@ class WindowsAhead(Generic[T]):
         self._changed = anyio.Event()
         self._room = anyio.Event()
         self._working: list[anyio.CancelScope] = []
-        self._awaited = False
+        self._awaited = self._given = False
         self._ended = False
         self._error: Exception | None = None
 
@@ -112,7 +118,10 @@ class WindowsAhead(Generic[T]):
                     raise part.error
         finally:
             self._awaited = False
-        return self._planned.popleft().records()
+        window = self._planned.popleft()
+        self._given = True
+        self._room.set()
+        return window.records()
 
     def cancel(self) -> None:
         """Give up what is being read."""
@@ -136,8 +145,9 @@ class WindowsAhead(Generic[T]):
         """The next part to read; `None` at the end."""
         async with self._planning:
             while not (self._parts or self._ended):
-                # While one is waited for nothing else is held, so that there is room for one more.
-                while len(self._planned) > self._awaited:
+                # While one is waited for nothing else is held, so that there is room for one more. The first of all
+                # has the link for itself, or it would come as late as the second.
+                while len(self._planned) > (self._awaited and self._given):
                     self._room = anyio.Event()
                     await self._room.wait()
                 await self._plan()

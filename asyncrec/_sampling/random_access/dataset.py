@@ -28,7 +28,7 @@ from asyncrec._sampling.random_access.in_order import RecordsInOrder, step_of
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.key_index import KeyIndex
 from asyncrec._sampling.random_access.lookup import RecordLookup
-from asyncrec._sampling.random_access.range_reader import RangeRead
+from asyncrec._sampling.random_access.range_read import RangeRead
 from asyncrec._sampling.random_access.record_numbers import numbers_of, record_blocks
 from asyncrec._sampling.random_access.scan_manifest import snapshot_in
 from asyncrec._sampling.random_access.shard_files import ShardFiles

@@ -20,6 +20,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._records.reading.frame_scan import FrameScan, scan_object, scan_source
 from asyncrec._sampling.random_access.shard_files import ShardFiles, check_version
+from asyncrec._shards.manifest.loading import in_thread_unless
 from asyncrec._shards.manifest.names import index_key
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import DatasetError, FormatError, ObjectNotFoundError
@@ -36,6 +37,8 @@ _HELD_BYTES = 256 << 20
 # compressed ones more fit, and the index of such a shard is made anew rather than believed at any length.
 _MOST_LINE = 64
 _LEAST_FRAME = 16
+# Parsing no more takes 0.15 ms; to wait for a thread takes as long, and milliseconds where other threads compute.
+_LITTLE_TEXT = 64 << 10
 
 
 class Indexes:
@@ -108,7 +111,7 @@ async def read_index(folder: Storage, entry: ShardEntry, *, count_known: bool = 
         if sidecar is not None:
             expect(folder, key, sidecar.bytes, sidecar.crc32c)
         text = await folder.get(key, max_bytes=_MOST_LINE * (most + 1))
-        index, problem = await in_thread(_parsed, text, entry, count_known)
+        index, problem = await in_thread_unless(len(text) <= _LITTLE_TEXT, _parsed, text, entry, count_known)
     except ObjectNotFoundError:
         _log.info(
             "%s: the shard has no index; the whole shard is read to build one",

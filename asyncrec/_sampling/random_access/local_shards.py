@@ -23,7 +23,7 @@ from asyncrec._concurrency.forks import on_fork
 from asyncrec._framing.frames import FRAME_OVERHEAD
 from asyncrec._records.index import RecordIndex
 from asyncrec._sampling.random_access.frame_extractor import cut_exactly, split_ranges
-from asyncrec._sampling.random_access.range_reader import RangeRead
+from asyncrec._sampling.random_access.range_read import RangeRead
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import StorageError
 from asyncrec.storage._cached import CachedStorage

@@ -17,18 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asyncrec._concurrency.map import concurrently
-from asyncrec._concurrency.tasks import in_thread
 from asyncrec._sampling.random_access.indexes import Indexes
 from asyncrec._sampling.random_access.local_shards import LocalReads, LocalShards
-from asyncrec._sampling.random_access.range_reader import RangeRead, RangeReader
-from asyncrec._sampling.random_access.record_numbers import distinct_numbers, number_of
+from asyncrec._sampling.random_access.range_read import RangeRead
+from asyncrec._sampling.random_access.range_reader import RangeReader
+from asyncrec._sampling.random_access.record_numbers import are_ascending, distinct_numbers, number_of
 from asyncrec._sampling.random_access.shard_files import ShardFiles
+from asyncrec._shards.manifest.loading import in_thread_unless
 
 T = TypeVar("T")
 Numbers = NDArray[np.int64]
 
-# Sorting fewer numbers costs less than a hop to a thread.
+# Sorting fewer numbers costs less than a hop to a thread; and so does seeing that more are sorted already.
 _FEW = 1000
+_MANY = 20_000
 # What of one call may be read on the event loop: a shard may take nearly as long as this again.
 _MOST_SECONDS = 0.0005
 # At once in one call, of shards and of reads in each; what is really read at once is `RangeReader`'s to bound.
@@ -108,15 +110,20 @@ class RecordLookup:
         """
         self.check_open()
         few = len(wanted) <= _FEW
-        distinct, inverse = distinct_numbers(wanted) if few else await in_thread(distinct_numbers, wanted)
+        little = few or (len(wanted) <= _MANY and are_ascending(wanted))
+        distinct, inverse = await in_thread_unless(little, distinct_numbers, wanted)
         found: list[Any] = [None] * len(distinct)
         shards, refused = self._shards(distinct), list[RangeRead]()
         if self._local is not None:
             shards, refused = await self._read_near(self._local, shards, distinct, found, few=few)
 
         async def read(part: RangeRead) -> None:
+            nonlocal found
             records = await records_of(part)
-            found[part.first : part.first + len(records)] = records
+            if len(records) == len(found):  # as most often of a store
+                found = records
+            else:
+                found[part.first : part.first + len(records)] = records
 
         async def read_parts(parts: list[RangeRead]) -> None:
             await concurrently(read, (read for part in parts for read in self.reader.reads(part)), tasks=_TASKS)

@@ -21,7 +21,6 @@ from typing import Literal, cast
 import anyio
 import numpy as np
 from anyio.lowlevel import checkpoint
-from numpy.typing import NDArray
 
 from asyncrec._concurrency.lru_cache import AsyncLRUCache
 from asyncrec._concurrency.processors import processors
@@ -36,12 +35,11 @@ from asyncrec._sampling.random_access.frame_extractor import (
     join_ranges,
     split_ranges,
 )
+from asyncrec._sampling.random_access.range_read import RangeRead
 from asyncrec._sampling.random_access.read_cost import ReadCost
 from asyncrec._sampling.random_access.received import Blocks, Stored, receive_frames
 from asyncrec._sampling.random_access.shard_files import ShardFiles
 from asyncrec.errors import CorruptRecordError, FormatError
-
-Indices = NDArray[np.int64]
 
 # Bytes read for nothing rather than in a read of their own: what comes in the time that a read takes to begin. Of a
 # file that is 0.3 ms (opening, closing, hops to threads); of a store it is measured.
@@ -51,8 +49,8 @@ _GAP = 512 << 10
 _MOST_READ_REMOTE = 8 << 20
 _MOST_READ_LOCAL = 1 << 20
 # Reads at once: enough for all blocks of a shuffled window, few enough for a store's connections. It bounds what is
-# held beside the records themselves.
-_CONCURRENT = 20
+# held beside the records themselves. Single small ones hold little; of 20 at once a store 20 ms away gives 1,000/s.
+_CONCURRENT, _CONCURRENT_SINGLE = 20, 64
 # Bytes of decompressed members in memory, and of the largest among them: sixteen of those asyncrec writes.
 _CACHED_BYTES = 64 << 20
 _MOST_CACHED = 16 << 20
@@ -62,23 +60,6 @@ _CUT_ON_LOOP = 64 << 10
 # Of a range, so much is cut at a time between two steps of the event loop: some 0.2 ms of it.
 _PIECE_BYTES = 512 << 10
 _PIECE_RECORDS = 2048
-
-
-class RangeRead:
-    """One read of a shard, or all that is wanted of it.
-
-    Attributes:
-        within: the numbers of the wanted records in the shard, ascending and distinct.
-        first: the place of the first of them among all those asked for.
-    """
-
-    __slots__ = ("first", "index", "shard", "within")
-
-    def __init__(self, shard: int, index: RecordIndex, within: Indices, first: int) -> None:
-        self.shard = shard
-        self.index = index
-        self.within = within
-        self.first = first
 
 
 class RangeReader:
@@ -91,6 +72,7 @@ class RangeReader:
         # With a cache on the disk the store is read in whole shards.
         self._cost = ReadCost(files.folder.root) if files.remote and not files.cached else None
         self._limiter = anyio.CapacityLimiter(_CONCURRENT)
+        self._of_single = anyio.CapacityLimiter(_CONCURRENT_SINGLE)
         # Cutting holds the interpreter: a second thread at it gains nothing, and makes the event loop wait for both.
         self._extracting = anyio.CapacityLimiter(1)
         # More at a time are no faster, and each holds a member twice.
@@ -134,8 +116,8 @@ class RangeReader:
         Raises:
             FormatError: with path, record and offset, when one of them is damaged; others may be.
         """
-        async with self._limiter:
-            neighbours = self._cost is not None and _are_neighbours(read)
+        async with self._of_single if read.is_single else self._limiter:
+            neighbours = self._cost is not None and read.are_neighbours
             if neighbours and (records := await self._neighbours(read)) is not None:
                 return records
             try:
@@ -333,11 +315,6 @@ class RangeReader:
             member_offset=member,
             part="compression",
         )
-
-
-def _are_neighbours(read: RangeRead) -> bool:
-    within = read.within
-    return read.index.members is None and int(within[-1]) - int(within[0]) + 1 == len(within)
 
 
 def _damaged_twice(error: FormatError) -> FormatError:

@@ -72,16 +72,18 @@ async def receive_frames(
     source: ByteSource, sizes: NDArray[np.int64], *, limiter: anyio.CapacityLimiter
 ) -> list[bytes] | None:
     """The records of frames that stand one after another, of these sizes; `None` unless all are whole and good."""
-    decoder, records = FrameDecoder(max_record_bytes=int(sizes.max())), list[bytes]()
+    decoder, records, lengths = FrameDecoder(max_record_bytes=int(sizes.max())), list[bytes](), list[int]()
     missing = int(sizes.sum())
     while missing and (block := await source.receive(missing)):
         missing -= len(block)
         if len(block) > _LARGE or decoder.wanted > _LARGE:
-            records += await in_thread(decoder.feed, block, limiter=limiter)
+            found = await in_thread(decoder.feed, block, limiter=limiter)
         else:
-            records += decoder.feed(block)
+            found = decoder.feed(block)
+        records += found
+        lengths += map(len, found)  # while they are in the processor's cache
         if decoder.error is not None:
             return None
         if missing and len(block) > _SMALL:
             await checkpoint()
-    return records if list(map(len, records)) == (sizes - FRAME_OVERHEAD).tolist() else None
+    return records if lengths == (sizes - FRAME_OVERHEAD).tolist() else None

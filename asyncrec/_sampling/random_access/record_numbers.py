@@ -70,9 +70,14 @@ def number_of(index: SupportsIndex) -> int:
         ) from None
 
 
+def are_ascending(wanted: NDArray[np.int64]) -> bool:
+    """Whether each number is larger than the one before it."""
+    return len(wanted) < 2 or bool((np.diff(wanted) > 0).all())
+
+
 def distinct_numbers(wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
     """The numbers, ascending, each once; and where each of those wanted is among them, unless it is where it was."""
-    if len(wanted) < 2 or (np.diff(wanted) > 0).all():
+    if are_ascending(wanted):
         return wanted, None
     return np.unique(wanted, return_inverse=True)
 

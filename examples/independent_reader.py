@@ -109,8 +109,8 @@ def read_segment(path: Path) -> Json:
     return commit_of(head, lines, str(path))
 
 
-def read_checkpoint(place: Path, number: int) -> tuple[list[Json], set[str]]:
-    """The commits in a checkpoint, and the names of the segments that it covers."""
+def read_checkpoint(place: Path, number: int) -> tuple[list[Json], dict[str, int]]:
+    """The commits in a checkpoint, and the last number of each log that it covers."""
     name = json.loads((place / f"~checkpoint-{number:06d}.json").read_bytes())["checkpoint"]
     check(re.fullmatch(rf"~checkpoint-{number:06d}~[A-Za-z0-9]{{1,64}}\.jsonl\.gz", name), f"{name}: of another number")
     top, *lines, end = map(json.loads, inflate((place / name).read_bytes(), "GZIP", name).splitlines())
@@ -142,9 +142,7 @@ def read_checkpoint(place: Path, number: int) -> tuple[list[Json], set[str]]:
             told = {"path": path, "bytes": row[f"{kind}_bytes"], "crc32c": f"{row[f'{kind}_crc32c']:08x}"}
             shard[kind] = None if how == -1 else told
         head["shards"].append(shard | {"compression": ("", "GZIP", "ZLIB")[row["flags"] & 3]})
-    covered = {row["name"] for row in tables["others"].values()}
-    for row in tables["ranges"].values():
-        covered.update(f"{row['writer']}-{single:06d}.jsonl" for single in range(row["first"], row["last"] + 1))
+    covered = {row["writer"]: row["last"] for row in tables["logs"].values()}
     return [commit_of(head, head["shards"], name) for head in tables["commits"].values()], covered
 
 
@@ -153,15 +151,17 @@ def read_manifest(folder: Path, name: str) -> list[Json]:
     place = folder / "_manifest" / name
     names = sorted(each.name for each in place.iterdir())
     numbers = [int(each[12:-5]) for each in names if re.fullmatch(r"~checkpoint-[0-9]{6,18}\.json", each)]
-    commits, covered = read_checkpoint(place, max(numbers)) if numbers else ([], set())
-    new = [each for each in names if re.fullmatch(r"[^_~.].*\.jsonl", each) and each not in covered]
-    closing = [read_segment(place / each) for each in new if each.endswith("-closed.jsonl")]
-    repeated = {each["writer"] for each in closing if not each["abandoned"]}
-    commits = [each for each in commits if each["writer"] not in repeated] + closing
-    well = {each["writer"] for each in commits if each["closed"] and not each["abandoned"]}
-    single = [each for each in new if not each.endswith("-closed.jsonl") and each.rpartition("-")[0] not in well]
-    commits += [read_segment(place / each) for each in single]
-    check(not all(each["abandoned"] for each in commits), f"{name}: nothing was ever committed")
+    commits, covered = read_checkpoint(place, max(numbers)) if numbers else ([], dict[str, int]())
+    found = [re.fullmatch(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.jsonl", each) for each in names]
+    for log in sorted({each[1] for each in found if each} - {each["writer"] for each in commits if each["closed"]}):
+        numbers = [int(each[2]) for each in found if each and each[1] == log]
+        new = range(covered.get(log, 0) + 1, max(numbers) + 1)
+        check(set(new).issubset(numbers), f"{name}: the log {log} has a gap")
+        read = [read_segment(place / f"{log}-{number:06d}.jsonl") for number in new]
+        check(not any(each["closed"] for each in read[:-1]), f"{name}: the log {log} goes on behind its end")
+        well = bool(read) and read[-1]["closed"] and not read[-1]["abandoned"]  # then it repeats the others
+        commits = [each for each in commits if each["writer"] != log or not well] + read[-1 if well else 0 :]
+    check(any(each["shards"] or each["closed"] > each["abandoned"] for each in commits), f"{name}: nothing committed")
     return commits
 
 

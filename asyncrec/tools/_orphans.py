@@ -19,7 +19,6 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit.compaction import unnamed_runs
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import list_manifest, load_history
 from asyncrec._shards.manifest.names import (
     claim_key,
@@ -32,7 +31,7 @@ from asyncrec._shards.manifest.names import (
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.census import find_jobs
-from asyncrec._shards.ownership.clearing import Fences, is_another_data_set
+from asyncrec._shards.ownership.clearing import is_another_data_set
 from asyncrec._shards.ownership.end_job import end_unmarked
 from asyncrec._shards.ownership.marks import find_claims
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted
@@ -194,7 +193,7 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
     for orphan, report in orphans:
         maker, _ = maker_of(dataset.name, orphan.key) or (None, False)
         assert maker is not None, "only shards of rolling writers can be adopted"
-        manifest = ManifestWriter(dataset.folder, dataset.name, maker, after=dataset.manifest)
+        manifest = ManifestWriter(dataset.folder, dataset.name, maker, after=dataset.manifest, last=None)
         names = JobNames(dataset.name, maker, None)
         compression = CompressionOptions(type=report.compression)  # type: ignore[arg-type]  # one of three
         await manifest.commit(
@@ -207,7 +206,7 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
     """Delete those that are nobody's, with the index and the keys of each shard; returns them.
 
-    Their writers are ended first, and each rolling shard is fenced: what somebody adopts meanwhile stays.
+    Their writers are ended first: what was committed until then stays, and nothing more is.
 
     And the claims of jobs that have ended, which came after their end. One on plain names stays: whoever was given up
     may live, and have a shard of such a name on its way.
@@ -217,19 +216,10 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
     runs = [orphan for orphan in orphans if orphan.is_free and orphan.kind == "run"]
     shards = {orphan.key: orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys") for orphan in free}
     makers = {shard: maker_of(name, shard) or (None, False) for shard in shards.values()}
-    given_up = await end_unmarked(folder, name, {maker for maker, _ in makers.values() if maker is not None})
+    await end_unmarked(folder, name, {maker for maker, _ in makers.values() if maker is not None})
     history = await load_history(folder, name)
-    adopted, known = await in_thread(_committed, set(makers), history, (await merged(name, history)).shards)
-    fences = Fences(folder, name, history, by="verify")
-
-    async def may_go(shard: str) -> bool:
-        maker, rolling = makers[shard]
-        if shard in adopted:
-            return False
-        if shard in known or maker is None or not rolling or not given_up[maker]:
-            return True
-        return await fences.put(maker, shard)
-
+    listed = (await merged(name, history)).shards
+    adopted = await in_thread(lambda: set(filter(listed.names, makers)))
     removed = []
     if runs:
         unnamed = await unnamed_runs(folder, name, await list_manifest(folder, name))
@@ -238,7 +228,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
                 await folder.delete(orphan.key)
                 removed.append(orphan)
     for orphan in free:
-        if not await may_go(shards[orphan.key]):
+        if shards[orphan.key] in adopted:
             continue
         if orphan.kind == "shard":
             await folder.delete(index_key(orphan.key))
@@ -254,12 +244,6 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
     """Those that the data set does not have. Blocks."""
     return [each for each in found if not listed.names(each[0].key) and not listed.names(each[2])]
-
-
-def _committed(shards: Iterable[str], history: History, listed: ShardList) -> tuple[set[str], set[str]]:
-    """Those that the data set has, and those that it has or had, which are not committed a second time. Blocks."""
-    known = {shard for shard in shards if history.lists(shard) or history.removes(shard)}
-    return {shard for shard in known if listed.names(shard)}, known
 
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:

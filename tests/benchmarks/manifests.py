@@ -29,7 +29,7 @@ from heartbeat import Heartbeat, idle_figures
 import asyncrec
 from asyncrec import tools
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
-from asyncrec._shards.manifest.names import closing_segment_key, index_key, keys_key, rolling_shard_name
+from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, segment_key
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
 from asyncrec.storage import ObjectInfo
 from asyncrec.storage._local.storage import LocalStorage
@@ -108,7 +108,7 @@ async def make(path: Path, shards: int, writers: int) -> dict[str, Any]:
         entries = entries_of(writer, shards // writers, source)
         time_of_end = format_time(BEGAN + 1_000_000 + number)
         closing = Segment(writer=writer, time=time_of_end, add=entries, metadata={"crawl": "2026-11"}, closed=True)
-        await folder.put(closing_segment_key("pages", writer), closing.encode())
+        await folder.put(segment_key("pages", writer, 1), closing.encode())
     return {"seconds": time.perf_counter() - began}
 
 

@@ -24,7 +24,7 @@ import anyio
 from harness import MIB, _reset_peak, _status
 
 import asyncrec
-from asyncrec._shards.manifest.names import closing_segment_key, index_key, rolling_shard_name
+from asyncrec._shards.manifest.names import index_key, rolling_shard_name, segment_key
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, Sidecar, format_time
 from asyncrec.storage._local.storage import LocalStorage
 
@@ -51,7 +51,7 @@ async def make_manifest(folder: Path, shards: int) -> None:
         for number, name in enumerate(names)
     )
     segment = Segment(writer="w", time=now, add=entries, closed=True)
-    await LocalStorage(folder).put(closing_segment_key("pages", "w"), segment.encode())
+    await LocalStorage(folder).put(segment_key("pages", "w", 1), segment.encode())
 
 
 async def make_shards(path: Path, *, records: int, shards: int, compression: str) -> None:

@@ -29,5 +29,5 @@ def test_the_page_has_each_member_of_what_is_stored() -> None:
     for line in map(json.loads, lines):
         for each in (line, *(line.get(name) for name in ("index", "compression", "rows"))):
             found.update(each if isinstance(each, dict) else ())
-    assert {"end_crc32c", "removal", "stems", "member_bytes", "identity", "fences"} < found
+    assert {"end_crc32c", "removal", "stems", "member_bytes", "identity", "last"} < found
     assert [member for member in sorted(found) if f"`{member}`" not in PAGE] == []

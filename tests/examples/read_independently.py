@@ -54,7 +54,7 @@ def list_files(folder: Path, files: dict[str, tuple[bytes, int, str]]) -> Path:
         sums = {"crc32c": f"{crc32c(content):08x}", "end_crc32c": f"{crc32c(content[-4096:]):08x}"}
         sizes = {"records": records, "bytes": len(content)}
         lines.append({"path": name, **sizes, **sums, "compression": compression, "committed": NOW})
-    segment = folder / "_manifest" / "pages" / "w1-closed.jsonl"
+    segment = folder / "_manifest" / "pages" / "w1-000001.jsonl"
     segment.parent.mkdir(parents=True)
     segment.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder / "pages"

@@ -23,6 +23,8 @@ class Segments:
 
     def __init__(self, draw: Random) -> None:
         self.draw = draw
+        self.last = dict.fromkeys("abc", 0)
+        self.ended: set[str] = set()
         self.paths = [
             "p-00000-of-00001.tfrecord",
             *(f"p-{writer}-00000{n}.tfrecord" for writer in "ab" for n in (0, 1)),
@@ -45,7 +47,7 @@ class Segments:
         return {"path": path, **sizes, **more, "committed": self.time(), "compression": "GZIP", **extra}
 
     def segment(self, writer: str, *, closed: bool) -> str:
-        abandoned = self.draw.random() < 0.3
+        abandoned = closed and self.draw.random() < 0.3
         added = [] if abandoned else [self.shard(writer) for _ in range(self.draw.randrange(4))]
         head = {"version": 2, "writer": writer, "time": self.time(), "shards": len(added), "closed": closed}
         if not abandoned:
@@ -56,9 +58,11 @@ class Segments:
     def add_to(self, folder: Path) -> None:
         """Add some that are not there yet."""
         for writer in self.draw.choices("abc", k=self.draw.randrange(6)):
-            closed = self.draw.random() < 0.5
-            path = folder / f"{writer}-{'closed' if closed else f'00000{self.draw.randrange(4)}'}.jsonl"
-            if not path.exists():
+            if writer not in self.ended:
+                self.last[writer] += 1
+                closed = self.draw.random() < 0.3
+                self.ended.update(writer * closed)
+                path = folder / f"{writer}-{self.last[writer]:06d}.jsonl"
                 path.write_text(self.segment(writer, closed=closed))
 
 

@@ -66,7 +66,7 @@ def edit_lines(old: str, new: str) -> Callable[[Path], None]:
 
 
 CHECKPOINT = "_manifest/checked/~checkpoint-000001~*"
-SEGMENT = "_manifest/pages/w1-closed.jsonl"
+SEGMENT = "_manifest/pages/w1-000002.jsonl"
 OUTSIDE = [
     "../x",
     "a/../x",

@@ -13,7 +13,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.manifest.names import CLOSED, is_segment, manifest_prefix
+from asyncrec._shards.manifest.names import manifest_prefix, segment_of
 
 from .paper import Crawl, Found, Prices, Requests, compaction, life, merging, the_day, watching
 from .run import CHOICES, choice, costs, restart_of_all, summary
@@ -82,11 +82,13 @@ async def _write(store: CountingBucket, crawl: Crawl, writer_id: str, seconds: f
 
 def _found(store: CountingBucket, *, closings: bool) -> Found:
     """What is there for whoever opens; with ``closings``, those are read, and else a checkpoint covers them."""
-    here = {key: size for key, size in store.sizes().items() if key.startswith(manifest_prefix(NAME))}
+    prefix = manifest_prefix(NAME)
+    here = {key: size for key, size in store.sizes().items() if key.startswith(prefix)}
+    last = {found[0]: size for key, size in sorted(here.items()) if (found := segment_of(key.removeprefix(prefix)))}
     return Found(
         listed=len(here),
         checkpoint=max((size for key, size in here.items() if key.endswith(".jsonl.gz")), default=0),
-        closings=tuple(size for key, size in here.items() if closings and is_segment(key) and f"{CLOSED}." in key),
+        closings=tuple(last.values()) if closings else (),
     )
 
 

@@ -65,11 +65,11 @@ def histories(draw: st.DrawFn) -> list[Named]:
         schema = draw(st.sampled_from((None, {}, {"v": 1}, {"v": 2})))
         metadata = draw(st.sampled_from(({}, {"k": writer}, {"k": 1, "only": 2})))
         added: list[ShardEntry] = []
-        for number, second in enumerate(times):
+        for number, second in enumerate(times, 1):
             time = format_time(second)
             if draw(st.integers(0, 7)) == 0:
-                fence = Segment(writer=writer, time=time, abandoned=True, extra={"abandoned_by": "me"})
-                found.append((f"{writer}-{number:06d}.jsonl", fence))
+                void = Segment(writer=writer, time=time, remove=("void",))
+                found.append((f"{writer}-{number:06d}.jsonl", void))
                 continue
             entry = draw(_entries(writer, time))
             added.append(entry)
@@ -79,7 +79,7 @@ def histories(draw: st.DrawFn) -> list[Named]:
         last = format_time(draw(st.integers(times[-1] + 1 if times else 0, 20)))
         if end == "tombstone":
             tombstone = Segment(writer=writer, time=last, closed=True, abandoned=True)
-            found.append((f"{writer}-closed.jsonl", tombstone))
+            found.append((f"{writer}-{len(times) + 1:06d}.jsonl", tombstone))
         elif end == "closed":
             more = draw(st.lists(_entries(writer), max_size=3, unique_by=lambda each: (each.path, each.committed)))
             known = {(each.path, each.committed) for each in added}
@@ -94,7 +94,7 @@ def histories(draw: st.DrawFn) -> list[Named]:
                 closed=True,
                 extra=draw(st.sampled_from(({}, {"recovered_by": "another"}, {"later": [1]}))),
             )
-            found.append((f"{writer}-closed.jsonl", closing))
+            found.append((f"{writer}-{len(times) + 1:06d}.jsonl", closing))
     return found
 
 

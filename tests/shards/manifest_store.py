@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from asyncrec._shards.manifest.names import closing_segment_key, manifest_prefix, segment_key
+from asyncrec._shards.manifest.names import manifest_prefix, segment_key, segment_of
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec.storage import MemoryStorage, ObjectInfo, Storage
 
@@ -54,10 +54,11 @@ class Store(MemoryStorage):
     async def keys(self, prefix: str = manifest_prefix("pages")) -> list[str]:
         return [info.key.removeprefix(prefix) async for info in super().list_objects(prefix)]
 
-    async def give_up(self, writer: str, number: int | None = None) -> None:
-        """Put a writer's tombstone, or what stands in the place of one commit of it."""
-        key = closing_segment_key("pages", writer) if number is None else segment_key("pages", writer, number)
-        await self.commit(Segment(writer=writer, time=format_time(0), closed=number is None, abandoned=True), key)
+    async def give_up(self, writer: str) -> None:
+        """Put a writer's tombstone behind what it has committed."""
+        numbers = [found[1] for key in await self.keys() if (found := segment_of(key)) and found[0] == writer]
+        key = segment_key("pages", writer, max(numbers, default=0) + 1)
+        await self.commit(Segment(writer=writer, time=format_time(0), closed=True, abandoned=True), key)
 
     async def commit(self, segment: Segment, key: str) -> None:
         await self.put(key, segment.encode(), exclusive=True)
@@ -88,7 +89,7 @@ class Writer:
             number = len(self.entries)
             added = entry(f"pages-{self._writer}-{number:06d}.tfrecord", self.time)
             segment = Segment(writer=self._writer, time=added.committed, add=(added,))
-            await self._store.put(segment_key("pages", self._writer, number), segment.encode(), exclusive=True)
+            await self._store.put(segment_key("pages", self._writer, number + 1), segment.encode(), exclusive=True)
             self.entries.append(added)
             self.time += 1
 
@@ -96,4 +97,5 @@ class Writer:
         segment = Segment(
             writer=self._writer, time=format_time(self.time), add=tuple(self.entries), closed=True, **members
         )
-        await self._store.put(closing_segment_key("pages", self._writer), segment.encode(), exclusive=True)
+        key = segment_key("pages", self._writer, len(self.entries) + 1)
+        await self._store.put(key, segment.encode(), exclusive=True)

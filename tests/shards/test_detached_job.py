@@ -153,7 +153,7 @@ async def test_a_commit_and_the_next_run_that_meet_have_one_winner(
             patches.undo()
             second.append(await begin(path))
 
-        decides = key.endswith(f"{first.share.writer}-closed.jsonl")
+        decides = key.endswith(f"{first.share.writer}-000001.jsonl")
         if decides and before:
             await come()
         info = await put(self, key, data, exclusive=exclusive)

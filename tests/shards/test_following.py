@@ -35,17 +35,17 @@ async def test_who_follows_a_manifest_reads_a_new_checkpoint_and_else_only_segme
         assert manifest == await asyncrec.read_manifest("pages", storage=store)
         return asked
 
-    assert await look() == [f"a-{n:06d}.jsonl" for n in range(3)]
+    assert await look() == [f"a-{n:06d}.jsonl" for n in range(1, 4)]
     assert await look() == []
     done = await compact_manifest(store, "pages", path="pages")
     assert [done.checkpoint] == [P + key for key in await look()]
     await a.commit()
-    assert await look() == ["a-000003.jsonl"]
+    assert await look() == ["a-000004.jsonl"]
     store.now += timedelta(hours=2)
     assert (await compact_manifest(store, "pages", path="pages")).deleted
     assert len(await look()) == 1
     await a.close()
-    assert await look() == ["a-closed.jsonl"]
+    assert await look() == ["a-000005.jsonl"]
 
 
 async def test_who_follows_a_data_set_that_was_made_anew_has_nothing_of_the_old_one() -> None:

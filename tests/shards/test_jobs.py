@@ -38,6 +38,8 @@ pytestmark = pytest.mark.anyio
 
 # Where a commit is first seen.
 MANIFEST = "_manifest/"
+# Where one that replaces ends.
+END = "_manifest/pages/dead-"
 
 
 @pytest.fixture(params=["memory", "local", "lax"])
@@ -502,7 +504,7 @@ class TestReplacing:
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await write(storage, "old")
-        await dies(storage, "dead", "-closed", mode="replace")
+        await dies(storage, "dead", END, mode="replace", writer_id="dead")
         recovery = await asyncrec.recover("pages", storage=storage)
         assert len(recovery.abandoned) == 1
         assert await stored(storage) == sorted(records("old"))
@@ -607,7 +609,7 @@ class TestReadByName:
     async def test_what_is_published_and_not_committed_is_read_by_nobody_but_files_of_others_are(
         self, storage: Storage, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
     ) -> None:
-        await dies(storage, "a", MANIFEST if "mode" not in options else "-closed", writer_id="w", **options)
+        await dies(storage, "a", MANIFEST if "mode" not in options else END, writer_id="dead", **options)
         assert [key for key in await unowned(storage) if key.endswith(".tfrecord")] != []
         await self.nothing_is_read(storage)
         others = ["pages-00000-of-00009.tfrec", "pages-theirs-000000.tfrecord"]
@@ -821,7 +823,7 @@ async def test_a_place_in_the_log_of_one_that_died_here_is_nobodys_at_once(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(storage, "old")
-    await dies(storage, "dead", "-closed", mode="replace")
+    await dies(storage, "dead", END, mode="replace", writer_id="dead")
     with anyio.fail_after(20):
         await write(storage, "new", mode="replace")
     assert await stored(storage) == sorted(records("new"))
@@ -833,9 +835,9 @@ async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plai
     """It had its place in the log, and the name, and its shards were published; the next one settles all three."""
     async with asyncrec.open_sharded_writer("pages", storage=storage, mode="replace", writer_id="new") as writer:
         await writer.write_many(records("new"))
-        await dies(storage, "dead", "-closed", mode="replace", num_shards=2, writer_id="dead")
+        await dies(storage, "dead", END, mode="replace", num_shards=2, writer_id="dead")
     assert await stored(storage) == sorted(records("new"))
-    left = [key for key in await unowned(storage) if "-closed" not in key and "removal" not in key]
+    left = await unowned(storage)
     assert left == ([] if isinstance(storage, LocalStorage) else ["_jobs/pages/_claim-000001.json"])
 
 
@@ -845,7 +847,7 @@ async def test_who_settles_a_dead_job_that_had_ended_well_takes_away_what_it_lef
 ) -> None:
     """Its commit comes while it is settled. With the mark gone nobody else would hear of its claim and what it left."""
     await write(storage, "replaced")
-    process = await dies(storage, "dead", "-closed", num_shards=2, mode="replace", writer_id="dead")
+    process = await dies(storage, "dead", END, num_shards=2, mode="replace", writer_id="dead")
     assert process.late is not None
     get, asked, (ending, content) = storage.get, [], process.late
 
@@ -866,7 +868,11 @@ async def test_what_a_dead_job_on_a_disk_left_that_had_ended_well_goes_with_the_
     storage = LocalStorage(tmp_path)
     await write(storage, "replaced")
     async with asyncrec.open_sharded_writer(
-        "pages", storage=Process(storage, "-closed", done=True).storage, num_shards=2, mode="replace"
+        "pages",
+        storage=Process(storage, END, done=True).storage,
+        num_shards=2,
+        mode="replace",
+        writer_id="dead",
     ) as dead:
         await dead.write_many(records("dead"))
     assert await unowned(storage) != []

@@ -271,7 +271,7 @@ async def test_on_a_store_marks_come_and_go_as_on_a_disk(tmp_path: Path) -> None
             await made(job.share, [b"a"])
             assert [key for key in await objects() if key.startswith("_jobs/")] == ["_jobs/d/monday_run1.json"]
             raise RuntimeError
-    assert await objects() == ["_manifest/d/monday_run1-closed.jsonl"]  # its tombstone
+    assert await objects() == ["_manifest/d/monday_run1-000001.jsonl"]  # its tombstone
     async with open_joint_job(path, job_id="monday") as job:
         await made(job.share, [b"dead"])
         with pytest.raises(ConflictError, match="it is still running"):

@@ -63,7 +63,7 @@ def entry(number: int) -> ShardEntry:
 def dataset_of(folder: Path, entries: Iterable[ShardEntry]) -> Path:
     """One whose manifest names these; where their files are, nobody asks."""
     segment = Segment(writer="early", time=TIME, closed=True, add=tuple(entries))
-    path = folder / "_manifest/pages/early-closed.jsonl"
+    path = folder / "_manifest/pages/early-000001.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(segment.encode())
     return folder / "pages"

@@ -42,10 +42,10 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 async def is_given_up(storage: Storage, writer: str) -> bool | None:
     """What the end of a writer's log says, in its one line; `None` if it has no end."""
     try:
-        return bool(
-            json.loads((await storage.get(f"_manifest/pages/{writer}-closed.jsonl")).splitlines()[0])["abandoned"]
-        )
-    except ObjectNotFoundError:
+        last = max(await keys(storage, f"_manifest/pages/{writer}-"))
+        head = json.loads((await storage.get(last)).splitlines()[0])
+        return head["abandoned"] if head["closed"] else None
+    except ValueError:
         return None
 
 
@@ -95,7 +95,7 @@ async def test_an_upload_whose_commit_was_not_answered_commits_the_same_segment_
     tmp_path: Path, when: Any
 ) -> None:
     """Its time of commit is kept, so that the second attempt finds its own."""
-    segment = "_manifest/pages/w-000000.jsonl"
+    segment = "_manifest/pages/w-000001.jsonl"
 
     class Unanswered(FlakyStorage):
         """Neither the commit is answered, nor the look whether it is there."""
@@ -404,7 +404,7 @@ async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_t
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
         await writer.write_many(numbered(4))
-    (at,) = [k for k, each in enumerate(calm.operations) if each == ("publish", "_manifest/pages/w-closed.jsonl")]
+    (at,) = [k for k, each in enumerate(calm.operations) if each == ("publish", "_manifest/pages/w-000001.jsonl")]
     inner = MemoryStorage()
     with pytest.raises(TransientStorageError) as caught:
         async with asyncrec.open_sharded_writer(
@@ -456,7 +456,8 @@ async def test_a_task_that_is_cancelled_while_it_closes_takes_back_nothing_that_
 
     class Late(FlakyStorage):
         async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
-            if operation == "publish" and key.endswith("-closed.jsonl") and not closing.is_set():
+            last = f"w-{1 if options else 2:06d}.jsonl"
+            if operation == "publish" and key.endswith(last) and not closing.is_set():
                 if answered:
                     await call()
                 closing.set()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 import asyncrec
-from asyncrec._shards.commit.closing import fence
+from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.compaction import compact_manifest
-from asyncrec._shards.journal.header import JobHeader
+from asyncrec.errors import ManifestError
 from asyncrec.storage import ObjectInfo
 
-from .manifest_store import Store, Writer
+from .manifest_store import Store, Writer, entry
 
 pytestmark = pytest.mark.anyio
+
+P = "_manifest/pages/"
 
 
 class SleepyFolder(Store):
@@ -60,16 +63,69 @@ async def test_a_machine_that_sleeps_in_the_middle_of_a_list_reads_all_there_is(
     store.sleeps_over = 3
     manifest = await asyncrec.read_manifest("pages", storage=store)
     assert store.slept
-    assert not [key for key in await store.keys() if key.startswith("a-")]
+    assert [key for key in await store.keys() if key.startswith("a-")] == ["a-000003.jsonl"]
     assert [shard.path for shard in manifest.shards][:3] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]
 
 
-async def test_a_machine_that_sleeps_while_it_fences_a_shard_finds_its_commit(store: SleepyFolder) -> None:
-    header = JobHeader(kind="rolling", name="pages", writer="a", url="pages", metadata={})
+async def test_a_machine_that_sleeps_before_it_ends_a_writer_ends_it_behind_its_commits(store: SleepyFolder) -> None:
     await Writer(store, "a").commit(1)
-    for _ in range(3):
-        await store.goes_on()
-    assert "a-000000.jsonl" not in await store.keys()
-    store.sleeps_over = 3
-    assert not await fence(store, header.name, header.writer, 0, by="me", since=1)
-    assert store.slept
+    put, a = store.put, Writer(store, "a")
+
+    async def late(key: str, data: Any, *, exclusive: bool = False) -> ObjectInfo:
+        """The writer goes on, and all that it had committed before is covered and deleted."""
+        if key.endswith("/a-000002.jsonl"):
+            store.put = put  # type: ignore[method-assign]
+            a.entries.append(entry("pages-a-000000.tfrecord", 1))
+            await a.commit(2)
+            for _ in range(3):
+                await store.goes_on()
+            assert [key for key in await store.keys() if key.startswith("a-")] == ["a-000003.jsonl"]
+        return await put(key, data, exclusive=exclusive)
+
+    store.put = late  # type: ignore[method-assign]
+    assert (await entomb(store, "pages", "a", by="me")).abandoned
+    assert [key for key in await store.keys() if key.startswith("a-")][-1] == "a-000004.jsonl"
+    manifest = await asyncrec.read_manifest("pages", storage=store)
+    assert [shard.path for shard in manifest.shards][:3] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]
+    assert manifest.writers["a"].abandoned
+
+
+async def test_a_list_that_lacks_a_segment_of_a_log_is_made_again() -> None:
+    """The first page was read before two commits, the second after them."""
+    store = Store()
+    a = Writer(store, "a")
+    await a.commit(3)
+    hidden = [P + "a-000002.jsonl"]
+    torn = store.list_objects
+
+    async def list_objects(prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        lacks = hidden.pop() if hidden else ""
+        async for info in torn(prefix, start_after=start_after):
+            if info.key != lacks:
+                yield info
+
+    store.list_objects = list_objects  # type: ignore[method-assign]
+    manifest = await asyncrec.read_manifest("pages", storage=store)
+    assert [shard.path for shard in manifest.shards] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]
+    assert hidden == []
+
+
+@pytest.mark.virtual_clock
+async def test_a_log_that_has_lost_a_segment_is_an_error_that_names_it() -> None:
+    store = Store()
+    await Writer(store, "a").commit(3)
+    await store.delete(P + "a-000002.jsonl")
+    with pytest.raises(ManifestError, match=r"pages/a-000002\.jsonl is not listed, and a later one is"):
+        await asyncrec.read_manifest("pages", storage=store)
+
+
+@pytest.mark.virtual_clock
+async def test_a_log_that_goes_on_behind_its_end_is_an_error() -> None:
+    store = Store()
+    a = Writer(store, "a")
+    await a.commit(1)
+    await store.give_up("a")
+    a.entries.append(entry("pages-a-000001.tfrecord", 5))
+    await a.commit(1)
+    with pytest.raises(ManifestError, match=r"a-000002\.jsonl ends its log, and a later one is listed"):
+        await asyncrec.read_manifest("pages", storage=store)

@@ -19,7 +19,6 @@ def test_what_belongs_to_a_shard_stands_in_folders_that_are_not_data() -> None:
         naming.index_key(shard),
         naming.keys_key(shard),
         naming.segment_key("pages", "67a1", 3),
-        naming.closing_segment_key("pages", "67a1"),
         f".{shard}.67a1.partial",
     ):
         assert not naming.is_data(key)

@@ -64,7 +64,7 @@ class Usurped(_Around):
     answers = 1  # what is there is read once, and found to be another's
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        if key.endswith("-closed.jsonl"):
+        if key.endswith("-000001.jsonl") and "_removal" not in key:
             if operation == "publish":
                 await call()  # what the other one has written is the same but for its time
                 async with self._storage.open_source(key) as source:
@@ -94,7 +94,7 @@ class Cancelling(_Around):
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         done = await call()
-        if operation == "publish" and key.endswith("-closed.jsonl") and self.task is not None:
+        if operation == "publish" and key.endswith("-000001.jsonl") and "_removal" not in key and self.task is not None:
             self.task.cancel()
             self.task = None
             await anyio.sleep(1)

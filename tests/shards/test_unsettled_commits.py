@@ -16,7 +16,7 @@ from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ConflictError, StorageError, TransientStorageError, UnsettledError
-from asyncrec.storage._base import Storage
+from asyncrec.storage._base import Buffer, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import Call, T, _Around
 
@@ -31,7 +31,7 @@ class Dark(_Around):
         self.until = math.inf
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
-        if not key.endswith("-000000.jsonl") or operation not in ("publish", "open_source"):
+        if not key.endswith("-000001.jsonl") or operation not in ("publish", "open_source"):
             return await call()
         if operation == "publish" and self.until == math.inf:
             await call()
@@ -151,3 +151,34 @@ async def test_what_an_earlier_attempt_has_named_is_part_of_the_data_set_though_
     with pytest.raises(ConflictError):
         await writer.close([shard("a")])
     assert writer.closed or writer.unsettled
+
+
+class Slow(MemoryStorage):
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        await anyio.sleep(1)
+        return await super().put(key, data, exclusive=exclusive)
+
+
+async def test_shards_that_are_ready_meanwhile_share_the_next_segment() -> None:
+    storage = Slow()
+    writer = ManifestWriter(storage, "pages", "w")
+    async with anyio.create_task_group() as group:
+        for name in "abcde":
+            group.start_soon(writer.commit, shard(name))
+    assert [each.path for each in (await asyncrec.read_manifest("pages", storage=storage)).shards] == list("abcde")
+    keys = [info.key async for info in storage.list_objects()]
+    assert keys == [f"_manifest/pages/w-{number:06d}.jsonl" for number in (1, 2)]
+
+
+async def test_a_commit_that_is_cancelled_before_its_turn_is_none() -> None:
+    storage = Slow()
+    writer = ManifestWriter(storage, "pages", "w")
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.commit, shard("a"))
+        await anyio.sleep(0.5)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await writer.commit(shard("b"))
+    await writer.commit(shard("c"))
+    assert [each.path for each in (await asyncrec.read_manifest("pages", storage=storage)).shards] == ["a", "c"]
+    assert (writer.records, writer.unsettled) == (2, False)

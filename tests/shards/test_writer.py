@@ -205,7 +205,7 @@ class TestRolling:
                     begun = anyio.current_time()
                     raise KeyError
             assert anyio.current_time() - begun < 15, calm.operations[k]
-            if not any(operation[1].endswith("-closed.jsonl") for operation in calm.operations[: k - 1]):
+            if not any(operation[1].endswith("-000002.jsonl") for operation in calm.operations[: k - 1]):
                 notes = "".join(caught.value.__notes__)
                 assert "exit_timeout=7" in notes or "could not be committed" in notes, calm.operations[k]
 
@@ -217,7 +217,7 @@ class TestRolling:
             await writer.write_many(numbered(6))
             await writer.wait(5, "committed")
             committed = len(calm.operations)
-        assert any(key.endswith("-000000.jsonl") for _, key in calm.operations[opened:committed])
+        assert any(key.endswith("-000001.jsonl") for _, key in calm.operations[opened:committed])
         for k in range(opened, committed):
             storage = FlakyStorage(MemoryStorage(), {k: Fault("hang", for_good=True)})
             with pytest.raises(KeyError):
@@ -241,7 +241,7 @@ class TestRolling:
         async with asyncrec.open_sharded_writer("pages", storage=calm, **options) as writer:
             opened = len(calm.operations)
             await writer.write_many(numbered(6))
-        closed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
+        closed = max(k for k, each in enumerate(calm.operations) if each[0] == "publish" and "_manifest/" in each[1])
         for k in range(opened, closed + 1):
             storage = FlakyStorage(MemoryStorage(), {k: Fault("hang", for_good=True)})
             begun = anyio.current_time()

@@ -241,7 +241,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
 
 def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> None:
     """Nothing lies about that no command removes."""
-    from asyncrec._shards.manifest.names import is_segment
+    from asyncrec._shards.manifest.names import segment_of
     from asyncrec._shards.manifest.segment import parse_segment
     from asyncrec._shards.ownership.marks import Claim
 
@@ -254,7 +254,9 @@ def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> No
         kept = set()
         for name in names:
             below = {key: data for key, data in files.items() if key.startswith(f"_manifest/{name}/")}
-            segments = [parse_segment(data, name=key) for key, data in below.items() if is_segment(key)]
+            segments = [
+                parse_segment(data, name=key) for key, data in below.items() if segment_of(key.rpartition("/")[2])
+            ]
             kept |= set(below)
             ended = {segment.writer for segment in segments if segment.closed}
             given_up = {segment.writer for segment in segments if segment.abandoned}

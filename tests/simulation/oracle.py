@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.manifest.names import closing_segment_key
+from asyncrec._shards.manifest.names import manifest_prefix, segment_of
 from asyncrec._shards.manifest.segment import parse_segment
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 
@@ -122,11 +122,9 @@ def _given_up_here(world: Any, path: str) -> list[str]:
     below = contents.tree(world, target.rpartition("/")[0])
     notes = [key for key in contents.tree(world, folder) if key.startswith(f".{name}.") and key.endswith(".partial")]
     writers = [key[len(name) + 2 : -len(".partial")] for key in notes]
-    return [
-        writer
-        for writer in writers
-        if (end := below.get(closing_segment_key(name, writer))) and parse_segment(end, name=writer).abandoned
-    ]
+    prefix = manifest_prefix(name)
+    logs = {found[0]: key for key in sorted(below) if (found := segment_of(key.removeprefix(prefix)))}
+    return [each for each in writers if each in logs and parse_segment(below[logs[each]], name=each).abandoned]
 
 
 def _spools(world: Any) -> dict[str, str]:

@@ -62,7 +62,7 @@ async def test_a_writer_and_a_compaction_make_the_requests_that_are_counted_on(p
         await write(storage, "first")
         assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, Found()).values(), Requests())
         sizes = {info.key: info.size async for info in storage.list_objects("_manifest/pages/")}
-        found = Found(listed=5, closings=(sizes["_manifest/pages/first-closed.jsonl"],))
+        found = Found(listed=5, closings=(sizes[max(sizes)],))
         taken(s3_proxy)
         await write(storage, "second")
         assert taken(s3_proxy) == sum(life(CRAWL, RECORDS, found).values(), Requests())

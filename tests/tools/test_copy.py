@@ -211,7 +211,9 @@ async def test_interrupted_at_any_operation_it_is_taken_up_by_copying_again(tmp_
         await write_pages(storage, "a/pages", records=20)
         calm = FlakyStorage(storage)
         await tools.copy("a/pages", "calm/pages", storage=storage, target_storage=calm)
-        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
+        committed = max(
+            k for k, each in enumerate(calm.operations) if each[0] == "publish" and "/_manifest/" in each[1]
+        )
         for k in range(0, len(calm.operations), 3):
             target = f"b{k}/pages"
             flaky = FlakyStorage(storage, {k: Fault("error", for_good=True)})

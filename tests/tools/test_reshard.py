@@ -152,7 +152,9 @@ async def test_a_fault_at_any_operation_leaves_no_shard_and_no_data_set(tmp_path
         await write_pages(storage)
         calm = FlakyStorage(storage)
         await tools.reshard("pages", "calm/pages", num_shards=3, storage=storage, target_storage=calm)
-        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
+        committed = max(
+            k for k, each in enumerate(calm.operations) if each[0] == "publish" and "/_manifest/" in each[1]
+        )
         for k in range(len(calm.operations)):
             target = f"b{k}/pages"
             flaky = FlakyStorage(storage, {k: Fault("error")})
@@ -210,7 +212,9 @@ async def test_one_that_died_with_its_store_is_run_again_and_recovered_and_each_
         await write_pages(storage)
         calm = FlakyStorage(storage)
         await tools.reshard("pages", "calm/pages", storage=storage, target_storage=calm, **options)
-        committed = max(k for k, (_, key) in enumerate(calm.operations) if key.endswith("-closed.jsonl"))
+        committed = max(
+            k for k, each in enumerate(calm.operations) if each[0] == "publish" and "/_manifest/" in each[1]
+        )
         for k, when in itertools.product(range(committed + 1), ("before", "after")):
             target, about = f"{when}{k}/pages", f"{when} {calm.operations[k]} (number {k})"
             down = FlakyStorage(storage, {k: Fault("error", when, for_good=True)})  # type: ignore[arg-type]  # literals

@@ -253,8 +253,7 @@ async def test_a_tombstone_comes_before_the_deletion(storage: Storage) -> None:
     assert len(report.deleted) == 1
     changes = [(operation, key) for operation, key in watched.operations if operation in ("publish", "delete")]
     assert changes == [
-        ("publish", "_manifest/pages/dead-closed.jsonl"),
-        ("publish", "_manifest/pages/dead-000000.jsonl"),  # in the place of its commit
+        ("publish", "_manifest/pages/dead-000001.jsonl"),  # in the place of its commit
         ("delete", "_index/pages-dead-000000.tfrecord.index"),
         ("delete", "_keys/pages-dead-000000.tfrecord.keys"),
         ("delete", "pages-dead-000000.tfrecord"),
@@ -273,18 +272,14 @@ async def test_what_came_late_for_a_job_that_was_given_up_is_deleted_though_ther
     """Its tombstone alone is left of it, and then a request arrives that nobody waited for any more."""
     await dies(storage, writer_id="late")
     await asyncrec.recover("pages", storage=storage, abandon=["late"])
-    assert await names(storage) == ["_manifest/pages/late-closed.jsonl"]
+    assert await names(storage) == ["_manifest/pages/late-000001.jsonl"]
     await storage.put("pages-late-000000.tfrecord", b"".join(encode_frames([b"a record"])))
     await storage.put("_keys/pages-late-000001.tfrecord.keys", b"")
     with pytest.raises(ObjectNotFoundError):
         await tools.verify("pages", storage=storage)
     report = await tools.verify("pages", storage=storage, min_age=-60, delete=True)
     assert report.deleted == ["pages-late-000000.tfrecord", "_keys/pages-late-000001.tfrecord.keys"]
-    assert await names(storage) == [
-        "_manifest/pages/late-000000.jsonl",
-        "_manifest/pages/late-000001.jsonl",
-        "_manifest/pages/late-closed.jsonl",
-    ]
+    assert await names(storage) == ["_manifest/pages/late-000001.jsonl"]
     assert (await tools.verify("pages", storage=storage, delete=True)).orphans == []
 
 

@@ -164,7 +164,7 @@ async def manifests(storage: Storage) -> Problems:
         sidecar = {"path": name, "bytes": 2, "crc32c": "00000000", "format": 1}
         return segment(**{member: name if member == "path" else sidecar})
 
-    await storage.put("_manifest/p/w-000000.jsonl", named("index", "_index/p-0.tfrecord.index"))
+    await storage.put("_manifest/p/w-000001.jsonl", named("index", "_index/p-0.tfrecord.index"))
     assert (await asyncrec.read_manifest("p", storage=storage)).records == 1, "below, each is refused for its own fault"
     contents = {
         "10 MB of nonsense": b"nonsense, " * 1_000_000,
@@ -186,7 +186,7 @@ async def manifests(storage: Storage) -> Problems:
     }
     problems = []
     for what, content in contents.items():
-        await storage.put("_manifest/p/w-000000.jsonl", content)
+        await storage.put("_manifest/p/w-000001.jsonl", content)
         try:
             await asyncrec.read_manifest("p", storage=storage)
         except ManifestError:

@@ -70,10 +70,12 @@ async def _make(folder: Path) -> None:
         await _write(folder / "fixed", _examples(range(count)), writer_id=writer, num_shards=2, **mode)
     await tools.compact(folder / "rolling", latest=True)
     await tools.compact(folder / "fixed")
-    # As compaction does when a minute has gone by.
-    for covered in folder.glob("_manifest/*/*-0*.jsonl"):
-        if not covered.name.startswith("_"):
-            covered.unlink()
+    # As compaction does when a minute has gone by: the last of each log stays.
+    logs: dict[str, Path] = {}
+    for covered in sorted(folder.glob("_manifest/*/[!_]*-0*.jsonl")):
+        if (before := logs.get(log := covered.as_posix().rpartition("-")[0])) is not None:
+            before.unlink()
+        logs[log] = covered
     async with (
         asyncrec.open_dataset(folder / "rolling") as dataset,
         dataset.shuffled(seed=1) as stream,

@@ -1,7 +1,13 @@
-"""Each job ends with one small object: its closing segment, or the tombstone of whoever gave it up.
+"""A writer's log: its segments have the numbers 1, 2, 3, and the last one ends it.
 
-Both have the same name, and are created exclusively. So exactly one of committing and abandoning wins, and only behind
-a tombstone may a job's objects be deleted by another.
+A, a writer, is stopped for an hour in the middle of a commit. B takes A for dead, and wants to delete what A made and
+did not commit. The naive way is to look whether A has committed, and then to delete: A wakes, and its commit names a
+shard that is gone. So the next number decides. A creates it exclusively for its commit, B for a tombstone, and exactly
+one of them wins. B deletes behind its tombstone alone; A commits nothing behind it, for its next number is taken.
+
+B has to know the next number. What a checkpoint covers may be deleted, but never the last segment of a log, so that a
+list shows it. B may have listed an hour ago, too: meanwhile A may have gone on, and the number that B creates may have
+been used, covered and deleted. So B looks again behind its tombstone, which counts only if nothing comes after it.
 """
 
 from __future__ import annotations
@@ -10,12 +16,33 @@ import time
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.manifest.loading import load_history, newest_checkpoint
-from asyncrec._shards.manifest.names import closing_segment_key, segment_key
+from asyncrec._shards.journal.home import home_of
+from asyncrec._shards.manifest.names import manifest_prefix, segment_key, segment_of
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, format_time, parse_segment
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
+
+# A writer that commits as fast as it can is ended between two of its commits, sooner or later.
+_ATTEMPTS = 100
+
+
+async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segment | None]:
+    """Load the last segment of a log, and its number; 0 and `None` if there is none.
+
+    Raises:
+        ManifestError: it cannot be read.
+    """
+    for _ in range(_ATTEMPTS):
+        number = await _last_listed(folder, name, writer)
+        last = await _load(folder, name, writer, number) if number else None
+        if number and last is None:
+            continue  # a list that is late: a checkpoint has covered it, and so there is a later one
+        # A list may be late, and a read is not.
+        while not (last is not None and last.closed) and (more := await _load(folder, name, writer, number + 1)):
+            number, last = number + 1, more
+        return number, last
+    raise ManifestError(f"{folder.root}/{segment_key(name, writer, number)}: the store lists it, but does not have it")
 
 
 async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:
@@ -24,52 +51,34 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
     Raises:
         ManifestError: it cannot be read.
     """
-    key = closing_segment_key(name, writer)
-    try:
-        content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
-    except ObjectNotFoundError:
-        return None
-    return await in_thread(lambda: parse_segment(content, name=key))
+    _, last = await load_last(folder, name, writer)
+    return last if last is not None and last.closed else None
 
 
 async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:
     """End a job for somebody who gives it up. Returns what ended it: this tombstone, or what was there first.
 
     Raises:
+        ConflictError: it commits faster than it can be ended.
         StorageError: whether it has ended is not known.
     """
-    if (found := await load_closing(folder, name, writer)) is not None:
-        return found
-    tombstone = Segment(
-        writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
-    )
-    try:
-        # Not shielded: a cancelled one is settled by the next call, and whoever cleans up has a limit of its own.
-        await create(folder, closing_segment_key(name, writer), tombstone.encode(), shield=False)
-    except ObjectExistsError:
-        found = await load_closing(folder, name, writer)
-        if found is None:  # created and gone: nobody does that
-            raise
-        return found
-    return tombstone
-
-
-async def fence(folder: Storage, name: str, writer: str, sequence: int, *, by: str, since: int = 0) -> bool:
-    """Take the name of a rolling shard's segment, so that nobody can commit the shard; False where it is committed.
-
-    ``since`` is the checkpoint in which the shard was not: one that is newer may have it, and its segment be gone.
-    """
-    segment = Segment(writer=writer, time=format_time(time.time()), abandoned=True, extra={"abandoned_by": by})
-    key = segment_key(name, writer, sequence)
-    try:
-        await create(folder, key, segment.encode(), shield=False)  # as above
-    except ObjectExistsError:
-        pass
-    else:
-        if await newest_checkpoint(folder, name) <= since:
-            return True
-    own = await in_thread((await load_history(folder, name)).added_by, writer)
-    return not any(entry.path.endswith(f"-{sequence:06d}.tfrecord") for entry in own)
+    for _ in range(_ATTEMPTS):
+        number, last = await load_last(folder, name, writer)
+        if last is not None and last.closed:
+            return last
+        # A power cut must not take back what the writer has committed, and leave the tombstone behind it.
+        await in_thread(home_of(folder).sync, name)
+        tombstone = Segment(
+            writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
+        )
+        try:
+            # Not shielded: a cancelled one is settled by the next call, and whoever cleans up has a limit of its own.
+            await create(folder, segment_key(name, writer, number + 1), tombstone.encode(), shield=False)
+        except ObjectExistsError:
+            continue
+        if await _last_listed(folder, name, writer) <= number + 1:
+            return tombstone
+    raise ConflictError(f"{join(folder.root, name)}: the writer {writer} is committing too fast to be ended; stop it")
 
 
 def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:
@@ -80,3 +89,18 @@ def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictErr
         f"{closing.time}{f' by {by}' if isinstance(by, str) else ''}, so it can no longer commit anything; write "
         "the remaining records with a new writer"
     )
+
+
+async def _last_listed(folder: Storage, name: str, writer: str) -> int:
+    prefix = manifest_prefix(name)
+    found = [segment_of(info.key[len(prefix) :]) async for info in folder.list_objects(f"{prefix}{writer}-")]
+    return max((each[1] for each in found if each is not None and each[0] == writer), default=0)
+
+
+async def _load(folder: Storage, name: str, writer: str, number: int) -> Segment | None:
+    key = segment_key(name, writer, number)
+    try:
+        content = await folder.get(key, max_bytes=MAX_SEGMENT_BYTES)
+    except ObjectNotFoundError:
+        return None
+    return await in_thread(lambda: parse_segment(content, name=key))

@@ -22,7 +22,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.key_runs import RunMaker
 from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
-from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.key_run import run_number
 from asyncrec._shards.manifest.loading import (
@@ -271,8 +271,8 @@ async def unnamed_runs(
     return [each for each in listed.runs if each not in named]
 
 
-def _may_go(prefix: str, listed: ListedManifest, long: CoveredNames, now: CoveredNames) -> list[str]:
-    return [prefix + each for each in listed.segments if long.may_go(each) and now.may_go(each)]
+def _may_go(prefix: str, listed: ListedManifest, long: CoveredLogs, now: CoveredLogs) -> list[str]:
+    return [prefix + each for each in listed.segments if each in long and now.may_go(each)]
 
 
 async def _delete_checkpoints(folder: Storage, name: str, listed: ListedManifest, last: datetime) -> list[str]:

@@ -29,8 +29,8 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     "sent": {"ask": "doubtful", "keep": "published", "drop": "dropped", "bury": "dropped"},
     # The store was asked to publish the shard. Only a "no" lets its index and keys go; without an answer `recover` may
     # find the shard and commit it, and so nothing of it is deleted but behind a tombstone ("bury").
-    # "keep": the name is taken, by this shard's own lost answer, perhaps; or a damaged shard cannot be fenced, and
-    # without its fence `recover` may commit it before the deletion arrives. Its index and keys stay with it.
+    # "keep": the name is taken, by this shard's own lost answer, perhaps; or a damaged shard could not
+    # be made void, and `recover` may commit it before the deletion arrives. Its index and keys stay with it.
     "doubtful": {"ask": "doubtful", "answer": "published", "keep": "published", "drop": "dropped", "bury": "dropped"},
     # The shard, or something of it, is in the store. What could not be deleted stays here, and keeps the job's mark.
     "published": {"keep": "published", "commit": "committed", "drop": "dropped"},

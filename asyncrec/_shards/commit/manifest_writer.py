@@ -1,26 +1,33 @@
-"""A `ManifestWriter` commits: it creates the segments of one writer, each entirely or not at all.
+"""A `ManifestWriter` commits: it creates the segments of one writer's log, each entirely or not at all.
 
-A segment is created exclusively, under a name that only its writer uses. So a commit has one moment; it can be tried
-again when its answer was lost, and whoever gave the writer up meanwhile is found in its place.
+A segment is created exclusively, under the log's next number (`asyncrec._shards.commit.closing`). So a commit has one
+moment, and a process that ended the writer meanwhile is found in its place.
+
+If no answer comes, the same bytes are sent again, for the same number, before anything else is. The naive way is to go
+on with the next number: suppose the request for 7 is late, and 8 is created. Then B lists 6 and 8, and cannot tell
+whether 7 is still to come. Shards that are ready while a request is under way go together into the next segment.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from anyio.lowlevel import cancel_shielded_checkpoint
+import anyio
+from anyio.lowlevel import cancel_shielded_checkpoint, checkpoint_if_cancelled
 
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
-from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
+from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing, load_last
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.shard import CommitClock
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import closing_segment_key, segment_key, sequence_of
+from asyncrec._shards.manifest.names import segment_key
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec.errors import ConflictError, ObjectExistsError, StorageError, UnsettledError
 from asyncrec.storage._base import Storage
@@ -32,6 +39,25 @@ _path_log = PathLog("asyncrec.shards")
 
 # Entries that are noted, and told to the log, before others run: each takes two microseconds.
 _TOLD_AT_ONCE = 250
+_ATTEMPTS = 100
+
+
+@dataclass(eq=False)
+class _Group:
+    """Shards that are committed by one segment."""
+
+    entries: list[ShardEntry] = field(default_factory=list)
+    sent: bool = False
+    error: Exception | None = None
+
+
+@dataclass(frozen=True)
+class _Doubt:
+    """A segment that was asked for, and of which no answer came."""
+
+    segment: Segment
+    content: bytes
+    new: tuple[ShardEntry, ...]
 
 
 class ManifestWriter:
@@ -58,11 +84,13 @@ class ManifestWriter:
         fates: Fates | None = None,
         promised: Callable[[], bool] = lambda: True,
         recovered_by: str = "",
+        last: int | None = 0,
     ) -> None:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
         ``fates`` are those of the shards that it commits. ``promised`` tells whether `asyncrec.recover` is to finish
-        what this could not. ``recovered_by`` names the machine where another closes what the writer had left.
+        what this could not. ``recovered_by`` names the machine where another closes what the writer had left. ``last``
+        is the number of the log's last segment, or `None` if that is to be looked up.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -70,7 +98,11 @@ class ManifestWriter:
         self.records = sum(entry.records for entry in self.entries)
         self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
-        self._asked: dict[str, list[str]] = {}  # the times of segments, by key, as long as no answer has come
+        self._last = last
+        self._recovers = last is None
+        self._turn = anyio.Lock(fast_acquire=True)  # held while a segment is under way
+        self._next = _Group()
+        self._doubt: _Doubt | None = None
         self._storage = storage
         self._name = name
         self._path = join(storage.root, name)
@@ -85,22 +117,60 @@ class ManifestWriter:
     @property
     def unsettled(self) -> bool:
         """Whether a commit was answered by an error, or not at all, and nobody has found out if it took effect."""
-        return bool(self._asked)
+        return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
-        """Make a published rolling shard part of the data set.
+        """Make a published rolling shard part of the data set, together with others that are ready.
+
+        Cancelled before it was asked for, it is not committed.
 
         Raises:
-            ConflictError: somebody else decided what becomes of this shard: another recovery committed it, or the job
-                was abandoned.
+            ConflictError: another process has ended the writer, or commits for it.
             StorageError: it is not committed; or nobody knows, and then `unsettled` is set.
         """
-        segment = self._segment((entry,), time=entry.committed)
-        await self._put(segment_key(self._name, self._writer, sequence_of(entry.path)), segment)
-        await self._committed(entry)
+        await checkpoint_if_cancelled()
+        group = self._next
+        group.entries.append(entry)
+        try:
+            with anyio.CancelScope(shield=True):  # each request is limited in time
+                async with self._turn:
+                    if not group.sent:
+                        await self._send_group(group)
+        finally:
+            if not group.sent:
+                group.entries.remove(entry)
+        if group.error is not None:
+            raise group.error
+        await self._tell(entry)
+
+    async def _send_group(self, group: _Group) -> None:
+        group.sent, self._next = True, _Group()
+
+        def make() -> tuple[Segment, tuple[ShardEntry, ...]] | None:
+            new = tuple(each for each in group.entries if self._fates[each.path] != "committed")
+            return (self._segment(new, time=max(each.committed for each in new)), new) if new else None
+
+        try:
+            await self._append(make)
+        except Exception as error:
+            group.error = error
+        except BaseException as error:  # asyncio's own cancellation, which goes through every shield
+            group.error = UnsettledError(f"{self._path}: whether {group.entries[0].path} was committed is not known")
+            group.error.__cause__ = error
+            raise
+
+    async def void(self, shard: str) -> None:
+        """Make sure that a published shard is never committed: it is damaged, and its deletion may come late.
+
+        Raises:
+            ConflictError, StorageError: as `commit`.
+        """
+        async with self._turn:
+            await self._append(lambda: (self._segment((), time=self.clock.now(), remove=(shard,)), ()))
 
     def found(self, entries: Iterable[ShardEntry]) -> None:
         """Note shards that another process has committed for this writer: its last segment stands for all."""
+        self._doubt = self._last = None
         for entry in entries:
             self._listed(entry)
 
@@ -120,30 +190,28 @@ class ManifestWriter:
             ConflictError: the job was abandoned, or another of this id ended.
             StorageError: nothing new is committed; or nobody knows, and then `unsettled` is set.
         """
-        new = tuple(new)
+        new, committed = tuple(new), len(self.entries)
         self._metadata = {**self._metadata, **(metadata or {})}
-        segment = self._segment(
-            (*self.entries, *new),
-            time=self.clock.now(),
-            closed=True,
-            remove=remove,
-            removal=removal,
-            extra=self._closes_with,
-        )
+
+        def make() -> tuple[Segment, tuple[ShardEntry, ...]] | None:
+            if self.closed:
+                if self.entries[committed:] != list(new):
+                    raise ConflictError(f"{self._path}: an earlier attempt of this commit succeeded, with other shards")
+                return None
+            members = {"closed": True, "remove": remove, "removal": removal, "extra": self._closes_with}
+            return self._segment((*self.entries, *new), time=self.clock.now(), **members), new
+
         try:
-            await self._put(closing_segment_key(self._name, self._writer), segment)
+            async with self._turn:
+                await self._append(make)
         except UnsettledError as error:
             await self._settle(error)
         except BaseException as error:
             if self.unsettled:  # asyncio's own cancellation, which goes through every shield
                 await self._settle(error)
-                self.closed = True
-                for entry in new:
-                    self._listed(entry)
             raise
-        self.closed = True
         for number, entry in enumerate(new, 1):
-            await self._committed(entry)
+            await self._tell(entry)
             if number % _TOLD_AT_ONCE == 0:
                 await cancel_shielded_checkpoint()
 
@@ -164,50 +232,80 @@ class ManifestWriter:
                 raise error from second
             except BaseException:  # cancelled once more
                 raise error from None
-            self._asked.clear()  # only what is all or nothing comes here, and it has one segment
+            doubt, self._doubt = self._doubt, None  # only what is all or nothing comes here, and it has one segment
             if closing.abandoned:
                 failure = error.__cause__ if isinstance(error.__cause__, StorageError) else error
                 failure.add_note(f"{self._path}: no record of the writer {self._writer} was committed")
                 raise failure
+            assert doubt is not None, "it has no answer"
+            self._won(doubt)
             return
         raise error
 
     def _segment(self, add: tuple[ShardEntry, ...], *, time: str, **members: Any) -> Segment:
         return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
 
-    async def _put(self, key: str, segment: Segment) -> None:
-        """Create a segment, which is the moment of the commit."""
-        content = await in_thread(segment.encode)  # some microseconds for each shard, and a closing one has them all
-        asked, new = self._asked.setdefault(key, []), segment.add
-        asked.append(segment.time)
+    async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
+        """Create the log's next segment, which is the moment of the commit.
+
+        What is in doubt comes first. Then ``make`` gives the segment, and the shards that are listed when it is there;
+        `None` if nothing is left to be done.
+        """
+        if self._doubt is not None:
+            await self._ask(self._doubt, again=True)
+        if (made := make()) is None:
+            return
+        content = await in_thread(made[0].encode)  # some microseconds for each shard; a closing one has them all
+        for attempts_left in reversed(range(_ATTEMPTS if self._recovers else 1)):
+            if self._last is None:
+                self._last, last = await load_last(self._storage, self._name, self._writer)
+                if last is not None and last.closed:
+                    raise self._lost(last)
+            try:
+                await self._ask(_Doubt(made[0], content, made[1]), again=False)
+                return
+            except ConflictError:
+                # Others may recover the same writer: their segments have other shards.
+                if self.unsettled or not attempts_left:
+                    raise
+                self._last = None
+
+    async def _ask(self, doubt: _Doubt, *, again: bool) -> None:
+        assert self._last is not None, "it was looked up"
+        self._doubt = doubt
         try:
-            await create(self._storage, key, content, deadline=self.deadline)
+            key = segment_key(self._name, self._writer, self._last + 1)
+            await create(self._storage, key, doubt.content, deadline=self.deadline)
         except ObjectExistsError as error:
             closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
-            named = () if closing is None else closing.add
-            # An earlier attempt of which no answer came: the times of all attempts differ.
-            own = closing is not None and closing.time in asked and (named, closing.remove) == (new, segment.remove)
-            if own or {entry.path for entry in named}.isdisjoint(entry.path for entry in new):
-                del self._asked[key]  # else it stays in doubt: what a commit names is nobody's to delete
-            if own:
-                return
-            if closing is not None and closing.abandoned:
-                raise abandoned_error(self._storage, self._name, closing) from error
-            raise ConflictError(
-                f"{self._storage.root}/{key}: another process has already committed with the writer_id "
-                f"{self._writer}; use a new writer_id"
-            ) from error
+            history = await load_history(self._storage, self._name)
+            if not any(history.lists(entry.path) for entry in doubt.new):
+                self._doubt = None  # else it stays in doubt: what a commit names is nobody's to delete
+            raise self._lost(closing) from error
         except UnsettledError:
             raise
         except StorageError:  # refused: this request created nothing, and an earlier one may have
-            asked.pop()
-            if not asked:
-                del self._asked[key]
+            if not again:
+                self._doubt = None
             raise
-        del self._asked[key]
+        self._won(doubt)
 
-    async def _committed(self, entry: ShardEntry) -> None:
-        self._listed(entry)
+    def _won(self, doubt: _Doubt) -> None:
+        self._doubt = None
+        self._last = (self._last or 0) + 1
+        self.closed = doubt.segment.closed
+        for entry in doubt.new:
+            self._listed(entry)
+
+    def _lost(self, closing: Segment | None) -> ConflictError:
+        """Make the error for a writer whose next number another process has."""
+        if closing is not None and closing.abandoned:
+            return abandoned_error(self._storage, self._name, closing)
+        return ConflictError(
+            f"{self._path}: another process has committed for the writer {self._writer}; an id can be used only once"
+        )
+
+    async def _tell(self, entry: ShardEntry) -> None:
         told = {"writer": self._writer, "shard": entry.path, "records": entry.records, "bytes": entry.bytes}
         _path_log.info(self._path, "committed %s: %d records, %d bytes", entry.path, entry.records, entry.bytes, **told)
         if self._on_commit is not None:

@@ -7,7 +7,7 @@ hold their maker's: readers of the data set do not see them, and whoever ends th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
@@ -18,11 +18,10 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
-from asyncrec._shards.commit.closing import fence
 from asyncrec._shards.commit.fates import Event, Fates, State
 from asyncrec._shards.commit.shard import CommitClock, Shard
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import index_key, keys_key, sequence_of, with_maker
+from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
@@ -51,8 +50,9 @@ class ShardPublisher:
         fates: Fates | None = None,
         staging: Storage | None = None,
         keep_sidecars: bool = False,
+        void: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """``staging`` is where shards are written, if not in the store itself.
+        """``staging`` is where shards are written, if not in the store itself. ``void`` is `ManifestWriter.void`.
 
         With ``keep_sidecars``, the index and keys of a shard that could not be published stay, for the next attempt.
         """
@@ -66,6 +66,7 @@ class ShardPublisher:
         self._clock = clock
         self._deadline = deadline
         self._keep_sidecars = keep_sidecars
+        self._void = void
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
@@ -125,7 +126,7 @@ class ShardPublisher:
             self._staged.move(key, "drop")
             return
         taken, damaged = isinstance(error, ObjectExistsError), shard.published is not None
-        if (taken and shard.has_maker) or (damaged and not await self._is_fenced(key)) or await self._is_left(key):
+        if (taken and shard.has_maker) or (damaged and not await self._is_void(key)) or await self._is_left(key):
             self._staged.move(key, "keep")
             return
         keeps_sidecars = self._keep_sidecars or self._is_acknowledged(shard)
@@ -149,13 +150,14 @@ class ShardPublisher:
         """Whether a flush has promised records of a shard to survive; one that held none, or could not, did not."""
         return self._staging.flush_level == "spooled" and shard.output.flushed and shard.output.records > 0
 
-    async def _is_fenced(self, key: str) -> bool:
-        """Fence a damaged shard, so that no process commits it before its deletion, which may come late."""
-        if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage):
+    async def _is_void(self, key: str) -> bool:
+        """Say in the writer's log that a damaged shard is void, since its deletion may come late."""
+        if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage) or self._void is None:
             return True
         with self._deadline.cleaning_up():
             try:
-                return await fence(self._store, self._header.name, self._header.writer, sequence_of(key), by="itself")
+                await self._void(key)
+                return True
             except Exception as error:
                 self._warn(self._staging, key, "is damaged and could not be removed: %s", error)
         return False

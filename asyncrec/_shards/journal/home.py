@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.headers import header_path, names_in, parts_of
-from asyncrec._shards.journal.staging import LocalStaging, Staging, sync_deletions
+from asyncrec._shards.journal.staging import LocalStaging, Staging, sync_folders
 from asyncrec._shards.journal.tokens import take_token
 from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
 from asyncrec.errors import StorageError
@@ -68,8 +68,8 @@ class Home:
         lock, dead = take_token(header.life)
         return Staging(header, lock, dead=dead)
 
-    def sync_deletions(self, name: str) -> None:
-        """Make durable what a job on a data set has deleted, before its mark goes."""
+    def sync(self, name: str) -> None:
+        """Make durable what was made and deleted of a data set."""
 
     def remove_strays(self, name: str) -> None:
         """Remove the headers without a name, marks and segments that processes left when they were killed."""
@@ -110,8 +110,8 @@ class LocalHome(Home):
     def claim(self, header: JobHeader) -> Staging | None:
         return LocalStaging.claim(self.folder, header.name, header.writer)
 
-    def sync_deletions(self, name: str) -> None:
-        sync_deletions(self.folder, name)
+    def sync(self, name: str) -> None:
+        sync_folders(self.folder, name)
 
     def remove_strays(self, name: str) -> None:
         self.remove_unnamed()

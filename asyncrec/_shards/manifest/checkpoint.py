@@ -1,9 +1,7 @@
 """A checkpoint is a history in one object: lines of JSON, each compressed by gzip, for `zcat` and `jq` to read.
 
     {"kind": "checkpoint", "version": 3, "format": 1, "name": "pages", "number": 5, "time": "2026-...", "runs": [...]}
-    {"kind": "ranges", "writer": ["w1"], "first": [0], "last": [499]}    commits that it covers, by their numbers
-    {"kind": "others", "name": ["w1-closed.jsonl"]}                      other segments that it covers
-    {"kind": "fences", "name": [...]}                                    commits among them that are never deleted
+    {"kind": "logs", "writer": ["w1"], "last": [499]}                    how far it has merged each log
     {"kind": "writers", "writer": ["w1"]}                                ids; the rows below name them by their place,
     {"kind": "values", "value": [{...}]}                                 and so schemas, metadata and unknown members
     {"kind": "commits", "writer": [0], "time": [1795472914339130], "schema": 0, "metadata": 1, "extra": -1,
@@ -14,7 +12,7 @@
      "index": -2, "index_bytes": 87, "index_crc32c": 1089801560, "keys": -1, "keys_bytes": 0, "keys_crc32c": 0,
      "first": 1795472914238458, "last": 1795472914272681, "committed": 1795472914272758, "flags": 1, "extra": -1,
      "commit": 0, "live": true, "end_crc32c": 740119087}                 all that were ever added, by path and time
-    {"kind": "end", "rows": {"ranges": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
+    {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
 
 A kind without rows has no line; one of many rows has a line for each 4,096 of them, or for fewer if they take more than
 16 MiB. A column of numbers that are all the same is that number, unless it is the first. Other rows are named by their
@@ -36,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.checkpoint_checks import check_names_by_writer, check_paths, check_shards, limits
 from asyncrec._shards.manifest.checkpoint_lines import MOST_ROWS, LineReader, encode_line
-from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import COMMITS, History
 from asyncrec._shards.manifest.key_run import KeyRun
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
@@ -55,9 +53,7 @@ _JOINED_AT_ONCE = 64
 # The kinds of lines between the first and the last, in their order, with their columns: of texts, of objects, or of
 # numbers of a type. Columns of paths are kept as `TextColumn`.
 _KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
-    "ranges": {"writer": str, "first": "int64", "last": "int64"},
-    "others": {"name": str},
-    "fences": {"name": str},
+    "logs": {"writer": str, "last": "int64"},
     "writers": {"writer": str},
     "values": {"value": dict},
     "commits": COMMITS,
@@ -66,7 +62,6 @@ _KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
     "shards": {"path": str, **NUMBERS},
 }
 _ORDER = (*_KINDS, "end")
-_COVERED = ("ranges", "others", "fences")
 _SORTED = ("removed", "shards")
 
 
@@ -89,12 +84,9 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
 
 def _tables(history: History) -> dict[str, dict[str, Any]]:
     """The columns of each kind."""
-    covered = history.covered
-    ranges = [(writer, *each) for writer, ranges in covered.ranges.items() for each in ranges]
+    logs = history.covered.last
     return {
-        "ranges": {name: [each[at] for each in ranges] for at, name in enumerate(_KINDS["ranges"])},
-        "others": {"name": sorted(covered.others)},
-        "fences": {"name": sorted(covered.fences)},
+        "logs": {"writer": list(logs), "last": list(logs.values())},
         "writers": {"writer": history.writers},
         "values": {"value": history.values},
         "commits": {name: history.commits[name] for name in COMMITS},
@@ -165,14 +157,14 @@ class CheckpointDecoder:
     """Reads a checkpoint as it comes. It blocks: some milliseconds for each 4,096 shards, in steps of half of one.
 
     Attributes:
-        covered: the names of the segments that it covers, once `knows_covered`.
+        covered: how far it has merged each log, once `knows_covered`.
         knows_covered: whether what was fed holds all of them.
         runs: the runs of keys that it names; `None` until that was fed.
     """
 
     def __init__(self, name: str) -> None:
         """``name`` is for errors."""
-        self.covered = CoveredNames()
+        self.covered = CoveredLogs()
         self.knows_covered = False
         self.runs: tuple[KeyRun, ...] | None = None
         self._name = name
@@ -199,7 +191,7 @@ class CheckpointDecoder:
             if kind not in _ORDER[_ORDER.index(self._kind) :] or self._identity is not None:
                 raise self._damaged(f"a line of the kind {str(kind)[:20]!r} is not in its place")
             self._kind = kind
-            if kind not in _COVERED and not self.knows_covered:
+            if kind != "logs" and not self.knows_covered:
                 self._read_covered()
             if kind == "end":
                 self._read_end(members)
@@ -252,11 +244,7 @@ class CheckpointDecoder:
         self._number, self.runs = head["number"], tuple(KeyRun.from_json(run, self._name) for run in head["runs"])
 
     def _read_covered(self) -> None:
-        ranges: dict[str, list[tuple[int, int]]] = {}
-        columns = [self._lists[f"ranges.{name}"] for name in _KINDS["ranges"]]
-        for writer, first, last in zip(*columns, strict=True):
-            ranges.setdefault(writer, []).append((first, last))
-        self.covered = CoveredNames(ranges, self._lists["others.name"], self._lists["fences.name"])
+        self.covered = CoveredLogs(dict(zip(self._lists["logs.writer"], self._lists["logs.last"], strict=True)))
         self.knows_covered = True
 
     def _read_end(self, end: dict[str, Any]) -> None:
@@ -285,8 +273,6 @@ class CheckpointDecoder:
             else:
                 raise self._damaged(f"{kind}.{name} has something else in it than {of.__name__}")
         self._rows[kind] += rows
-        if kind == "ranges" and (found["last"] < found["first"]).any():
-            raise self._damaged("a range of commits ends before it begins")
         if kind == "shards":
             check_shards(found, self._lines.where)
         if kind not in self._parts:

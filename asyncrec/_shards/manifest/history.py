@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncrec._numpy import is_warm, np
-from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.key_run import KeyRun
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns, format_micros
@@ -56,7 +56,7 @@ class History:
         removed: the paths that were removed, sorted; one as often as it was.
         removed_by: the commit of each.
         identity: of the shards that are in the data set now.
-        covered: the names of all segments that were merged.
+        covered: how far each log was merged.
         checkpoint: the number of the checkpoint that it was read from; 0 where there was none.
         runs: the runs of keys that this checkpoint names.
     """
@@ -70,7 +70,7 @@ class History:
     removed: TextColumn = field(default_factory=lambda: TextColumn.of(()))
     removed_by: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     identity: int = 0
-    covered: CoveredNames = field(default_factory=CoveredNames)
+    covered: CoveredLogs = field(default_factory=CoveredLogs)
     checkpoint: int = 0
     runs: tuple[KeyRun, ...] = ()
 
@@ -81,9 +81,8 @@ class History:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody has committed anything: there is at most what gives writers up."""
-        given_up = (self.commits["flags"] & ABANDONED) != 0
-        return bool(given_up.all()) and not len(self.shards)
+        """Whether no shard was ever committed, and no writer has ended well without one."""
+        return not len(self.shards) and not self.closed_well
 
     @cached_property
     def ended(self) -> frozenset[str]:

@@ -89,9 +89,7 @@ class KeyRun:
             or text["bytes"] != len(MAGIC) + ENTRY_BYTES * text["entries"] + text["tail"]
             or text["shards"] * _LEAST_SHARD > text["tail"]
         ):
-            raise ManifestError(
-                f"{name}: the name of a run of keys is invalid: {str(text)[:200]}; the checkpoint is damaged"
-            )
+            raise ManifestError(f"{name}: it names a run of keys that cannot be: {str(text)[:200]}; it is damaged")
         return cls(**text)
 
 
@@ -224,17 +222,15 @@ class RunTail:
         """
         size = RUN_BLOCK * ENTRY_BYTES
         if len(content) != min(run.begin_of_tail - len(MAGIC), high * size) - low * size:
-            raise ManifestError(f"{run.name}: the run of keys is damaged: it is truncated")
+            raise ManifestError(f"{run.name}: it is cut off")
         found = []
         for number in range(low, high):
             block = content[(number - low) * size : (number - low + 1) * size]
             if crc32c(block) != self.crc32c[number]:
-                raise ManifestError(f"{run.name}: the run of keys is damaged: a block does not match its checksum")
+                raise ManifestError(f"{run.name}: a block of keys does not have its checksum; it is damaged")
             entries = Entries.decode(block)
             if (entries.shards >= run.shards).any() or (entries.records >= self.records[entries.shards]).any():
-                raise ManifestError(
-                    f"{run.name}: the run of keys is damaged: a key refers to a record that does not exist"
-                )
+                raise ManifestError(f"{run.name}: it has a key of a record that cannot be; it is damaged")
             found.append(entries)
         return found
 

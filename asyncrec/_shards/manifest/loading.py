@@ -5,6 +5,10 @@ either way there is a newer checkpoint, and reading begins again. A list shows t
 that one which lacks a segment has the checkpoint in which that is: unless it is a folder's, whose names were all read
 before the first file was looked at. Segments are deleted a minute after a checkpoint that covers them at the earliest;
 so a list that took half of that is checked by a second one.
+
+The segments of a log have numbers without a gap, and behind an end there is none. Suppose A commits 1, 2 and 3 while B
+lists: the first page of B's list may end before 2 was there, and the second may have 3. A checkpoint of that would
+cover 3 without 2, and 2 would be lost for good. So parts that do not belong together are looked at again.
 """
 
 from __future__ import annotations
@@ -22,17 +26,17 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._numpy import is_warm
 from asyncrec._shards.manifest.checkpoint import MOST_HEAD, CheckpointDecoder
-from asyncrec._shards.manifest.covered import CoveredNames
+from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.key_run import KeyRun, run_number
 from asyncrec._shards.manifest.merging import plus
 from asyncrec._shards.manifest.names import (
-    CLOSED,
     checkpoint_key,
     checkpoint_of,
     checkpoint_pointer_key,
-    is_segment,
     manifest_prefix,
+    segment_key,
+    segment_of,
 )
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
 from asyncrec.errors import ManifestError, ObjectNotFoundError
@@ -124,7 +128,7 @@ async def list_manifest(folder: Storage, name: str) -> ListedManifest:
             found = checkpoint_of(info.key)
             if found is None and run_number(info.key[len(prefix) :]) is not None:
                 listed.runs[info.key[len(prefix) :]] = info
-            elif found is None and is_segment(info.key):
+            elif found is None and segment_of(info.key[len(prefix) :]) is not None:
                 listed.segments[info.key[len(prefix) :]] = info
             elif found is not None and found[1] is None:
                 listed.pointers[found[0]] = info
@@ -177,7 +181,7 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
     Raises:
         ManifestError: a segment or a checkpoint cannot be read, or is gone.
     """
-    missing: ObjectNotFoundError | None = None
+    missing: Exception | None = None
     for attempt in range(_ATTEMPTS):
         if attempt > 1:
             await anyio.sleep(_BETWEEN_ATTEMPTS * attempt)
@@ -190,11 +194,13 @@ async def load_listed(folder: Storage, name: str, known: LoadedManifest | None =
             else:
                 base = await _load_base(folder, name, listed)
             return LoadedManifest(listed, base, await _merged_with(folder, name, base, listed))
-        except ObjectNotFoundError as error:
+        except (ObjectNotFoundError, _Torn) as error:
             missing = error
-    raise ManifestError(
-        f"{folder.root}/{name}: the store lists an object of the manifest, but does not have it: {missing}"
-    ) from missing
+    raise ManifestError(f"{folder.root}/{name}: part of the manifest is missing: {missing}") from missing
+
+
+class _Torn(Exception):
+    """What was listed does not belong together."""
 
 
 async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> History:
@@ -212,25 +218,40 @@ async def _load_base(folder: Storage, name: str, listed: ListedManifest) -> Hist
 
 
 async def _merged_with(folder: Storage, name: str, history: History, listed: ListedManifest) -> History:
-    """Merge the segments of a list that a history does not cover."""
+    """Merge the segments of a list that a history does not cover.
 
-    def look() -> tuple[list[str], list[str], dict[str, str], frozenset[str]]:  # of 100,000 commits a tenth of a second
-        new = [each for each in listed.segments if each not in history.covered]
-        closing = {each.rpartition(CLOSED)[0]: each for each in new if each.rpartition(".")[0].endswith(CLOSED)}
-        closed = set(closing.values())
-        # A closing segment repeats what its writer's others say.
-        ended = history.ended.union(closing)
-        single = {each: each.rpartition("-")[0] for each in new if each not in closed}
-        return new, [*closing.values(), *(each for each, of in single.items() if of not in ended)], single, ended
+    Raises:
+        _Torn: they do not belong together.
+    """
+
+    def look() -> dict[str, list[int]]:  # of 100,000 commits a tenth of a second
+        logs: dict[str, list[int]] = {}
+        last, ended = history.covered.last, history.ended
+        for file in listed.segments:
+            if (found := segment_of(file)) and found[1] > last.get(found[0], 0) and found[0] not in ended:
+                logs.setdefault(found[0], []).append(found[1])
+        for writer, numbers in logs.items():
+            first = last.get(writer, 0) + 1
+            if len(numbers) != max(numbers) - first + 1:
+                missing = min(set(range(first, max(numbers))).difference(numbers))
+                raise _Torn(f"{segment_key(name, writer, missing)} is not listed, and a later one is")
+        return logs
+
+    def files(logs: dict[str, list[int]]) -> list[str]:
+        keys = [segment_key(name, writer, number) for writer, numbers in logs.items() for number in numbers]
+        return [key[len(manifest_prefix(name)) :] for key in keys]
 
     little = history.is_little and len(listed.segments) <= _LITTLE_SEGMENTS
-    new, first, single, ended = await in_thread_unless(little, look)
-    if not new:
+    logs = await in_thread_unless(little, look)
+    if not logs:
         return history
-    history = await _merged(folder, name, history, first, covers=new)
-    # A tombstone does not: whoever put it there could not know what was still being committed.
-    gone = ended - history.closed_well
-    return await _merged(folder, name, history, [each for each, of in single.items() if of in gone])
+    newest = await in_thread_unless(little, lambda: files({each: [max(numbers)] for each, numbers in logs.items()}))
+    history = await _merged(folder, name, history, newest, covers=newest)
+    # A closing segment repeats what its log has before it. A tombstone does not: whoever put it there could not know
+    # what was still being committed.
+    well = history.closed_well
+    before = {writer: sorted(numbers)[:-1] for writer, numbers in logs.items() if writer not in well}
+    return await _merged(folder, name, history, await in_thread_unless(little, files, before))
 
 
 async def pointed_checkpoint(folder: Storage, name: str, listed: ListedManifest, number: int) -> str:
@@ -294,8 +315,8 @@ async def load_runs(folder: Storage, key: str) -> tuple[KeyRun, ...]:
     return decoder.runs
 
 
-async def load_covered(folder: Storage, key: str) -> CoveredNames:
-    """Read from a checkpoint which segments it covers, and no more."""
+async def load_covered(folder: Storage, key: str) -> CoveredLogs:
+    """Read from a checkpoint how far it covers each log, and no more."""
     decoder = CheckpointDecoder(key)
     async with ResumingSource(folder, key) as source:
         while not decoder.knows_covered and (block := await source.receive(_STEP)):
@@ -308,7 +329,10 @@ async def _merged(
 ) -> History:
     """Merge segments into a history, some at a time: columns take a sixth of what objects do.
 
-    ``covers`` are the names that it covers then, those of segments that need not be read among them.
+    ``covers`` are the names of the last ones of their logs, if these are read. The others come before them.
+
+    Raises:
+        _Torn: one that comes before others ends its log.
     """
     prefix = manifest_prefix(name)
 
@@ -319,25 +343,27 @@ async def _merged(
             raise ManifestError(f"{prefix}{each}: the file is too large to be a manifest segment: {error}") from error
 
     # What is no longer needed goes in the threads, too: a million entries take a tenth of a second to be freed.
-    waiting: list[tuple[str, Segment]] = []
+    waiting: list[Segment] = []
     entries = 0
 
-    def merge(covers: Sequence[str] = ()) -> None:
+    def merge(covers: Sequence[str]) -> None:
         nonlocal history
-        fences = [each for each, segment in waiting if segment.abandoned and not segment.closed]
-        history = plus(history, [segment for _, segment in waiting], names=covers, fences=fences)
+        history = plus(history, waiting, names=covers)
         waiting.clear()
 
     def take(contents: list[bytes], some: Sequence[str], *, last: bool) -> None:
         nonlocal entries
         for each, content in zip(some, contents, strict=True):
-            waiting.append((each, parse_segment(content, name=prefix + each)))
-            entries += len(waiting[-1][1].add)
+            segment = parse_segment(content, name=prefix + each)
+            if segment.closed and not covers:
+                raise _Torn(f"{prefix}{each} ends its log, and a later one is listed")
+            waiting.append(segment)
+            entries += len(segment.add)
         contents.clear()
         if last:
             merge(covers)
         elif entries > max(_LEAST_MERGED, len(history.shards) // 8):
-            merge()
+            merge(())
             entries = 0
 
     for at in range(0, len(names), _TOGETHER):
@@ -345,6 +371,4 @@ async def _merged(
         contents = await for_each(content, some)
         little = history.is_little and len(covers) <= _LITTLE_SEGMENTS and sum(map(len, contents)) <= _LITTLE_BYTES
         await in_thread_unless(little, partial(take, contents, some, last=at + _TOGETHER >= len(names)))
-    if covers and not names:
-        await in_thread(merge, covers)
     return history

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 _SORTED_AT_ONCE = 2048
 
 
-def plus(
-    history: History, segments: Iterable[Segment], *, names: Collection[str] = (), fences: Collection[str] = ()
-) -> History:
-    """Return a history with more segments; ``names`` are those of all that it covers by this, ``fences`` of the fences.
+def plus(history: History, segments: Iterable[Segment], *, names: Collection[str] = ()) -> History:
+    """Return a history with more segments; ``names`` are those of all that it covers by this.
 
     The order of the segments does not matter.
     """
@@ -59,7 +57,7 @@ def plus(
         values=tuple(tables.values),
         commits=tables.columns(),
         shards=shards,
-        covered=history.covered.plus(names, fences) if names or fences else history.covered,
+        covered=history.covered.plus(names) if names else history.covered,
         **_removals(history, removed),
     )
     groups.update((path, shards.paths.range_of(path)) for path in touched if path not in groups)

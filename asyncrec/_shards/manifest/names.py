@@ -7,8 +7,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     pages-<maker>-000000.tfrecord             a rolling shard: who made it, and its number there
     _index/pages-<maker>-....tfrecord.index   where each record of a shard begins
     _keys/pages-<maker>-....tfrecord.keys     which record it is
-    _manifest/pages/<writer>-000000.jsonl     one segment of the manifest, written by a commit
-    _manifest/pages/<writer>-closed.jsonl     the last: what its writer committed, or that it was abandoned
+    _manifest/pages/<writer>-000001.jsonl     a segment of the manifest, from its writer's log: a commit, or the end
     _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
     _manifest/pages/~checkpoint-000001.json   which object the first checkpoint of all that is, one of those called
     _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    so; `~` sorts behind all others
@@ -32,7 +31,6 @@ from asyncrec._records.dataset_names import MANIFESTS as MANIFESTS
 from asyncrec._records.dataset_names import manifest_prefix as manifest_prefix
 from asyncrec.errors import ArgumentValueError
 
-CLOSED = "-closed"
 JOBS = "_jobs/"
 
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
@@ -40,6 +38,7 @@ _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 _SHARD = re.compile(
     r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))\.tfrecord"
 )
+_SEGMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.jsonl")
 _CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.jsonl\.gz)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NO_PARTS = frozenset(("", ".", ".."))
@@ -72,14 +71,17 @@ def with_maker(name: str, shard: str, maker: str) -> str:
     return f"{name}-{maker}{shard[len(name) :]}"
 
 
-def segment_key(name: str, writer: str, sequence: int) -> str:
-    """Return where the segment is that commits a rolling shard."""
-    return f"{manifest_prefix(name)}{writer}-{sequence:06d}.jsonl"
+def segment_key(name: str, writer: str, number: int) -> str:
+    """Return where the segment of this number is in a writer's log. The first is number 1."""
+    return f"{manifest_prefix(name)}{writer}-{number:06d}.jsonl"
 
 
-def closing_segment_key(name: str, writer: str) -> str:
-    """Return where the closing segment of a writer is, or its tombstone."""
-    return f"{manifest_prefix(name)}{writer}{CLOSED}.jsonl"
+def segment_of(file: str) -> tuple[str, int] | None:
+    """Tell from a file below `manifest_prefix` whose segment it is, and its number; `None` if it is not a segment."""
+    match = _SEGMENT.fullmatch(file)
+    if match is None or f"{int(match[2]):06d}" != match[2] or match[2] == "000000":
+        return None
+    return match[1], int(match[2])
 
 
 def removal_key(name: str, place: int) -> str:
@@ -143,12 +145,6 @@ def claim_key(name: str, number: int) -> str:
 def is_data(key: str) -> bool:
     """Whether a key may be a shard: no part of it begins with ``_`` or ``.``."""
     return not any(part.startswith(("_", ".")) for part in key.split("/"))
-
-
-def is_segment(key: str) -> bool:
-    """Whether a key below `manifest_prefix` is a segment."""
-    name = key.rpartition("/")[2]
-    return not name.startswith(("_", "~")) and name.endswith(".jsonl")
 
 
 def maker_of(name: str, shard: str) -> tuple[str | None, bool] | None:

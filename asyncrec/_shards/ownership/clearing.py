@@ -1,52 +1,22 @@
-"""What a job made is deleted, once it has ended: nothing of it can be committed any more, so that it is nobody's.
-
-Of a rolling writer that was given up, each shard that is in no commit is fenced first, by a tombstone under the name of
-the segment that would have committed it; what it had committed stays.
-"""
+"""What a job made and no commit names is deleted, once the job has ended: nothing of it can be committed any more."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.commit.closing import fence
-from asyncrec._shards.journal.header import this_host
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
-from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix, sequence_of
+from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.storage._base import Storage
 
 
-class Fences:
-    """Which rolling shards of writers that were given up can be committed no more, since a fence is in the way."""
-
-    def __init__(self, folder: Storage, name: str, history: History, *, by: str = "") -> None:
-        self._folder = folder
-        self._name = name
-        self._history = history
-        self._by = by or this_host()
-        self._fenced: dict[tuple[str, int], bool] = {}
-
-    async def put(self, writer: str, shard: str) -> bool:
-        """Put one up for a shard that the history does not list; False where it was committed meanwhile."""
-        place = writer, sequence_of(shard)
-        if place not in self._fenced:
-            since = self._history.checkpoint
-            self._fenced[place] = await fence(self._folder, self._name, *place, by=self._by, since=since)
-        return self._fenced[place]
-
-
-async def delete_unlisted(folder: Storage, names: JobNames, *, fenced: bool) -> None:
-    """Delete the objects of a job that has ended and that no commit names.
-
-    With ``fenced``, it is a rolling writer that was given up, and may live after all.
-    """
+async def delete_unlisted(folder: Storage, names: JobNames) -> None:
+    """Delete the objects of a job that has ended and that no commit names."""
     name = names.name
     history = await load_history(folder, name)
-    fences = Fences(folder, name, history)
     others: dict[str, bool] = {}
 
     async def may_go(key: str, shard: str) -> bool:
@@ -58,11 +28,8 @@ async def delete_unlisted(folder: Storage, names: JobNames, *, fenced: bool) -> 
         if maker is not None and not rolling:
             if maker not in others:
                 others[maker] = await is_another_data_set(folder, f"{name}-{maker}")
-            if others[maker]:
-                return False
-        # One that lives after all publishes on: also an index whose shard is not there yet is fenced first.
-        own = fenced and shard.startswith(f"{name}-{names.writer}-")
-        return not own or await fences.put(names.writer, shard)
+            return not others[maker]
+        return True
 
     # Only plain names are anywhere among those of the data set: a large one is not listed for the sake of a few.
     begin = f"{name}-" if names.plain and names.num_shards is not None else f"{name}-{names.writer}"

@@ -142,7 +142,7 @@ class _Taken:
         if files is not None:
             await in_thread(files.remove)
         await delete_replaced(folder, header.name, closing.remove if closing is not None else ())
-        await delete_unlisted(folder, names, fenced=self._abandoned and header.kind == "rolling")
+        await delete_unlisted(folder, names)
         return answer
 
     def _lost_promises(self, closing: Segment) -> ConflictError:
@@ -166,10 +166,10 @@ class _Taken:
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         await finishing.begin()
         if header.kind == "rolling":
-            # Of one that a person says is dead, the disk may come back, or the writer: it is fenced, and not closed.
-            fenced = files is None and verdict.dead
-            await finishing.rolling(close=not fenced)
-            return None if fenced else "finished"
+            # Of one that a person says is dead, the disk may come back, with promises: it is given up, and not closed.
+            returns = files is None and verdict.dead
+            await finishing.rolling(close=not returns)
+            return None if returns else "finished"
         if not await finishing.is_promised(files):
             return None
         if verdict.finishes == "rolling":
@@ -276,7 +276,7 @@ async def end_own_job(folder: Storage, staging: Staging, exit: Exit, *, bury: Ca
         # What is committed is read from the store: a commit whose answer was lost may have taken effect all the same.
         if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
             return False
-        await delete_unlisted(folder, JobNames.of(header), fenced=False)
+        await delete_unlisted(folder, JobNames.of(header))
     if files is not None and (exit.shared or not exit.committed):
         left = await in_thread(files.any_left)
         if left and (exit.shared or (header.kind == "fixed" and not staging.acknowledged)):
@@ -298,9 +298,10 @@ async def end_own_job(folder: Storage, staging: Staging, exit: Exit, *, bury: Ca
     return True
 
 
-async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> dict[str, bool]:
-    """End writers that have no mark and no header, by their ids; says of each whether it was given up, now or before.
+async def end_unmarked(folder: Storage, name: str, writers: Collection[str]) -> None:
+    """End writers that have no mark and no header, by their ids.
 
-    Behind this, nothing that is in no commit is anybody's; but a rolling writer's shard is, until it is fenced.
+    Behind this, nothing that is in no commit belongs to a job any more.
     """
-    return {writer: (await entomb(folder, name, writer, by="verify")).abandoned for writer in sorted(writers)}
+    for writer in sorted(writers):
+        await entomb(folder, name, writer, by="verify")

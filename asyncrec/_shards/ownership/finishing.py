@@ -74,6 +74,7 @@ class Finishing:
             after=await merged(header.url, self._history),
             committed=committed,
             recovered_by=this_host(),
+            last=None,
         )
         self._publisher = ShardPublisher(
             self._target,
@@ -82,6 +83,7 @@ class Finishing:
             clock=self._manifest.clock,
             deadline=self._manifest.deadline,
             keep_sidecars=True,
+            void=self._manifest.void,
         )
 
     async def rolling(self, *, close: bool) -> None:
@@ -102,7 +104,7 @@ class Finishing:
                         raise
                     refused = refused or error
         for shard in await published_by(self._target, self._names):
-            if not self._is_listed(shard):
+            if not self._is_listed(shard) and not self._history.removes(shard):
                 await self._commit(await self._unlisted(shard))
         if refused is not None:
             raise refused

@@ -80,7 +80,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
     """Remove the mark of a job that has ended, when nothing that it deleted can come back."""
-    await in_thread(home_of(folder).sync_deletions, name)  # of a job with a spool: its header is in that
+    await in_thread(home_of(folder).sync, name)  # of a job with a spool: its header is in that
     await folder.delete(mark_key(name, writer))
 
 

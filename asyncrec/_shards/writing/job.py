@@ -106,6 +106,7 @@ class Job:
             deadline=self.deadline,
             fates=self.fates,
             staging=staging_folder,
+            void=self.manifest.void,
         )
         self.shares: Literal["none", "end here", "end elsewhere"] = "none"
         self._claim = claim

@@ -199,6 +199,21 @@ async def test_verify_deletes_a_run_that_nothing_names_and_no_other() -> None:
     assert list(await storage.runs()) == [named]
 
 
+async def test_a_checkpoint_cut_in_its_first_line_keeps_every_run(caplog: pytest.LogCaptureFixture) -> None:
+    """It may name any of them."""
+    storage = Far()
+    await write(storage, ["a"], writer="a")
+    report = await tools.compact("pages", storage=storage)
+    key = str(report.checkpoint).removeprefix("memory://").lstrip("/")
+    cut = (await storage.get(PREFIX + key.rpartition("/")[2]))[:20]
+    await storage.put(PREFIX + "~checkpoint-000009~x.jsonl.gz", cut)
+    await storage.put(PREFIX + "~keys-000009~x.run", b"")
+    report = await tools.verify("pages", storage=storage, delete=True, min_age=0)
+    assert (report.ok, report.deleted) == (True, [])
+    assert len(await storage.runs()) == 2
+    assert [line for line in caplog.records if "none is deleted" in line.getMessage()]
+
+
 async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:
     store = Store()
     await write(store, ["a"], writer="a")

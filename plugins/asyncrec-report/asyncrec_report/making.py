@@ -103,7 +103,8 @@ async def report(
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"
         raise ArgumentValueError(
-            f"{selection.path}: none of the records that were read has the feature {class_feature!r}; their features are {there}"
+            f"{selection.path}: none of the records that were read has the feature {class_feature!r}; "
+            f"their features are {there}"
         )
     return PageReport(
         path=findings.path,

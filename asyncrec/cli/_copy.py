@@ -16,7 +16,10 @@ def command(
     source: Source,
     target: Target,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace different files that have the same names.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Overwrite files in the target that have the same name but different contents."
+        ),
     ] = False,
     parallelism: Annotated[int, typer.Option(min=1, help="How many objects to copy at once.")] = 4,
     storage_option: SourceOptions = None,

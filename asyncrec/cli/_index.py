@@ -26,7 +26,7 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Create the index of every shard that has none: for random access, for tfrecord or for NVIDIA DALI.
+    """Create an index for every shard that lacks one: for random access, for tfrecord or for NVIDIA DALI.
 
     An index is a text file with the offset and size of each record. The exit code is 2 if a shard cannot have an index.
 

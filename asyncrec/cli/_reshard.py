@@ -54,7 +54,10 @@ def command(
         typer.Option(help="skip leaves out damaged records and reports them; the exit code is then 1."),
     ] = "raise",
     temporary_folder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="A folder for sorting, with room for all records.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="A folder for temporary files while sorting; it needs room for all records."
+        ),
     ] = None,
     jobs: Jobs = None,
     max_record_bytes: MaxRecordBytes = None,

@@ -13,7 +13,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "info": "show what a file, folder or data set holds",
         "ls": "list the data sets and files in a folder, or the shards of a data set",
         "head": "show the first records, decoded",
-        "tail": "show the last records; with -f also new ones as they are committed",
+        "tail": "show the last records; with -f, keep showing new ones as they are committed",
         "cat": "print records: decoded, as JSON lines, hex, text or raw; by number, key or value",
         "sample": "draw random records, to show or to write as a new data set",
         "count": "count records, also by the values of a feature",

@@ -28,7 +28,7 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show the last records, decoded; with -f also new ones as writers commit them.
+    """Show the last records, decoded. With -f, keep showing new records as they are committed.
 
     Records appear when they are committed; the writer's max_shard_seconds and flush_seconds decide when.
 

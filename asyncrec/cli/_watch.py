@@ -73,11 +73,11 @@ def command(
     json: Json = False,
     debug: Debug = False,
 ) -> int:
-    """Show how a crawl is doing: records and bytes per second, shards, the writers and what they wait for, and which
-    records are not safe yet.
+    """Show how a crawl is doing: records and bytes per second, shards, the writers and what they are waiting for, and
+    which records are not safe yet.
 
-    It reads the manifest and what writers report on their disks, and writes nothing. In a store it shows the age of
-    each writer's last commit. Press Ctrl-C to stop. With --json, each report is one line. For cron, use --once
+    It reads the manifest and the status files that writers keep on disk, and writes nothing. In a store it shows the
+    age of each writer's last commit. Press Ctrl-C to stop. With --json, each report is one line. For cron, use --once
     --max-age 60 --idle 600.
 
     \b

@@ -199,14 +199,14 @@ def _age(name: str, features: Features) -> bytes:
     values = () if kind == NONE else values_of(kind, payload)
     if len(values) > 1:
         raise ArgumentValueError(
-            f"the feature {name!r} has {len(values):,} values; the age of a record must be a single value"
+            f"the feature {name!r} has {len(values):,} values; newest-by needs a single value per record"
         )
     if not len(values) or values[0] != values[0]:
         return b""
     if kind == BYTES:
         if len(values[0]) > _AGE_BYTES:
             raise ArgumentValueError(
-                f"the feature {name!r} is a text of {len(values[0]):,} bytes; the age of a record must be a number, "
+                f"the feature {name!r} is a text of {len(values[0]):,} bytes; newest-by needs a number, "
                 f"or a time as text of at most {_AGE_BYTES} bytes"
             )
         return bytes(values[0])

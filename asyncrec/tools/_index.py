@@ -63,7 +63,7 @@ async def index(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> IndexReport:
-    """Create the index of every shard that has none, by reading its lengths; with ``force``, of every shard.
+    """Create an index for every shard that lacks one, by reading its lengths; with ``force``, of every shard.
 
     Existing indexes of asyncrec are kept if they match their shard, and other indexes if they exist. tfrecord and DALI
     cannot read compressed files, so such a shard is refused there.

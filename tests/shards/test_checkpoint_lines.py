@@ -46,7 +46,7 @@ def test_what_is_not_a_checkpoint_is_refused() -> None:
         with pytest.raises(ManifestError, match=r"^checkpoint: line 1: "):
             decoded(other)
     head, *rest = lines_of(content)
-    with pytest.raises(ManifestError, match="newer asyncrec"):
+    with pytest.raises(ManifestError, match="a newer release of asyncrec"):
         decoded(members_of([head | {"format": 2}, *rest]))
     with pytest.raises(ManifestError, match="first line"):
         decoded(members_of([*rest, head]))

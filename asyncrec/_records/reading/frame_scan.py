@@ -219,7 +219,7 @@ def _feed_from(file: OpenFile, scan: FrameScan) -> None:
             block = file.read(min(_BLOCK_BYTES, until - scan.bytes), scan.bytes)
         if not block:
             raise ObjectChangedError(
-                f"{file.shown} was truncated from {file.info.size:,} to {scan.bytes:,} bytes while it was read; "
+                f"{file.shown} was truncated from {file.info.size:,} to {scan.bytes:,} bytes while it was being read; "
                 "read it again"
             )
         scan.feed(block)

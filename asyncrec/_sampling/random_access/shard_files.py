@@ -166,7 +166,7 @@ class ShardFiles:
             ObjectChangedError: they were pinned to another one meanwhile.
         """
         if self._versions.setdefault(shard, info).etag != info.etag:
-            raise ObjectChangedError(f"{self.display_path(shard)} was replaced while it was read; open it again")
+            raise ObjectChangedError(f"{self.display_path(shard)} was replaced while it was being read; open it again")
 
     def _check(self, shard: int, info: ObjectInfo) -> None:
         check_version(self.display_path(shard), self.shards[shard], info)

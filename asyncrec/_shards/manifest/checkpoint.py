@@ -205,7 +205,7 @@ class CheckpointDecoder:
             ManifestError: it is cut off, or does not fit together.
         """
         if self._identity is None or not self._lines.is_between_lines:
-            raise ManifestError(f"{self._name}: it is cut off, or goes on behind its end")
+            raise ManifestError(f"{self._name}: the checkpoint is truncated, or continues after its end")
         _, commits = self._parts.pop("commits").whole()
         removed, by = self._parts.pop("removed").whole()
         names, _ = self._parts.pop("names").whole()
@@ -230,12 +230,12 @@ class CheckpointDecoder:
 
     def _read_head(self, kind: object, head: dict[str, Any]) -> None:
         if kind != "checkpoint":
-            raise ManifestError(f"{self._lines.where}: it is not the first line of a checkpoint")
+            raise ManifestError(f"{self._lines.where}: this is not the first line of a checkpoint")
         if (head.get("version"), head.get("format")) != (VERSION, _FORMAT):
             raise ManifestError(
-                f"{self._lines.where}: a checkpoint of format {str(head.get('format'))[:20]}, version "
-                f"{str(head.get('version'))[:20]}, and this release reads format {_FORMAT}, version {VERSION}; "
-                "a newer asyncrec may read it"
+                f"{self._lines.where}: this checkpoint has format {str(head.get('format'))[:20]}, version "
+                f"{str(head.get('version'))[:20]}, but this release reads only format {_FORMAT}, version {VERSION}; "
+                "use a newer release of asyncrec"
             )
         if type(head.get("number")) is not int or not 0 <= head["number"] < 1 << 63:
             raise self._damaged("the checkpoint has no valid number")

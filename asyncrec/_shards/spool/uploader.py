@@ -235,7 +235,7 @@ class Uploader:
         if entry.bytes != position or entry.crc32c not in (None, checksum):
             raise IntegrityError(
                 f"{self._spool.path_of(upload.key)}: {entry.bytes:,} bytes (crc32c {entry.crc32c or 0:08x}) were "
-                f"written, but {position:,} ({checksum:08x}) were read back; the disk of the spool is probably "
+                f"written, but {position:,} ({checksum:08x}) were read back; the spool's disk is probably "
                 "faulty"
             )
         return entry

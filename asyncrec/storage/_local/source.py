@@ -102,7 +102,7 @@ class LocalSource(ByteSource):
         if not block:
             raise ObjectChangedError(
                 f"{self._place.shown}: the file was truncated from {self.info.size:,} to {self._position:,} bytes "
-                "while it was read; open it again"
+                "while it was being read; open it again"
             )
         self._position += len(block)
         return block

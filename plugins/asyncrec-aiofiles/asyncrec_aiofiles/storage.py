@@ -178,6 +178,8 @@ class _FileSource(ByteSource):
             # By offset: a read that was cancelled has not moved anything.
             block: bytes = await self._files.call(os.pread, self.file.fileno(), size, self._position)
         if not block:
-            raise ObjectChangedError(f"{self._files.root}: {self._key} was truncated while it was read; open it again")
+            raise ObjectChangedError(
+                f"{self._files.root}: {self._key} was truncated while it was being read; open it again"
+            )
         self._position += len(block)
         return block

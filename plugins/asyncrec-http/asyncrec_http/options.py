@@ -60,7 +60,7 @@ class Options:
         except ValueError:
             raise ArgumentValueError(f"{shown}: the URL must have the form https://host/folder") from None
         if parts.username is not None:
-            raise ArgumentValueError(f"{shown}: a URL must not contain credentials; pass them with the option headers")
+            raise ArgumentValueError(f"{shown}: a URL must not contain credentials; pass them in the headers= option")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ArgumentValueError(f"{shown}: the URL must have the form https://host/folder")
         if parts.query or parts.fragment:

@@ -310,7 +310,7 @@ async def _limited(response: httpx2.Response, size: int, what: str) -> AsyncGene
         async for block in body:
             left -= len(block)
             if left < 0:
-                raise StorageError(f"{what}: the server sent more bytes than it had announced")
+                raise StorageError(f"{what}: the server sent more bytes than it had declared")
             yield block
         ended = True
         return

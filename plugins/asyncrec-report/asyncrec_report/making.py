@@ -90,7 +90,7 @@ async def report(
     Raises:
         ObjectNotFoundError, StoragePermissionError: nothing was found at the path, or it cannot be listed.
         ManifestError: a manifest cannot be read.
-        ObjectChangedError: a shard was replaced while it was read.
+        ObjectChangedError: a shard was replaced while it was being read.
         StorageError: a store failed. Damaged and missing shards are not errors: the page lists them.
         ValueError: ``sample`` or ``jobs`` is less than 1, or no record that was read has the ``class_feature``.
     """
@@ -103,7 +103,8 @@ async def report(
     if class_feature is not None and profile.records and class_feature not in profile.features:
         there = ", ".join(sorted(profile.features)[:30]) or "none"
         raise ArgumentValueError(
-            f"{selection.path}: none of the records read has the feature {class_feature!r}; their features are {there}"
+            f"{selection.path}: none of the records that were read has the feature {class_feature!r}; "
+            f"their features are {there}"
         )
     return PageReport(
         path=findings.path,

@@ -48,7 +48,11 @@ def test_bad_input_leaves_no_page(run: Run, data: Path) -> None:
         (["data/nothing.tfrecord"], 3, "there is no such file"),
         (["data/plain.tfrecord", "--all", "--sample", "5"], 2, "--all and --sample cannot be combined"),
         (["data/plain.tfrecord", "--sample", "0"], 2, "Invalid value for '--sample'"),
-        (["data/plain.tfrecord", "--class-feature", "nope"], 2, "none of the records read has the feature 'nope'"),
+        (
+            ["data/plain.tfrecord", "--class-feature", "nope"],
+            2,
+            "none of the records that were read has the feature 'nope'",
+        ),
         (["data/plain.tfrecord", "--nonsense"], 2, "--nonsense"),
     ]:
         result = run("report", *arguments, "-o", "page.html")

@@ -93,7 +93,7 @@ async def test_the_class_feature_may_be_named_and_a_wrong_name_is_an_error() -> 
     storage = await written([{"shape": ["disc", "square"][i % 2], "i": i} for i in range(10)])
     assert "2 classes" not in await page_of("pages", storage)
     assert "2 classes" in await page_of("pages", storage, class_feature="shape")
-    problem = "none of the records read has the feature 'colour'; their features are i, shape"
+    problem = "none of the records that were read has the feature 'colour'; their features are i, shape"
     with pytest.raises(ValueError, match=problem):
         await report("pages", storage=storage, class_feature="colour")
 

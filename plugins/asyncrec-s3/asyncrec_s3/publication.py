@@ -225,7 +225,7 @@ class Publication:
             raise IntegrityError(f"{self._what()}: the store's CRC32C differs from that of the data sent")
         if content.certain and info.etag != content.etag and is_md5(info.etag) and not found.encrypted:
             raise IntegrityError(
-                f"{self._what()}: the store's ETag is {info.etag}, not {content.etag}, that of the data sent"
+                f"{self._what()}: the store's ETag is {info.etag}, but the data that was sent has {content.etag}"
             )
         return info
 

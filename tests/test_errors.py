@@ -45,6 +45,7 @@ ELSEWHERE = {
 
 # Builtin errors that are raised as they are, with the reason; how many there are.
 BUILTIN = {
+    "asyncrec/_shards/manifest/checkpoint_lines.py": 2,  # what `json` raises, where it would not have been asked
     "asyncrec/_records/index.py": 1,  # a line that cannot be read; whoever asked names the index
     "asyncrec/compat/_live_file.py": 1,  # a closed file says ValueError, in Python's own `io`
     "asyncrec/compat/_remote_file.py": 1,  # likewise

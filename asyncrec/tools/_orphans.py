@@ -19,7 +19,8 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit.compaction import unnamed_runs
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.manifest.loading import list_manifest, load_history
+from asyncrec._shards.manifest.listed import list_manifest
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import (
     claim_key,
     index_key,

@@ -146,7 +146,7 @@ async def test_flush_says_what_it_cannot_reach() -> None:
             ValueError, match="x: flush cannot reach the level 'spooled': a file is committed when the writer's"
         ):
             await writer.flush(require="spooled")
-        with pytest.raises(ValueError, match="cannot reach 'committed'"):
+        with pytest.raises(ValueError, match="cannot reach the level 'committed'"):
             await writer.flush(require="committed")
 
 

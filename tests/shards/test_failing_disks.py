@@ -167,8 +167,8 @@ async def test_a_full_disk_says_what_is_safe_and_how_many_are_not(
                 returned += 1
     command = f"'asyncrec recover {tmp_path / 'pages'}'"
     said = (
-        f"0 records were committed, 100 more are on the disk (to commit them, run {command}), {returned} that "
-        "were taken"
+        f"0 records were committed, 100 more are on the disk (to commit them, run {command}), {returned} accepted "
+        "records are not safe: write them again"
     )
     assert said in caplog.text
     assert any(said in note for note in caught.value.__notes__)

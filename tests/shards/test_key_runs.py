@@ -211,7 +211,7 @@ async def test_a_checkpoint_cut_in_its_first_line_keeps_every_run(caplog: pytest
     report = await tools.verify("pages", storage=storage, delete=True, min_age=0)
     assert (report.ok, report.deleted) == (True, [])
     assert len(await storage.runs()) == 2
-    assert [line for line in caplog.records if "none is deleted" in line.getMessage()]
+    assert [line for line in caplog.records if "no run is deleted" in line.getMessage()]
 
 
 async def test_a_run_goes_with_the_last_checkpoint_that_names_it() -> None:

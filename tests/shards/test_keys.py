@@ -80,5 +80,5 @@ def test_digests_that_share_their_first_half_are_told_apart() -> None:
 
 
 def test_a_torn_file_of_keys_is_refused() -> None:
-    with pytest.raises(ValueError, match="no multiple of 16"):
+    with pytest.raises(ValueError, match="17 bytes of keys are not a multiple of 16"):
         KeySet().add_files([b"x" * 17])

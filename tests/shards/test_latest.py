@@ -10,7 +10,7 @@ import pytest
 
 from asyncrec._shards.commit.compaction import compact_manifest
 from asyncrec._shards.manifest import loading
-from asyncrec._shards.manifest.loading import list_manifest
+from asyncrec._shards.manifest.listed import list_manifest
 from asyncrec._shards.manifest.names import manifest_prefix
 
 from .manifest_store import Store, Writer

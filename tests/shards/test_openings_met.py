@@ -105,7 +105,7 @@ async def test_a_shard_of_others_is_met_when_opening() -> None:
                 await met.beneath.put("pages-00000-of-00002.tfrecord", b"theirs")
 
         met.before = meet
-        with pytest.raises(ObjectExistsError, match="is there already"):
+        with pytest.raises(ObjectExistsError, match="already exists; to replace it, pass mode='replace'"):
             async with opened(met, num_shards=2):
                 raise AssertionError(step)
         assert await met.beneath.get("pages-00000-of-00002.tfrecord") == b"theirs"

@@ -292,7 +292,7 @@ class TestNothing:
         storage = MemoryStorage()
         with pytest.raises(ObjectNotFoundError, match="there is no such file, folder or data set"):
             await asyncrec.recover("crawl/pages", storage=storage)
-        with pytest.raises(ObjectNotFoundError, match="nothing is stored here yet"):
+        with pytest.raises(ObjectNotFoundError, match="nothing is stored here"):
             await asyncrec.recover("", storage=storage)
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])

@@ -25,11 +25,10 @@ from asyncrec._shards.manifest.checkpoint import VERSION, encode_checkpoint
 from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.key_run import run_number
+from asyncrec._shards.manifest.listed import ListedManifest, list_manifest
 from asyncrec._shards.manifest.loading import (
     LEAST_GRACE,
     MOST_POINTER_BYTES,
-    ListedManifest,
-    list_manifest,
     load_covered,
     load_listed,
     load_runs,

@@ -37,6 +37,7 @@ class ShardPublisher:
 
     Attributes:
         fates: what has become of the job's shards in the store.
+        void: `ManifestWriter.void`, if the job commits shard by shard.
     """
 
     def __init__(
@@ -50,9 +51,8 @@ class ShardPublisher:
         fates: Fates | None = None,
         staging: Storage | None = None,
         keep_sidecars: bool = False,
-        void: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        """``staging`` is where shards are written, if not in the store itself. ``void`` is `ManifestWriter.void`.
+        """``staging`` is where shards are written, if not in the store itself.
 
         With ``keep_sidecars``, the index and keys of a shard that could not be published stay, for the next attempt.
         """
@@ -66,7 +66,7 @@ class ShardPublisher:
         self._clock = clock
         self._deadline = deadline
         self._keep_sidecars = keep_sidecars
-        self._void = void
+        self.void: Callable[[str], Awaitable[None]] | None = None
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
@@ -152,11 +152,11 @@ class ShardPublisher:
 
     async def _is_void(self, key: str) -> bool:
         """Say in the writer's log that a damaged shard is void, since its deletion may come late."""
-        if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage) or self._void is None:
+        if self._header.kind != "rolling" or isinstance(self._staging, LocalStorage) or self.void is None:
             return True
         with self._deadline.cleaning_up():
             try:
-                await self._void(key)
+                await self.void(key)
                 return True
             except Exception as error:
                 self._warn(self._staging, key, "is damaged and could not be removed: %s", error)

@@ -89,7 +89,9 @@ class KeyRun:
             or text["bytes"] != len(MAGIC) + ENTRY_BYTES * text["entries"] + text["tail"]
             or text["shards"] * _LEAST_SHARD > text["tail"]
         ):
-            raise ManifestError(f"{name}: it names a run of keys that cannot be: {str(text)[:200]}; it is damaged")
+            raise ManifestError(
+                f"{name}: the checkpoint names an impossible run of keys, so it is damaged: {str(text)[:200]}"
+            )
         return cls(**text)
 
 

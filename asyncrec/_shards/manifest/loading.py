@@ -3,8 +3,7 @@
 What a checkpoint covers may be deleted while it is read. Then an object is missing that was listed, or never was;
 either way there is a newer checkpoint, and reading begins again. A list shows the checkpoints behind the segments, so
 that one which lacks a segment has the checkpoint in which that is: unless it is a folder's, whose names were all read
-before the first file was looked at. Segments are deleted a minute after a checkpoint that covers them at the earliest;
-so a list that took half of that is checked by a second one.
+before the first file was looked at (`asyncrec._shards.manifest.listed`).
 
 The segments of a log have numbers without a gap, and behind an end there is none. Suppose A commits 1, 2 and 3 while B
 lists: the first page of B's list may end before 2 was there, and the second may have 3. A checkpoint of that would
@@ -14,9 +13,7 @@ cover 3 without 2, and 2 would be lost for good. So parts that do not belong tog
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar, TypeVarTuple
 
@@ -28,7 +25,8 @@ from asyncrec._numpy import is_warm
 from asyncrec._shards.manifest.checkpoint import MOST_HEAD, CheckpointDecoder
 from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import History
-from asyncrec._shards.manifest.key_run import KeyRun, run_number
+from asyncrec._shards.manifest.key_run import KeyRun
+from asyncrec._shards.manifest.listed import ListedManifest, list_manifest
 from asyncrec._shards.manifest.merging import plus
 from asyncrec._shards.manifest.names import (
     checkpoint_key,
@@ -40,7 +38,7 @@ from asyncrec._shards.manifest.names import (
 )
 from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, Segment, parse_segment
 from asyncrec.errors import ManifestError, ObjectNotFoundError
-from asyncrec.storage._base import ObjectInfo, Storage
+from asyncrec.storage._base import Storage
 from asyncrec.storage._resuming_source import ResumingSource
 
 T = TypeVar("T")
@@ -56,9 +54,8 @@ async def in_thread_unless(little: bool, func: Callable[[*Ts], T], *args: *Ts) -
     return func(*args) if little else await in_thread(func, *args)
 
 
-# Between a checkpoint and the deletion of a segment in it, in seconds; and how long a list may take that is believed.
+# Between a checkpoint and the deletion of a segment in it, in seconds.
 LEAST_GRACE = 60.0
-_LONG_LIST = 30.0
 # A store whose lists are late may show for a while what is gone.
 _ATTEMPTS = 10
 _BETWEEN_ATTEMPTS = 0.2
@@ -73,37 +70,6 @@ _LITTLE_BYTES = 4096
 MOST_POINTER_BYTES = 1 << 16
 
 
-@dataclass(slots=True)
-class ListedManifest:
-    """What lies in the folder of a manifest.
-
-    Attributes:
-        segments: by name, without the folder.
-        pointers: of checkpoints, by number.
-        checkpoints: of each number, by maker: one of them is the one.
-        runs: of keys, by name, without the folder.
-    """
-
-    segments: dict[str, ObjectInfo] = field(default_factory=dict)
-    pointers: dict[int, ObjectInfo] = field(default_factory=dict)
-    checkpoints: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
-    runs: dict[str, ObjectInfo] = field(default_factory=dict)
-
-    @property
-    def newest(self) -> int:
-        """The number of the newest checkpoint; 0 where there is none."""
-        return max(self.pointers, default=0)
-
-    def continues(self, earlier: ListedManifest) -> bool:
-        """Whether all that was listed earlier is here as it was, and no checkpoint is new. Of many, a thread's work."""
-        if self.newest != earlier.newest or (
-            self.newest and self.pointers[self.newest].etag != earlier.pointers[self.newest].etag
-        ):
-            return False
-        here = self.segments
-        return all(name in here and here[name].etag == info.etag for name, info in earlier.segments.items())
-
-
 class LoadedManifest(NamedTuple):
     """A manifest, as it was loaded.
 
@@ -116,45 +82,6 @@ class LoadedManifest(NamedTuple):
     listed: ListedManifest
     base: History
     history: History
-
-
-async def list_manifest(folder: Storage, name: str) -> ListedManifest:
-    """List the manifest of a data set, as it was at one moment or later."""
-    while True:
-        quick = _quick()
-        listed = ListedManifest()
-        prefix = manifest_prefix(name)
-        async for info in folder.list_objects(prefix):
-            found = checkpoint_of(info.key)
-            if found is None and run_number(info.key[len(prefix) :]) is not None:
-                listed.runs[info.key[len(prefix) :]] = info
-            elif found is None and segment_of(info.key[len(prefix) :]) is not None:
-                listed.segments[info.key[len(prefix) :]] = info
-            elif found is not None and found[1] is None:
-                listed.pointers[found[0]] = info
-            elif found is not None:
-                listed.checkpoints.setdefault(found[0], {})[found[1] or ""] = info
-        if quick() or await newest_checkpoint(folder, name) == listed.newest:
-            return listed
-
-
-async def newest_checkpoint(folder: Storage, name: str) -> int:
-    """Return the number of the newest checkpoint of a data set; 0 where there is none."""
-    last = -1
-    while True:
-        quick = _quick()
-        found = [checkpoint_of(info.key) async for info in folder.list_objects(manifest_prefix(name) + "~")]
-        newest = max((each[0] for each in found if each is not None and each[1] is None), default=0)
-        if quick() or newest == last:
-            return newest
-        last = newest
-
-
-def _quick() -> Callable[[], bool]:
-    """What tells whether a list that begins now took so little time that it is believed."""
-    # The loop's clock stands still while a machine sleeps.
-    began, by_wall = anyio.current_time(), time.time()
-    return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST
 
 
 async def load_history(folder: Storage, name: str) -> History:

@@ -83,8 +83,8 @@ class Finishing:
             clock=self._manifest.clock,
             deadline=self._manifest.deadline,
             keep_sidecars=True,
-            void=self._manifest.void,
         )
+        self._publisher.void = self._manifest.void
 
     async def rolling(self, *, close: bool) -> None:
         """Commit what a rolling writer had on its disk, and what it had published; then ``close`` it, if it is dead.

@@ -106,8 +106,8 @@ class Job:
             deadline=self.deadline,
             fates=self.fates,
             staging=staging_folder,
-            void=self.manifest.void,
         )
+        self.publisher.void = self.manifest.void
         self.shares: Literal["none", "end here", "end elsewhere"] = "none"
         self._claim = claim
         self.replaces = mode == "replace"

@@ -1,0 +1,90 @@
+"""`list_manifest`: what lies in the folder of a manifest is listed, as it was at one moment or later.
+
+Segments are deleted a minute after a checkpoint that covers them at the earliest. A list shows the checkpoints behind
+the segments, so a list that took half of that minute is checked by a second one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from asyncrec._shards.manifest.key_run import run_number
+from asyncrec._shards.manifest.names import checkpoint_of, manifest_prefix, segment_of
+from asyncrec.storage._base import ObjectInfo, Storage
+
+# How long a list may take that is believed, in seconds: half of `loading.LEAST_GRACE`.
+_LONG_LIST = 30.0
+
+
+@dataclass(slots=True)
+class ListedManifest:
+    """What lies in the folder of a manifest.
+
+    Attributes:
+        segments: by name, without the folder.
+        pointers: of checkpoints, by number.
+        checkpoints: of each number, by maker: one of them is the one.
+        runs: of keys, by name, without the folder.
+    """
+
+    segments: dict[str, ObjectInfo] = field(default_factory=dict)
+    pointers: dict[int, ObjectInfo] = field(default_factory=dict)
+    checkpoints: dict[int, dict[str, ObjectInfo]] = field(default_factory=dict)
+    runs: dict[str, ObjectInfo] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest checkpoint; 0 where there is none."""
+        return max(self.pointers, default=0)
+
+    def continues(self, earlier: ListedManifest) -> bool:
+        """Whether all that was listed earlier is here as it was, and no checkpoint is new. Of many, a thread's work."""
+        if self.newest != earlier.newest or (
+            self.newest and self.pointers[self.newest].etag != earlier.pointers[self.newest].etag
+        ):
+            return False
+        here = self.segments
+        return all(name in here and here[name].etag == info.etag for name, info in earlier.segments.items())
+
+
+async def list_manifest(folder: Storage, name: str) -> ListedManifest:
+    """List the manifest of a data set, as it was at one moment or later."""
+    while True:
+        quick = _quick()
+        listed = ListedManifest()
+        prefix = manifest_prefix(name)
+        async for info in folder.list_objects(prefix):
+            found = checkpoint_of(info.key)
+            if found is None and run_number(info.key[len(prefix) :]) is not None:
+                listed.runs[info.key[len(prefix) :]] = info
+            elif found is None and segment_of(info.key[len(prefix) :]) is not None:
+                listed.segments[info.key[len(prefix) :]] = info
+            elif found is not None and found[1] is None:
+                listed.pointers[found[0]] = info
+            elif found is not None:
+                listed.checkpoints.setdefault(found[0], {})[found[1] or ""] = info
+        if quick() or await newest_checkpoint(folder, name) == listed.newest:
+            return listed
+
+
+async def newest_checkpoint(folder: Storage, name: str) -> int:
+    """Return the number of the newest checkpoint of a data set; 0 where there is none."""
+    last = -1
+    while True:
+        quick = _quick()
+        found = [checkpoint_of(info.key) async for info in folder.list_objects(manifest_prefix(name) + "~")]
+        newest = max((each[0] for each in found if each is not None and each[1] is None), default=0)
+        if quick() or newest == last:
+            return newest
+        last = newest
+
+
+def _quick() -> Callable[[], bool]:
+    """What tells whether a list that begins now took so little time that it is believed."""
+    # The loop's clock stands still while a machine sleeps.
+    began, by_wall = anyio.current_time(), time.time()
+    return lambda: max(anyio.current_time() - began, time.time() - by_wall) < _LONG_LIST

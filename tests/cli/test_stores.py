@@ -96,7 +96,7 @@ def test_the_others_work_on_any_store(run: Run, place: Place, tmp_path: Path) ->
     url = place.url
     assert '"label": 2' in run("cat", f"{url}/pages", "--key", "key 5", "--json").ok()
     assert "from the manifest" in run("schema", f"{url}/zipped").ok()
-    assert "3 made" in run("index", f"{url}/zipped", "--force").ok()
+    assert "3 created" in run("index", f"{url}/zipped", "--force").ok()
     assert "5 intact records" in run("repair", f"{url}/plain.tfrecord", f"{url}/whole.tfrecord").ok()
     assert "nothing to recover" in run("recover", f"{url}/pages").ok()
     assert "30 records" in run("convert", f"{url}/pages", f"{url}/lines.jsonl.gz").ok()

@@ -257,7 +257,7 @@ def test_flushes_send_a_bounded_multiple_of_what_was_written(sent: list[int], mo
             writer.write(record)
             writer.flush()
     (one,) = warned
-    assert str(one.message).startswith("far://bucket/events: goes on in far://bucket/events.000001,")
+    assert str(one.message).startswith("far://bucket/events: the file continues in far://bucket/events.000001,")
     assert sum(sent) < (1 + 8) * 1000 * 1016 + (1 << 20)
     keys = objects()
     assert 2 <= len(keys) <= 60
@@ -271,7 +271,7 @@ def test_a_large_object_is_not_sent_again(sent: list[int]) -> None:
         writer.write(bytes(9 << 20))
         writer.flush()
         writer.write(b"2")
-        with pytest.warns(RuntimeWarning, match="goes on in"):
+        with pytest.warns(RuntimeWarning, match="the file continues in"):
             writer.flush()
         writer.write(b"3")
     assert sum(sent) == (9 << 20) + 16 + 17 + 34

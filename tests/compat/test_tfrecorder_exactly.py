@@ -214,8 +214,8 @@ def test_a_test_split_of_an_earlier_run_stays_and_is_told(caplog: pytest.LogCapt
         write_splits("save", kind, listed(10), 0.8)
     assert values("save/test", kind) == before
     assert [record.getMessage() for record in caplog.records] == [
-        "save/test holds a split of an earlier partition, which these ratios do not make: it stays, and its examples "
-        "may be in two splits now"
+        "save/test holds a split of an earlier partition that these ratios do not write. It was kept, so its examples "
+        "may now be in two splits; delete it if you do not need it"
     ]
 
 
@@ -315,7 +315,7 @@ def test_a_double_is_stored_as_it_stored_it_and_exact_ones_are_refused() -> None
         def value(self) -> float:
             return 0.1
 
-    with pytest.raises(SchemaError, match="feature 'value': its values have the type bytes"):
+    with pytest.raises(SchemaError, match="feature 'value': its values are bytes"):
         kind.decode(Exact().encode())
 
 

@@ -208,7 +208,7 @@ class TestErrors:
             async with open_split("", "train", storage=MemoryStorage()):
                 pass
         with pytest.raises(
-            ValueError, match=r"^crawl/pages: .* is a data set in this folder: .*open_split\('crawl', 'pages"
+            ValueError, match=r"^crawl/pages: there is no split 'train'.* use open_split\('crawl', 'pages"
         ):
             async with open_split("crawl/pages", "train[:80%]", storage=MemoryStorage()):
                 pass

@@ -405,7 +405,7 @@ def test_the_checker_finds_what_does_not_come_back() -> None:
         check_round_trip(ToyExample)
     with pytest.raises(TypeError, match=r"Stranger\.from_csv_row returned a ToyExample instead of an example"):
         check_round_trip(type("Stranger", (ToyExample,), {}), ["a", "3"])
-    with pytest.raises(TypeError, match="this method is async; await it yourself"):
+    with pytest.raises(TypeError, match="this method is async; await it, then pass the loaded example"):
         check_round_trip(Waiting, ["a", "3"])
     with pytest.raises(SchemaError, match=r"ToyExample\.data: the value is None"):
         check_round_trip(ToyExample("a", 3))

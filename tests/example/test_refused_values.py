@@ -23,7 +23,7 @@ class Unreadable:
 @pytest.mark.parametrize("entry", [FixedLen((3,), "float32"), VarLen("float32"), FixedLen((3,), "str")])
 def test_a_tensor_that_numpy_cannot_read_is_refused(entry: Any) -> None:
     """The error says which type it has, and what to do."""
-    with pytest.raises(SchemaError, match=r"^feature 'a': given Unreadable of torch\.bfloat16; wanted ") as raised:
+    with pytest.raises(SchemaError, match=r"^feature 'a': expected .*, got Unreadable of torch\.bfloat16; ") as raised:
         Schema({"a": entry}).encode({"a": Unreadable()})
     if entry.dtype == "float32":
         said = "; NumPy cannot read it (Got unsupported ScalarType BFloat16): convert it to a NumPy array first"
@@ -35,17 +35,17 @@ def test_a_tensor_that_numpy_cannot_read_is_refused(entry: Any) -> None:
 @pytest.mark.parametrize(
     ("entry", "value", "said"),
     [
-        (FixedLen((), "int64"), "7", "given str '7'; wanted FixedLen((), 'int64'); give an integer"),
-        (FixedLen((), "float32"), "0.5", "given str '0.5'; wanted FixedLen((), 'float32'); give a number"),
-        (FixedLen((), "bool"), "yes", "given str 'yes'; wanted FixedLen((), 'bool'); give True or False"),
-        (FixedLen((), "str"), 7, "given int 7; wanted FixedLen((), 'str'); give a str"),
-        (FixedLen((), "bytes"), 7, "given int 7; wanted FixedLen((), 'bytes'); give bytes or a str"),
-        (FixedLen((1,), "int64"), ["7"], "its values are text; convert them to int64 first"),
-        (FixedLen((1,), "int64"), [0.5], "its values are float64; convert them to int64 first"),
+        (FixedLen((), "int64"), "7", "expected FixedLen((), 'int64'), got str '7'; give an integer"),
+        (FixedLen((), "float32"), "0.5", "expected FixedLen((), 'float32'), got str '0.5'; give a number"),
+        (FixedLen((), "bool"), "yes", "expected FixedLen((), 'bool'), got str 'yes'; give True or False"),
+        (FixedLen((), "str"), 7, "expected FixedLen((), 'str'), got int 7; give a str"),
+        (FixedLen((), "bytes"), 7, "expected FixedLen((), 'bytes'), got int 7; give bytes or a str"),
+        (FixedLen((1,), "int64"), ["7"], "its values have the type text; convert them to int64 first"),
+        (FixedLen((1,), "int64"), [0.5], "its values have the type float64; convert them to int64 first"),
     ],
 )
 def test_a_value_of_another_type_is_refused_with_what_to_give(entry: Any, value: Any, said: str) -> None:
     with pytest.raises(SchemaError) as raised:
         Schema({"a": entry}).encode({"a": value})
-    assert str(raised.value).startswith("feature 'a': given ")
+    assert str(raised.value).startswith("feature 'a': expected ")
     assert str(raised.value).endswith(said)

@@ -164,7 +164,7 @@ async def test_a_state_is_of_these_shards_and_parameters() -> None:
         with pytest.raises(ValueError, match="cycle_length=16 in the state, 3 here"):
             stream.load_state_dict(state)
     async with asyncrec.interleave(["s0", "s1"], deterministic=False, storage=storage) as stream:
-        with pytest.raises(RuntimeError, match="there is no state to resume from"):
+        with pytest.raises(RuntimeError, match="has no state to resume from"):
             stream.load_state_dict(state)
 
 

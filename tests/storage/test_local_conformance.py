@@ -51,9 +51,9 @@ class TestLocalStorage(StorageConformance):
             ):
                 await storage.put("m/1", b"x")
             await storage.put("n/1", b"x")
-            with pytest.raises(StorageError, match=r"n: .*a folder has that name"):
+            with pytest.raises(StorageError, match=r"n: .*a folder with this name exists"):
                 await storage.put("n", b"file")
-            with pytest.raises(StorageError, match=r"n: .*a folder has that name"):
+            with pytest.raises(StorageError, match=r"n: .*a folder with this name exists"):
                 await storage.put("n", b"file", exclusive=True)
             with pytest.raises(ObjectNotFoundError, match="folder"):
                 await storage.get("n")

@@ -362,7 +362,7 @@ async def test_plugins_are_turned_off_all_or_by_name(found: Found, monkeypatch: 
             pass
     monkeypatch.setenv(DISABLE, "1")
     monkeypatch.setattr(registry, "_backends", Backends(Plugins()))
-    with pytest.raises(UnknownSchemeError, match="leaves out: one, two"):
+    with pytest.raises(UnknownSchemeError, match="disabled by ASYNCREC_DISABLE_PLUGINS: one, two"):
         async with open_storage("cl://x"):
             pass
     async with open_storage("memory://x"):

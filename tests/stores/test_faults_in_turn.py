@@ -115,7 +115,7 @@ class TestOperations:
             raised = await failed(partial(run, flaky))
             assert flaky.failed, about
             if raised is not None:
-                assert "as asked" in told(raised), f"{about}: another error came instead: {raised!r}"
+                assert "on purpose" in told(raised), f"{about}: another error came instead: {raised!r}"
             objects = {key: each.data for key, each in memory._objects.items()}
             records = check(job, within(objects, "data"), raised, about)
             assert sum((await found(memory)).values()) == records, about

@@ -883,7 +883,7 @@ async def test_a_case_that_does_not_end_is_cancelled_and_named() -> None:
                 yield self.info(f"{n:020}", b"")
 
     suite = type("Suite", (TestToy,), {"toy": Endless, "__test__": False, "case_seconds": 0.1})()
-    with pytest.raises(AssertionError, match=r"test_listing_order had not ended after 0.1 s \(case_seconds\)"):
+    with pytest.raises(AssertionError, match=r"test_listing_order did not end within 0.1 s \(case_seconds\)"):
         await suite.test_listing_order()
 
 
@@ -904,7 +904,7 @@ async def test_the_time_of_a_case_is_no_virtual_one() -> None:
             await anyio.sleep_forever()
 
     suite = type("Suite", (TestToy,), {"toy": Hanging, "__test__": False, "case_seconds": 0.1})()
-    with pytest.raises(AssertionError, match="test_get_and_put had not ended"):
+    with pytest.raises(AssertionError, match="test_get_and_put did not end"):
         await suite.test_get_and_put()
 
 
@@ -912,7 +912,7 @@ async def test_the_time_of_a_case_is_no_virtual_one() -> None:
 
 
 def test_a_case_replaced_without_a_reason_is_refused() -> None:
-    with pytest.raises(TypeError, match="test_delete replaces a case of the kit"):
+    with pytest.raises(TypeError, match="test_delete overrides a case of the kit"):
 
         class Silent(StorageConformance):
             async def test_delete(self) -> None:
@@ -931,14 +931,14 @@ def test_a_case_emptied_or_replaced_by_a_mixin_is_refused() -> None:
 
 
 def test_a_reason_is_a_sentence_and_its_case_exists() -> None:
-    with pytest.raises(TypeError, match="needs the reason"):
+    with pytest.raises(TypeError, match="needs a reason"):
         replaces_case("")
-    with pytest.raises(TypeError, match="needs the reason"):
+    with pytest.raises(TypeError, match="needs a reason"):
         replaces_case(lambda self: None)
 
     async def test_misspelt(self: object) -> None: ...
 
-    with pytest.raises(TypeError, match="the kit has none of that name"):
+    with pytest.raises(TypeError, match="the kit has no case with this name"):
         type("Misspelt", (StorageConformance,), {"test_delte": replaces_case("a reason")(test_misspelt)})
 
 

@@ -87,7 +87,7 @@ async def test_operations_are_counted_in_order() -> None:
 async def test_the_kth_operation_fails_and_says_which(k: int, when: Any) -> None:
     within = MemoryStorage(chunk_size=CHUNK)
     storage = FlakyStorage(within, {k: Fault(when=when, error=StoragePermissionError)})
-    with pytest.raises(StoragePermissionError, match=f"{OPERATIONS[k]} .*operation {k} failed, as asked"):
+    with pytest.raises(StoragePermissionError, match=f"{OPERATIONS[k]} .*operation {k} failed on purpose"):
         await job(storage)
     assert len(storage.operations) == k + 1
     assert storage.failed == [k]

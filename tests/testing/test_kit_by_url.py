@@ -99,7 +99,7 @@ async def test_a_plugin_that_is_installed_passes(installed: Installed, case: str
 async def test_without_a_url_nothing_is_tried_and_the_case_says_so(installed: Installed, case: str) -> None:
     kit = Kit()
     kit.url = None
-    with pytest.raises(pytest.skip.Exception, match="by_url gives None"):
+    with pytest.raises(pytest.skip.Exception, match="by_url returns None"):
         await getattr(kit, case)()
 
 
@@ -109,7 +109,7 @@ async def test_options_that_can_be_given_by_their_place_are_caught(installed: In
         yield MemoryStorage("kit", chunk_size=chunk_size)
 
     installed.add_hook("toy_plugin", lambda: [StorageFactory("toy_plugin", ("toy",), open_toy)])
-    with pytest.raises(AssertionError, match=r"takes the option 'chunk_size' .*: make it keyword-only"):
+    with pytest.raises(AssertionError, match=r"accepts the option 'chunk_size' as a positional argument; make it keyword-only"):
         await Kit().test_found_by_its_scheme()
 
 
@@ -138,7 +138,7 @@ async def test_one_that_is_only_registered_by_hand_is_caught(installed: Installe
     registry.register_writer_factory("toy", installed.add("toy_plugin"))
     installed.entries.clear()
     await Kit().test_records_written_by_url()  # this process knows it
-    with pytest.raises(AssertionError, match="register_writer_factory was called for it"):
+    with pytest.raises(AssertionError, match="registered by register_writer_factory"):
         await Kit().test_found_by_its_scheme()
 
 

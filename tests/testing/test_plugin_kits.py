@@ -269,8 +269,8 @@ async def test_a_wrong_format_is_caught(
 
 
 def test_a_case_is_replaced_with_its_reason_or_not_at_all() -> None:
-    with pytest.raises(TypeError, match="replaces a case of the kit"):
+    with pytest.raises(TypeError, match="overrides a case of the kit"):
         type("Silent", (ToyFormat,), {"test_it_is_taken_in": lambda self: None})
     type("Said", (ToyFormat,), {"test_it_is_taken_in": replaces_case("it is a toy")(lambda self: None)})
-    with pytest.raises(TypeError, match="none of that name"):
+    with pytest.raises(TypeError, match="the kit has no case with this name"):
         type("Wrong", (ToyFormat,), {"test_it_flies": replaces_case("it is a toy")(lambda self: None)})

@@ -198,7 +198,7 @@ async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(stora
     await write_pages(storage, "a/pages")
     shard = (await manifest(storage, "a/pages")).shards[1].path
     await change(storage, f"a/{shard}", 20)
-    with pytest.raises(IntegrityError, match="damaged, and was not copied"):
+    with pytest.raises(IntegrityError, match="damaged .* and was not copied"):
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     assert f"b/{shard}" not in await names(storage, "b/")
     with pytest.raises(ObjectNotFoundError):
@@ -243,7 +243,7 @@ async def test_of_two_at_once_one_is_told_and_nothing_is_mixed(storage: Storage)
             return result
 
     await tools.copy("a/pages", "c/pages", storage=storage, target_storage=Meanwhile(storage))
-    assert "another writer is making" in str(second[0]) or "is making this data set" in str(second[0])
+    assert "has not finished writing this data set: it is still running" in str(second[0])
     assert (await manifest(storage, "c/pages")).id == (await manifest(storage, "a/pages")).id
     report = await tools.verify("c/pages", storage=storage)
     assert report.ok

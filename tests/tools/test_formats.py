@@ -151,7 +151,7 @@ async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monke
     monkeypatch.setattr("asyncrec.tools._convert.FORMATS", Formats(found(plugin("formats", "both", sink, well))))
     await storage.put("x.sink", b"")
     await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
-    with pytest.raises(ValueError, match="can only be written"):
+    with pytest.raises(ValueError, match="can be written but not read"):
         await tools.convert("x.sink", "set", storage=storage, target_storage=storage)
     with pytest.raises(ValueError, match="can only be read"):
         await tools.convert("x.tfrecord", "x.well", storage=storage, target_storage=storage)

@@ -69,7 +69,7 @@ async def test_conditions_choose(storage: Storage, conditions: list[str], count:
         ("label=1.5", "the feature 'label' holds whole numbers, and '1.5' cannot be read as such"),
         ("label in 1,x", "the feature 'label' holds whole numbers, and 'x' cannot be read as such"),
         ("emb>x", "the feature 'emb' holds numbers, and 'x' cannot be read as such"),
-        ("label contains 1", "'contains' works only on text within text"),
+        ("label contains 1", "'contains' works only on text"),
         ("nobody=1", "no feature 'nobody'; the features are emb, label, text"),
         ("nobody!=1", "no feature 'nobody'; the features are emb, label, text"),
     ],

@@ -95,7 +95,7 @@ async def test_a_sample_is_the_same_for_a_seed_and_in_order(storage: Storage) ->
     await tools.sample("pages", "all", records=99, **into(storage))
     assert await records_of(storage, "all") == [example(n) for n in range(30)]
     for wrong in ({}, {"records": 1, "fraction": 0.1}, {"records": -1}, {"fraction": 1.1}):
-        with pytest.raises(ValueError, match=r"records must|fraction"):
+        with pytest.raises(ValueError, match=r"must be at least 0|fraction"):
             await tools.sample("pages", "no", **wrong, **into(storage))
 
 
@@ -122,7 +122,7 @@ async def test_merge_puts_one_behind_the_other_with_all_keys(storage: Storage) -
     assert (await asyncrec.read_manifest("both", storage=storage)).shards[0].compression == "GZIP"
     with pytest.raises(DatasetError, match=r"c\.tfrecord has no schema, unlike a"):
         await tools.merge(["a", "c.tfrecord"], "none", **into(storage))
-    with pytest.raises(ValueError, match="nothing to merge"):
+    with pytest.raises(ValueError, match="no source was passed; pass at least one"):
         await tools.merge([], "none", **into(storage))
 
 
@@ -182,7 +182,7 @@ async def test_a_file_that_is_changed_between_two_looks_is_refused(
     real = _keyed_records.write_chosen
     monkeypatch.setattr(f"asyncrec.tools._{command}.write_chosen", write_chosen)
     before = await names(storage)
-    with pytest.raises(DatasetError, match=r"x\.tfrecord: 20 records were counted, but now there are (only 3|more)"):
+    with pytest.raises(DatasetError, match=r"x\.tfrecord: 20 records were counted, but (now there are only 3|more were read)"):
         options = {"records": 5} if command == "sample" else {}
         await getattr(tools, command)("x.tfrecord", "out.tfrecord", **options, **into(storage))
     assert await names(storage) == before

@@ -1,4 +1,4 @@
-"""`asyncrec.tools.repair`: what is whole goes to another file, and the report says what is missing there."""
+"""`asyncrec.tools.repair`: what is whole goes to the target must be a different file, and the report says what is missing there."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_nothing_is_overwritten_unless_that_is_asked_for_and_never_the_sou
     assert (tmp_path / "there").read_bytes() == b"something"
     await asyncrec.tools.repair(tmp_path / "bad", tmp_path / "there", overwrite=True)
     assert await asyncrec.read_records(tmp_path / "there") == RECORDS[:-1]
-    with pytest.raises(ValueError, match="another file"):
+    with pytest.raises(ValueError, match="the target must be a different file"):
         await asyncrec.tools.repair(tmp_path / "bad", tmp_path / "bad", overwrite=True)
     with pytest.raises(ObjectNotFoundError):
         await asyncrec.tools.repair(tmp_path / "missing", tmp_path / "new")

@@ -118,7 +118,7 @@ async def test_the_same_seed_gives_the_same_splits(storage: Storage) -> None:
     [
         ("a,b\n1\n2,3", {}, "1 cell, but there are 2 columns"),
         ("a,a\n1,2", {}, "a different name for each column"),
-        ("a\n1", {}, "too few for the split 'eval'"),
+        ("a\n1", {}, "too few, because the split 'eval' would be empty"),
         ('a\n"1', {}, "line 2"),
     ],
 )
@@ -156,7 +156,7 @@ async def test_a_key_that_came_before_is_refused_with_both_lines(storage: Storag
     await storage.put("x.csv", b"id,n\na,1\nb,2\na,3\n")
     with pytest.raises(DatasetError, match=r"x\.csv, line 4, row .*: line 2 has the same key"):
         await tools.from_csv("x.csv", "out", key="id", storage=storage, target_storage=storage)
-    with pytest.raises(ArgumentValueError, match="'id' can only be one of label, key and files"):
+    with pytest.raises(ArgumentValueError, match="'id' is used more than once"):
         await tools.from_csv("x.csv", "out", key="id", label="id", storage=storage, target_storage=storage)
     assert await names(storage, "out") == []
 
@@ -226,7 +226,7 @@ async def test_a_file_that_is_missing_changes_nothing(storage: Storage) -> None:
 
 async def test_a_folder_without_folders_is_refused(storage: Storage) -> None:
     await storage.put("in/x.png", b"")
-    with pytest.raises(DatasetError, match="no folders with files"):
+    with pytest.raises(DatasetError, match="no subfolder contains files"):
         await tools.from_folder("in", "out", storage=storage, target_storage=storage)
 
 

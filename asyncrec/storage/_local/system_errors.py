@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from asyncrec.errors import ObjectExistsError, ObjectNotFoundError, StorageError, StoragePermissionError
 
 # To these, a file that stands where a folder should be means only that there is nothing below it.
-_LOOKING = ("finding", "opening", "deleting", "listing")
+_LOOKING = ("looking up", "opening", "deleting", "listing")
 
 _ADVICE = {
     errno.ENOSPC: "free some space, or write elsewhere",

@@ -73,8 +73,8 @@ def test_the_environments_credentials_are_for_its_account_alone(monkeypatch: pyt
     ("url", "options", "words"),
     [
         ("az://crawl", {}, "no storage account is named"),
-        ("://crawl", {"account": "x"}, "not of the form"),
-        ("az:crawl", {"account": "x"}, "not of the form"),
+        ("://crawl", {"account": "x"}, "must have the form"),
+        ("az:crawl", {"account": "x"}, "must have the form"),
         ("az://", {"account": "x"}, "names no container"),
         ("az://user:pass@host/x", {}, "pass credentials as options"),
         ("az://crawl@host/x", {}, "abfs://"),

@@ -46,7 +46,7 @@ async def test_a_404_without_a_reason_says_nothing_of_an_object(azure: FakeAzure
     [
         ({}, "the account_key, for the account devstoreaccount1"),
         ({"sas_token": "se=2026-01-01&sig=c4n4ry"}, "the sas_token, which ends at 2026-01-01"),
-        ({"sas_token": "sig=c4n4ry"}, "the sas_token:"),
+        ({"sas_token": "sig=c4n4ry"}, "the sas_token."),
         ({"anonymous": True}, "no credentials (anonymous=True)"),
     ],
 )

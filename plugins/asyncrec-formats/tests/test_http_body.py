@@ -68,7 +68,7 @@ def test_one_that_grows_beyond_the_limit_is_refused_before_it_is_held(headers: b
     if headers:
         body = chunked(body, 1 << 30)
     record = message(body, headers + b"Content-Encoding: %s\r\n" % encoding)
-    with pytest.raises(TooLargeError, match="more than 1,048,576"):
+    with pytest.raises(TooLargeError, match="more than the limit of 1,048,576"):
         body_of(record, 1 << 20)
 
 

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.usefixtures("no_credentials_of_this_machine")
     ("url", "options", "words"),
     [
         ("gs://", {}, "names no bucket"),
-        ("gs:bucket", {}, "not of the form"),
-        ("://bucket", {}, "not of the form"),
+        ("gs:bucket", {}, "must have the form"),
+        ("://bucket", {}, "must have the form"),
         ("gs://user:c4n4ry@bucket/x", {}, "pass them as options"),
         ("gs://bucket", {"token": "c4n4ry\n"}, "control character"),
         ("gs://bucket", {"token": "c4n4ry", "anonymous": True}, "cannot be combined"),

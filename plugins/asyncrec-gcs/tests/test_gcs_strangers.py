@@ -54,5 +54,5 @@ async def test_a_list_that_never_is_one_is_an_error(gcs: FakeGcs) -> None:
     gcs.page = 200, "{}"
     gcs.plan = lambda kind, n: Fault("answer")
     async with open_quick() as storage:
-        with pytest.raises(TransientStorageError, match="no list of objects"):
+        with pytest.raises(TransientStorageError, match="not a list of objects"):
             [info async for info in storage.list_objects()]

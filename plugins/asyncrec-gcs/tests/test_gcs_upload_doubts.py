@@ -73,7 +73,7 @@ async def test_a_session_that_lost_acknowledged_bytes_is_an_integrity_error(gcs:
 
     gcs.plan = plan
     async with open_quick() as storage:
-        with pytest.raises(IntegrityError, match="says it has 0 bytes"):
+        with pytest.raises(IntegrityError, match="reports 0 stored bytes"):
             await write(storage)
     assert not gcs.objects
 

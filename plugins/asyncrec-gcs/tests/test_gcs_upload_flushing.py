@@ -1,4 +1,4 @@
-"""What is flushed is stored in whole units, and never sent twice."""
+"""What is flushed is stored in whole units, and flushed bytes were not sent again twice."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_flush_stores_whole_units_and_never_sends_them_twice(
 
 async def test_what_was_flushed_has_to_be_sent(gcs: FakeGcs) -> None:
     async with open_quick(chunk_size=4 * UNIT) as storage:
-        with pytest.raises(RuntimeError, match="never sent"):
+        with pytest.raises(RuntimeError, match="flushed bytes were not sent again"):
             async with storage.open_sink("key") as sink:
                 await sink.flush([DATA[:UNIT]])
         with pytest.raises(ValueError, match="sent again"):

@@ -35,7 +35,7 @@ def test_an_answer_without_a_message_is_told_by_its_code(details: dict[str, Any]
 def test_a_proxy_that_asks_for_a_password_is_said_so() -> None:
     error = translate(answer(407, ""), "put s3://crawl/x")
     assert type(error) is StoragePermissionError
-    assert str(error).startswith("put s3://crawl/x: HTTP 407; a proxy asks for a password")
+    assert str(error).startswith("put s3://crawl/x: HTTP 407; the proxy requires a password")
 
 
 @pytest.mark.parametrize(

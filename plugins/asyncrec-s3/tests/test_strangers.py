@@ -104,7 +104,7 @@ async def test_a_deletion_answered_with_words_is_looked_at(gone: bool, monkeypat
     if gone:
         await bucket.delete("key")
     else:
-        with pytest.raises(TransientStorageError, match="the object is still there"):
+        with pytest.raises(TransientStorageError, match="the object still exists"):
             await bucket.delete("key")
     assert [name for name, _ in client.asked] == ["delete_object", "head_object"] * (1 if gone else 2)
 

@@ -169,7 +169,7 @@ static PyObject *summed(const Py_buffer views[3], Py_ssize_t width, Py_ssize_t b
                               : sum_before(at, sizes->buf, count, 8, coarse->buf, (size_t)block, within->buf, wanted);
     if (failed) {
         Py_DECREF(sums);
-        PyErr_SetString(PyExc_IndexError, "there is no such record in the index");
+        PyErr_SetString(PyExc_IndexError, "the index has no record with this number");
         return NULL;
     }
     return sums;

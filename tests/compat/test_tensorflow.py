@@ -524,7 +524,9 @@ def test_a_refused_argument_is_no_error_of_tensorflow_s() -> None:
     ],
 )
 def test_a_name_of_tensorflow_says_that_tensorflow_is_not_installed(missing: str, no_tensorflow: None) -> None:
-    with pytest.raises(AttributeError, match=rf"tf\.{missing} .* \(pip install tensorflow\)\. .* asyncrec\.open_dataset"):
+    with pytest.raises(
+        AttributeError, match=rf"tf\.{missing} .* \(pip install tensorflow\)\. .* asyncrec\.open_dataset"
+    ):
         attrgetter(missing)(tf)
 
 

@@ -215,7 +215,7 @@ class TestErrors:
         storage = MemoryStorage()
         await written(storage, train=5, test=5)
         await storage.put("shard_info.json", b'{"old": {"old-00000-of-00001.tfrecord": 3}}')
-        with pytest.raises(ValueError, match="no split 'val'; there are: 'old', 'test', 'train'"):
+        with pytest.raises(ValueError, match="there is no split 'val'; the splits are: 'old', 'test', 'train'"):
             async with open_split("", "train+val", storage=storage):
                 pass
 

@@ -277,7 +277,7 @@ async def test_too_few_classes_are_told_with_those_that_are_there_and_no_records
     assert await refused([]) == "the data set has no records, but a batch needs 20 classes"
     three = [asyncrec.encode_example({"label": label}) for label in (b"a", b"b", b"c" * 60)]
     assert await refused(three) == (
-        "the data set has 3 classes, but a batch needs 20; use fewer classes_per_batch. "
+        "the data set has 3 classes, but a batch needs 20; use a smaller classes_per_batch. "
         "The classes are b'a', b'b', b'" + "c" * 38
     )
     twelve = [asyncrec.encode_example({"label": label}) for label in range(12)]

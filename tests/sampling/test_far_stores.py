@@ -257,6 +257,6 @@ async def test_what_random_reads_cost_is_logged_once(caplog: pytest.LogCaptureFi
         async with asyncrec.open_dataset("pages", storage=store) as dataset:
             for number in range(0, 8000, 8):
                 await dataset.get(number)
-    [line] = [record for record in caplog.records if "requests for" in record.message]
+    [line] = [record for record in caplog.records if "requests were made for" in record.message]
     assert (vars(line)["requests"], vars(line)["records"]) == (500, 500)
     assert vars(line)["wanted"] == 500 * 112

@@ -107,7 +107,10 @@ async def test_a_writer_warns_when_its_death_could_not_be_proven(
         await writer.write(b"record")
         assert locks(folder) == []
     [record] = [each for each in caplog.records if "XDG_RUNTIME_DIR" in each.getMessage()]
-    assert (record.levelname, f"{folder}: other users can write to this folder" in record.getMessage()) == ("WARNING", True)
+    assert (record.levelname, f"{folder}: other users can write to this folder" in record.getMessage()) == (
+        "WARNING",
+        True,
+    )
 
 
 async def test_locks_of_a_month_ago_are_removed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

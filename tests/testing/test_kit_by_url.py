@@ -109,7 +109,9 @@ async def test_options_that_can_be_given_by_their_place_are_caught(installed: In
         yield MemoryStorage("kit", chunk_size=chunk_size)
 
     installed.add_hook("toy_plugin", lambda: [StorageFactory("toy_plugin", ("toy",), open_toy)])
-    with pytest.raises(AssertionError, match=r"accepts the option 'chunk_size' as a positional argument; make it keyword-only"):
+    with pytest.raises(
+        AssertionError, match=r"accepts the option 'chunk_size' as a positional argument; make it keyword-only"
+    ):
         await Kit().test_found_by_its_scheme()
 
 

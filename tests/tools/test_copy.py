@@ -198,7 +198,7 @@ async def test_what_is_damaged_is_not_copied_and_the_target_is_no_data_set(stora
     await write_pages(storage, "a/pages")
     shard = (await manifest(storage, "a/pages")).shards[1].path
     await change(storage, f"a/{shard}", 20)
-    with pytest.raises(IntegrityError, match="damaged .* and was not copied"):
+    with pytest.raises(IntegrityError, match=r"damaged .* and was not copied"):
         await tools.copy("a/pages", "b/pages", storage=storage, target_storage=storage)
     assert f"b/{shard}" not in await names(storage, "b/")
     with pytest.raises(ObjectNotFoundError):

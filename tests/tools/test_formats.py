@@ -153,7 +153,7 @@ async def test_one_way_formats_are_refused_the_other_way(storage: Storage, monke
     await asyncrec.write_records("x.tfrecord", [b"x"], storage=storage)
     with pytest.raises(ValueError, match="can be written but not read"):
         await tools.convert("x.sink", "set", storage=storage, target_storage=storage)
-    with pytest.raises(ValueError, match="can only be read"):
+    with pytest.raises(ValueError, match="can be read but not written"):
         await tools.convert("x.tfrecord", "x.well", storage=storage, target_storage=storage)
 
 

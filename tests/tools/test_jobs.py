@@ -166,7 +166,9 @@ async def test_a_file_that_is_cut_while_it_is_read_is_told_so(tmp_path: Path) ->
             file.truncate(1000)
 
     (shard,) = (await tools.verify(path, progress=cut)).shards
-    assert [(problem.kind, "was truncated from" in problem.message) for problem in shard.problems] == [("unreadable", True)]
+    assert [(problem.kind, "was truncated from" in problem.message) for problem in shard.problems] == [
+        ("unreadable", True)
+    ]
 
 
 async def test_a_disk_that_fails_at_the_first_bytes_of_a_file_is_told_with_its_path(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`asyncrec.tools.repair`: what is whole goes to the target must be a different file, and the report says what is missing there."""
+"""`asyncrec.tools.repair`: what is whole goes to another file, and the report says what is missing there."""
 
 from __future__ import annotations
 

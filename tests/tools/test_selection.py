@@ -94,7 +94,9 @@ async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_pat
         with pytest.raises(ObjectNotFoundError, match=r"crawl/pages: no records .* committed yet; 'asyncrec watch'"):
             async with selected(tmp_path / "crawl" / "pages"):
                 pass
-        told = r"crawl: the folder contains no data set .* not committed yet: pages; .*'asyncrec recover \S+crawl' commits"
+        told = (
+            r"crawl: the folder contains no data set .* not committed yet: pages; .*'asyncrec recover \S+crawl' commits"
+        )
         with pytest.raises(ObjectNotFoundError, match=told):
             async with selected(tmp_path / "crawl"):
                 pass
@@ -105,7 +107,9 @@ async def test_what_is_begun_and_not_committed_is_not_said_to_be_missing(tmp_pat
 async def test_the_beginning_of_a_data_sets_name_is_not_its_name(storage: Storage) -> None:
     """A slip of the pen is told: its shards would be read without schema and keys, and the uncommitted among them."""
     await fill(storage)
-    with pytest.raises(ObjectNotFoundError, match=r"data/page: there is no data set with this name; the folder contains data/pages$"):
+    with pytest.raises(
+        ObjectNotFoundError, match=r"data/page: there is no data set with this name; the folder contains data/pages$"
+    ):
         async with selected("data/page", storage=storage):
             pass
     await storage.put("data/pagebook-00000-of-00001", b"")

@@ -253,7 +253,7 @@ async def test_a_page_that_decodes_to_more_than_a_record_is_bad_and_no_other(sto
     await storage.put("x.warc", record + warc(compressed=False, pages=2) + record)
     report = await convert(storage, "x.warc", "set", max_record_bytes="1MiB")
     assert (report.records, report.bad_count) == (2, 2)
-    assert "decodes to more than 1,048,576" in report.bad[0].reason
+    assert "decodes to more than the limit of 1,048,576" in report.bad[0].reason
 
 
 def test_pages_that_decode_to_much_are_handed_on_some_at_a_time() -> None:

@@ -51,7 +51,7 @@ NOT_UTF_8 = pa.Array.from_buffers(
         (pa.array([0, 2**30, 1], pa.date32()), "magnitude"),
         (pa.array([0, 2**61, 1], pa.duration("s")), "magnitude|too large|convert"),
         (NOT_UTF_8, "utf-8"),
-        (pa.array([1, 2**64 - 1, 2], pa.uint64()), "beyond int64"),
+        (pa.array([1, 2**64 - 1, 2], pa.uint64()), "out of range for int64"),
         (pa.array([[[1]], [[2]], [[3]]]), "nested"),
         (pa.array([{"a": 0}, {"a": 2**62}, {"a": 1}], pa.struct([("a", pa.timestamp("us"))])), "out of range"),
         (pa.array([[0], [2**62], [1]], pa.list_(pa.timestamp("us"))), "out of range"),
@@ -169,7 +169,7 @@ def test_large_values_that_differ_are_read_some_at_a_time(tmp_path: Path) -> Non
 def test_a_record_that_no_reader_takes_is_bad(tmp_path: Path) -> None:
     records, bad = read(tmp_path, pa.table({"t": ["x" * 990, "y", "z" * 10]}), limit=1000)
     assert [each["t"] for each in records] == [[b"y"], [b"z" * 10]]
-    assert [(where, "more than 1,000" in reason) for where, reason in bad] == [("row 1", True)]
+    assert [(where, "1,000" in reason) for where, reason in bad] == [("row 1", True)]
     records, bad = read(tmp_path, pa.table({"t": [[0] * 5000, [1] * 5000]}), limit=1000, row_group_size=1)
     assert not records
     assert [where for where, _ in bad] == ["rows 1 to 1", "rows 2 to 2"]

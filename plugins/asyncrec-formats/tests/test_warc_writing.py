@@ -182,7 +182,9 @@ async def test_pages_of_a_crawl_come_back_with_every_feature(
 
 async def test_a_record_that_is_no_page_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     await asyncrec.write_examples(tmp_path / "x.tfrecord", [{"a": 1}])
-    with pytest.raises(SchemaError, match=r"record 0 cannot be written to a WARC file, because it is not a page.*'url'"):
+    with pytest.raises(
+        SchemaError, match=r"record 0 cannot be written to a WARC file, because it is not a page.*'url'"
+    ):
         await tools.convert(tmp_path / "x.tfrecord", tmp_path / "x.warc")
     assert not (tmp_path / "x.warc").exists()
 

@@ -127,7 +127,7 @@ def test_of_a_failed_connection_only_the_type_is_told() -> None:
     assert str(of_transport(TimeoutError(), "what")) == "what: TimeoutError"
     for unusable in (aiohttp.InvalidURL("http://S3CRET"), aiohttp.NonHttpUrlClientError("ftp://S3CRET")):
         assert type(of_transport(unusable, "what")) is StorageError
-        assert str(of_transport(unusable, "what")).endswith("the endpoint is not a usable URL")
+        assert str(of_transport(unusable, "what")).endswith("the endpoint is not a usable URL; check it")
 
 
 def test_a_certificate_that_is_not_trusted_does_not_get_better_by_trying() -> None:

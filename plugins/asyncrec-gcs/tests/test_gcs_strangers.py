@@ -18,7 +18,9 @@ async def test_a_404_without_a_reason_asks_for_the_address(gcs: FakeGcs, monkeyp
     gcs.plan = lambda kind, n: Fault("status", 404)
     async with open_quick() as storage:
         for operation in (storage.head("key"), storage.put("key", b"x"), storage.delete("key")):
-            with pytest.raises(StorageError, match=f"is {gcs.url} its address") as raised:
+            with pytest.raises(
+                StorageError, match=f"the response is not from GCS; check the endpoint {gcs.url}"
+            ) as raised:
                 await operation
             assert type(raised.value) is StorageError
 

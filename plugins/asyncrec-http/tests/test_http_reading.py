@@ -141,7 +141,7 @@ async def test_a_range_that_is_too_long_is_refused(web: WebServer) -> None:
     web.store("a.tfrecord", DATA)
     web.more = b"and more"
     async with open_http(web.url) as storage:
-        with pytest.raises(StorageError, match="more than it had declared"):
+        with pytest.raises(StorageError, match="more bytes than it had declared"):
             async with storage.open_source("a.tfrecord", start=2000, end=3000) as source:
                 await source.receive(1000)
 

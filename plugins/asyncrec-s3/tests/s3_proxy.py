@@ -68,8 +68,12 @@ def chaos(seed: int) -> Plan:
     def plan(request: Request) -> Fault | None:
         (fault,) = draw.choices([*CHAOS, None], [*CHAOS.values(), 1 - sum(CHAOS.values())])
         if fault == "etag":
-            # What HEAD says is believed: a reader that asked it which version there is cannot tell a lie from a change.
-            if request.key in lied_about or request.operation == "HeadObject":
+            # What says which version there is, is believed: HEAD, and a GET that names none. A lie there cannot be told
+            # from a change.
+            looks = request.operation == "HeadObject" or (
+                request.operation == "GetObject" and "if-match" not in {name.lower() for name in request.headers}
+            )
+            if request.key in lied_about or looks:
                 return None
             lied_about.add(request.key)
         return fault

@@ -158,7 +158,7 @@ def test_a_line_of_more_rows_than_are_written_is_refused() -> None:
     head = lines_of(encoded(made(1)))[0]
     rng = random.Random(1)
     writers = [f"{rng.getrandbits(32):08x}" for _ in range(4097)]
-    with pytest.raises(ManifestError, match="cut off"):
+    with pytest.raises(ManifestError, match="the checkpoint is truncated"):
         decoded(members_of([head, {"kind": "writers", "writer": writers[:4096]}]))
     with pytest.raises(ManifestError, match="line 2: 4,097 rows"):
         decoded(members_of([head, {"kind": "writers", "writer": writers}]))

@@ -145,7 +145,7 @@ async def test_a_prefix_that_no_key_has_lists_nothing(tmp_path: Path, prefix: st
 
 def test_advice_is_given_where_something_is_wrong_and_not_where_nothing_is_there() -> None:
     below_a_file = OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    assert str(local_error(below_a_file, "finding", "a/b")) == f"finding a/b: {os.strerror(errno.ENOTDIR)}"
+    assert str(local_error(below_a_file, "looking up", "a/b")) == f"looking up a/b: {os.strerror(errno.ENOTDIR)}"
     assert "choose another key" in str(local_error(below_a_file, "writing", "a/b"))
 
 

@@ -95,7 +95,7 @@ async def test_a_sample_is_the_same_for_a_seed_and_in_order(storage: Storage) ->
     await tools.sample("pages", "all", records=99, **into(storage))
     assert await records_of(storage, "all") == [example(n) for n in range(30)]
     for wrong in ({}, {"records": 1, "fraction": 0.1}, {"records": -1}, {"fraction": 1.1}):
-        with pytest.raises(ValueError, match=r"must be at least 0|fraction"):
+        with pytest.raises(ValueError, match=r"records=-1: must be at least 0|fraction"):
             await tools.sample("pages", "no", **wrong, **into(storage))
 
 

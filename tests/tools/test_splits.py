@@ -156,7 +156,7 @@ async def test_a_key_that_came_before_is_refused_with_both_lines(storage: Storag
     await storage.put("x.csv", b"id,n\na,1\nb,2\na,3\n")
     with pytest.raises(DatasetError, match=r"x\.csv, line 4, row .*: line 2 has the same key"):
         await tools.from_csv("x.csv", "out", key="id", storage=storage, target_storage=storage)
-    with pytest.raises(ArgumentValueError, match="'id' is used more than once"):
+    with pytest.raises(ArgumentValueError, match="'id' is used more than once; a column can be only one of label, key"):
         await tools.from_csv("x.csv", "out", key="id", label="id", storage=storage, target_storage=storage)
     assert await names(storage, "out") == []
 

@@ -125,7 +125,7 @@ async def test_what_cannot_be_cleaned_up_is_logged_and_the_first_error_raised(
             async with storage.open_sink("x"):
                 monkeypatch.setattr(os, "unlink", denied)
                 raise ZeroDivisionError
-    assert "partial is left behind: [Errno 13] Permission denied" in caplog.text
+    assert "partial could not be removed: [Errno 13] Permission denied" in caplog.text
 
 
 async def test_a_file_cut_while_it_is_read_is_no_end(tmp_path: Path) -> None:

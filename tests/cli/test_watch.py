@@ -120,13 +120,16 @@ def test_a_writer_in_a_store_is_shown_by_the_age_of_its_last_commit() -> None:
     assert report.to_json()["writers"][1]["last_commit"] is None
 
 
+def header_of(writer: str, data: Path) -> JobHeader:
+    return JobHeader(
+        kind="rolling", name="pages", writer=writer, url=str(data), metadata={}, since="2026-01-01T00:00:00+00:00"
+    )
+
+
 def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
     options = ("watch", "data/pages", "--once", "--max-age")
     assert run(*options, "60").code == 0
-    header = JobHeader(
-        kind="rolling", name="pages", writer="gone", url=str(data), metadata={}, since="2026-01-01T00:00:00+00:00"
-    )
-    LocalStaging.begin(LocalStorage("data"), header).end(keep=True)
+    LocalStaging.begin(LocalStorage("data"), header_of("gone", data)).end(keep=True)
     result = run(*options, "60")
     assert result.code == 1
     assert "the writer gone" in result.err
@@ -137,9 +140,7 @@ def test_an_old_word_or_record_is_an_exit_code(run: Run, data: Path) -> None:
 
 def test_a_writer_that_takes_nothing_for_long_is_an_exit_code(run: Run, data: Path) -> None:
     options = ("watch", "data/pages", "--once", "--idle")
-    header = JobHeader(
-        kind="rolling", name="pages", writer="w", url=str(data), metadata={}, since="2026-01-01T00:00:00+00:00"
-    )
+    header = header_of("w", data)
     staging = LocalStaging.begin(LocalStorage("data"), header)
     file = StatusFile(LocalStorage("data"), header)
     now = datetime.now(UTC).isoformat()

@@ -48,7 +48,7 @@ class Segments:
 
     def segment(self, writer: str, *, closed: bool) -> str:
         abandoned = closed and self.draw.random() < 0.3
-        added = [] if abandoned else [self.shard(writer) for _ in range(self.draw.randrange(4))]
+        added = [self.shard(writer) for _ in range(self.draw.randrange(4))]
         head = {"version": 2, "writer": writer, "time": self.time(), "shards": len(added), "closed": closed}
         if not abandoned:
             said = self.draw.choice(({}, {"m": self.draw.randrange(3)}, {"k": writer}))

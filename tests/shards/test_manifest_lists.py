@@ -12,7 +12,10 @@ import pytest
 import asyncrec
 from asyncrec._shards.commit.closing import entomb
 from asyncrec._shards.commit.compaction import compact_manifest
-from asyncrec.errors import ManifestError
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.ownership.marks import put_mark
+from asyncrec.errors import ConflictError, ManifestError
 from asyncrec.storage import ObjectInfo
 
 from .manifest_store import Store, Writer, entry
@@ -129,3 +132,33 @@ async def test_a_log_that_goes_on_behind_its_end_is_an_error() -> None:
     await a.commit(1)
     with pytest.raises(ManifestError, match=r"a-000002\.jsonl ends its log, and a later one is listed"):
         await asyncrec.read_manifest("pages", storage=store)
+
+
+async def test_a_writer_that_was_recovered_while_it_slept_commits_nothing(store: SleepyFolder) -> None:
+    """Also when all that was committed for it is covered, and deleted."""
+    a = ManifestWriter(store, "pages", "a")
+    await a.commit(entry("pages-a-000000.tfrecord", 1))
+    header = JobHeader(kind="rolling", name="pages", writer="a", url="memory:///pages", metadata={}, life="elsewhere")
+    await put_mark(store, header)
+    for shard in (1, 2):
+        await asyncrec.write_records(f"pages-a-{shard:06d}.tfrecord", [b"published"], storage=store)
+    assert (await asyncrec.recover("pages", storage=store, dead=["a"])).records == 2
+    for _ in range(3):
+        await store.goes_on()
+    with pytest.raises(ConflictError, match="a was abandoned"):
+        await a.commit(entry("pages-a-000003.tfrecord", 2))
+    manifest = await asyncrec.read_manifest("pages", storage=store)
+    assert [shard.path for shard in manifest.shards][:3] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]
+
+
+async def test_what_comes_late_of_a_dead_writer_stays_when_it_is_closed() -> None:
+    """Its last request arrives after the one that recovers it has looked."""
+    store = Store()
+    await Writer(store, "a").commit(1)
+    recovery = ManifestWriter(store, "pages", "a", committed=[entry("pages-a-000000.tfrecord", 1)], last=None)
+    late = Writer(store, "a", 2)
+    late.entries.append(entry("pages-a-000000.tfrecord", 1))
+    await late.commit(1)
+    await recovery.close([entry("pages-a-000002.tfrecord", 3)])
+    manifest = await asyncrec.read_manifest("pages", storage=store)
+    assert [shard.path for shard in manifest.shards] == [f"pages-a-{n:06d}.tfrecord" for n in range(3)]

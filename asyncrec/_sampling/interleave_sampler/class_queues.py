@@ -19,6 +19,11 @@ from asyncrec.errors import ArgumentValueError
 
 T = TypeVar("T")
 
+_UNFIT = (
+    "the state does not fit this sampler's class buffer: it is damaged, or was taken with other parameters; pass the "
+    "parameters that the state was taken with"
+)
+
 
 class QueuesState(NamedTuple):
     """How many items each queue holds, which of them are ready, in that order, and how many items were given up."""
@@ -133,18 +138,14 @@ class ClassQueues(Generic[T]):
         state = QueuesState(lengths, values.wholes("ready", below=len(lengths)), values.whole("dropped"))
         ready = {number for number, length in enumerate(lengths) if length >= self._per_class}
         if min(lengths, default=1) < 1 or len(state.ready) != len(ready) or set(state.ready) != ready:
-            raise ArgumentValueError(
-                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other parameters"
-            )
+            raise ArgumentValueError(_UNFIT)
         return state
 
     def load(self, state: QueuesState, items: Iterable[tuple[Hashable, T]]) -> None:
         """Go on from what `parsed` gave, as `load_state_dict`."""
         pairs = list(items)
         if sum(state.lengths) != len(pairs) or len(pairs) > self._capacity:
-            raise ArgumentValueError(
-                "the state does not fit this sampler's class buffer: it is damaged, or was taken with other parameters"
-            )
+            raise ArgumentValueError(_UNFIT)
         self._queues, self._by_length, self._longest = {}, {}, 0
         order: list[Hashable] = []
         begin = 0

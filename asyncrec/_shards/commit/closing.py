@@ -28,7 +28,7 @@ _ATTEMPTS = 100
 
 
 async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segment | None]:
-    """Load the last segment of a log, and its number; 0 and `None` if there is none.
+    """Load the last segment of a log, and its number; 0 and `None` if the log has no segment.
 
     Raises:
         ManifestError: it cannot be read.
@@ -46,7 +46,7 @@ async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segme
 
 
 async def load_closing(folder: Storage, name: str, writer: str) -> Segment | None:
-    """Load what ended the job; returns `None` where it has not ended.
+    """Load what ended the job; returns `None` if it has not ended.
 
     Raises:
         ManifestError: it cannot be read.
@@ -56,7 +56,7 @@ async def load_closing(folder: Storage, name: str, writer: str) -> Segment | Non
 
 
 async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment:
-    """End a job for somebody who gives it up. Returns what ended it: this tombstone, or what was there first.
+    """End a job for a process that gives it up. Returns what ended it: this tombstone, or what was there first.
 
     Raises:
         ConflictError: it commits faster than it can be ended.
@@ -72,7 +72,7 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
             writer=writer, time=format_time(time.time()), closed=True, abandoned=True, extra={"abandoned_by": by}
         )
         try:
-            # Not shielded: a cancelled one is settled by the next call, and whoever cleans up has a limit of its own.
+            # Not shielded: a cancelled one is settled by the next call, and each clean-up has a limit of its own.
             await create(folder, segment_key(name, writer, number + 1), tombstone.encode(), shield=False)
         except ObjectExistsError:
             continue

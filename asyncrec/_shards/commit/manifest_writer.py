@@ -116,7 +116,7 @@ class ManifestWriter:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a commit was answered by an error, or not at all, and nobody has found out if it took effect."""
+        """Whether a commit was answered by an error, or not at all, and it is not known whether it took effect."""
         return self._doubt is not None
 
     async def commit(self, entry: ShardEntry) -> None:
@@ -126,7 +126,7 @@ class ManifestWriter:
 
         Raises:
             ConflictError: another process has ended the writer, or commits for it.
-            StorageError: it is not committed; or nobody knows, and then `unsettled` is set.
+            StorageError: it is not committed; or that is not known, and then `unsettled` is set.
         """
         await checkpoint_if_cancelled()
         group = self._next
@@ -168,12 +168,6 @@ class ManifestWriter:
         async with self._turn:
             await self._append(lambda: (self._segment((), time=self.clock.now(), remove=(shard,)), ()))
 
-    def found(self, entries: Iterable[ShardEntry]) -> None:
-        """Note shards that another process has committed for this writer: its last segment stands for all."""
-        self._doubt = self._last = None
-        for entry in entries:
-            self._listed(entry)
-
     async def close(
         self,
         new: Iterable[ShardEntry] = (),
@@ -181,14 +175,16 @@ class ManifestWriter:
         remove: tuple[str, ...] = (),
         removal: int | None = None,
         metadata: Mapping[str, Any] | None = None,
+        abandoned_by: str = "",
     ) -> None:
         """Write the last segment: all that was committed, and what is new with it, in one step.
 
-        ``metadata`` is added to what the others have.
+        ``metadata`` is added to what the others have. ``abandoned_by`` names the machine that gives the writer up: then
+        this is a tombstone, which adds what is new.
 
         Raises:
             ConflictError: the job was abandoned, or another of this id ended.
-            StorageError: nothing new is committed; or nobody knows, and then `unsettled` is set.
+            StorageError: nothing new is committed; or that is not known, and then `unsettled` is set.
         """
         new, committed = tuple(new), len(self.entries)
         self._metadata = {**self._metadata, **(metadata or {})}
@@ -198,8 +194,12 @@ class ManifestWriter:
                 if self.entries[committed:] != list(new):
                     raise ConflictError(f"{self._path}: an earlier attempt of this commit succeeded, with other shards")
                 return None
+            fresh = tuple(each for each in new if self._fates[each.path] != "committed")
             members = {"closed": True, "remove": remove, "removal": removal, "extra": self._closes_with}
-            return self._segment((*self.entries, *new), time=self.clock.now(), **members), new
+            if abandoned_by:
+                members |= {"abandoned": True, "extra": {"abandoned_by": abandoned_by}}
+            add = fresh if abandoned_by else (*self.entries, *fresh)
+            return self._segment(add, time=self.clock.now(), **members), fresh
 
         try:
             async with self._turn:
@@ -253,25 +253,39 @@ class ManifestWriter:
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)
-        if (made := make()) is None:
-            return
-        content = await in_thread(made[0].encode)  # some microseconds for each shard; a closing one has them all
         for attempts_left in reversed(range(_ATTEMPTS if self._recovers else 1)):
             if self._last is None:
-                self._last, last = await load_last(self._storage, self._name, self._writer)
-                if last is not None and last.closed:
-                    raise self._lost(last)
+                await self._look()
+            if (made := make()) is None:
+                return
+            content = await in_thread(made[0].encode)  # some microseconds for each shard; a closing one has them all
             try:
                 await self._ask(_Doubt(made[0], content, made[1]), again=False)
                 return
             except ConflictError:
-                # Others may recover the same writer: their segments have other shards.
-                if self.unsettled or not attempts_left:
+                # The dead writer's own request came late, or others recover it, too.
+                if not (self._recovers and attempts_left):
                     raise
-                self._last = None
+                self._last = self._doubt = None
+
+    async def _look(self) -> None:
+        """Look at the log of another process's writer: what it has committed, until now, is not committed again.
+
+        Raises:
+            ConflictError: the log has ended.
+        """
+        self._last, last = await load_last(self._storage, self._name, self._writer)
+        if last is not None and last.closed:
+            raise self._lost(last)
+        # Read behind the last segment, so that a closing segment repeats that, too.
+        history = await load_history(self._storage, self._name)
+        known = {entry.path for entry in self.entries}
+        for entry in await in_thread(history.added_by, self._writer):
+            if entry.path not in known:
+                self._listed(entry)
 
     async def _ask(self, doubt: _Doubt, *, again: bool) -> None:
-        assert self._last is not None, "it was looked up"
+        assert self._last is not None, "it was looked at"
         self._doubt = doubt
         try:
             key = segment_key(self._name, self._writer, self._last + 1)
@@ -280,7 +294,7 @@ class ManifestWriter:
             closing = await load_closing(self._storage, self._name, self._writer)  # until it is read, all is in doubt
             history = await load_history(self._storage, self._name)
             if not any(history.lists(entry.path) for entry in doubt.new):
-                self._doubt = None  # else it stays in doubt: what a commit names is nobody's to delete
+                self._doubt = None  # else it stays in doubt: what a commit names is never deleted by its maker
             raise self._lost(closing) from error
         except UnsettledError:
             raise

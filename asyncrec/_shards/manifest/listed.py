@@ -38,7 +38,7 @@ class ListedManifest:
 
     @property
     def newest(self) -> int:
-        """The number of the newest checkpoint; 0 where there is none."""
+        """The number of the newest checkpoint; 0 if the data set has no checkpoint."""
         return max(self.pointers, default=0)
 
     def continues(self, earlier: ListedManifest) -> bool:
@@ -72,7 +72,7 @@ async def list_manifest(folder: Storage, name: str) -> ListedManifest:
 
 
 async def newest_checkpoint(folder: Storage, name: str) -> int:
-    """Return the number of the newest checkpoint of a data set; 0 where there is none."""
+    """Return the number of the newest checkpoint of a data set; 0 if it has no checkpoint."""
     last = -1
     while True:
         quick = _quick()

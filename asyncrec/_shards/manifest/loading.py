@@ -5,7 +5,7 @@ either way there is a newer checkpoint, and reading begins again. A list shows t
 that one which lacks a segment has the checkpoint in which that is: unless it is a folder's, whose names were all read
 before the first file was looked at (`asyncrec._shards.manifest.listed`).
 
-The segments of a log have numbers without a gap, and behind an end there is none. Suppose A commits 1, 2 and 3 while B
+The segments of a log have numbers without a gap, and an end is the last one. Suppose A commits 1, 2 and 3 while B
 lists: the first page of B's list may end before 2 was there, and the second may have 3. A checkpoint of that would
 cover 3 without 2, and 2 would be lost for good. So parts that do not belong together are looked at again.
 """
@@ -174,8 +174,8 @@ async def _merged_with(folder: Storage, name: str, history: History, listed: Lis
         return history
     newest = await in_thread_unless(little, lambda: files({each: [max(numbers)] for each, numbers in logs.items()}))
     history = await _merged(folder, name, history, newest, covers=newest)
-    # A closing segment repeats what its log has before it. A tombstone does not: whoever put it there could not know
-    # what was still being committed.
+    # A closing segment repeats what its log has before it. A tombstone does not: the process that put it there could
+    # not know what was still being committed.
     well = history.closed_well
     before = {writer: sorted(numbers)[:-1] for writer, numbers in logs.items() if writer not in well}
     return await _merged(folder, name, history, await in_thread_unless(little, files, before))

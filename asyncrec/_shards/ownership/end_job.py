@@ -166,7 +166,7 @@ class _Taken:
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         await finishing.begin()
         if header.kind == "rolling":
-            # Of one that a person says is dead, the disk may come back, with promises: it is given up, and not closed.
+            # If a person says that it is dead, its disk may come back, with promises: it is given up, and not closed.
             returns = files is None and verdict.dead
             await finishing.rolling(close=not returns)
             return None if returns else "finished"

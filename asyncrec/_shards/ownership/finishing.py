@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -87,34 +88,42 @@ class Finishing:
         self._publisher.void = self._manifest.void
 
     async def rolling(self, *, close: bool) -> None:
-        """Commit what a rolling writer had on its disk, and what it had published; then ``close`` it, if it is dead.
+        """Commit what a rolling writer had on its disk, and what it had published, in the segment that ends its log.
+
+        The naive way is to commit shard by shard, and then to end the log. Suppose the writer is not dead, and sleeps
+        for hours: the first of these segments has the number that it needs next, and is deleted when a checkpoint
+        covers it. Then the writer wakes, creates that number once more, and its caller is told that records are
+        committed which no reader finds. An end is never deleted.
+
+        With ``close`` the log ends well; without, by a tombstone, because the writer's disk may come back.
 
         Raises:
             ConflictError: it was given up, or others have what it promised.
             StorageError: among others, a file has an unknown second name; all others are committed.
         """
         files = self._staging.files
+        entries: dict[str, ShardEntry] = {}
+        finished: list[str] = []
         refused: StorageError | None = None
-        if files is not None:
-            for shard in await self._taken(files):
-                try:
-                    await self._commit_journal(files, shard)
-                except StorageError as error:
-                    if error.errno != errno.EMLINK:
-                        raise
-                    refused = refused or error
+        for shard in await self._taken(files) if files is not None else ():
+            assert files is not None, "it has files"
+            try:
+                if (entry := await self._of_journal(files, shard)) is not None:
+                    entries[shard] = entry
+                finished.append(shard)
+            except StorageError as error:
+                if error.errno != errno.EMLINK:
+                    raise
+                refused = refused or error
         for shard in await published_by(self._target, self._names):
-            if not self._is_listed(shard) and not self._history.removes(shard):
-                await self._commit(await self._unlisted(shard))
+            if shard not in entries and not self._is_listed(shard) and not self._history.removes(shard):
+                entries[shard] = await self._unlisted(shard)
+        await self._commit(list(entries.values()), end=refused is None, well=close)
+        for shard in finished:
+            assert files is not None, "it has files"
+            await in_thread(files.remove_shard, shard)
         if refused is not None:
             raise refused
-        if close:
-            try:
-                await self._manifest.close()
-            except ConflictError:
-                closing = await load_closing(self._target, self._header.name, self._header.writer)
-                if closing is None or closing.abandoned:
-                    raise
 
     async def is_promised(self, files: JobFiles) -> bool:
         """Whether a fixed set is to be finished: a flush had returned, or all of it is whole.
@@ -163,28 +172,32 @@ class Finishing:
         """Whether a shard of this name is, or ever was, in a commit."""
         return shard in self._own or self._history.lists(shard)
 
-    async def _commit_journal(self, files: JobFiles, shard: str) -> None:
-        if self._is_listed(shard) and shard not in self._own:
-            raise _taken(self._target, shard)
-        if not self._is_listed(shard):
-            entry = await self._finished(files, shard, empty=False)
-            if entry is not None:
-                await self._commit(entry)
-        await in_thread(files.remove_shard, shard)
+    async def _of_journal(self, files: JobFiles, shard: str) -> ShardEntry | None:
+        """Make a shard of a journal; `None` if nothing is in it, or the shard is committed."""
+        if self._is_listed(shard):
+            if shard not in self._own:
+                raise _taken(self._target, shard)
+            return None
+        return await self._finished(files, shard, empty=False)
 
-    async def _commit(self, entry: ShardEntry) -> None:
-        try:
-            await self._manifest.commit(entry)
-        except ConflictError:
-            # Another recovery was faster, or a late request of the dead writer's; or neither, and then it is an error.
-            history = await load_history(self._target, self._header.name)
-            if not history.lists(entry.path):
-                raise
-            own = await in_thread(history.added_by, self._header.writer)
-            self._manifest.found([each for each in own if each.path == entry.path])
+    async def _commit(self, entries: Sequence[ShardEntry], *, end: bool, well: bool) -> None:
+        """Commit shards, and ``end`` the log with them."""
+        if not end:
+            for entry in entries:
+                await self._manifest.commit(entry)
         else:
+            try:
+                await self._manifest.close(entries, abandoned_by="" if well else this_host())
+            except ConflictError:
+                # Another recovery was faster, if it has all of this.
+                closing = await load_closing(self._target, self._header.name, self._header.writer)
+                history = await load_history(self._target, self._header.name)
+                lost = (closing is None or closing.abandoned) if well else closing is None
+                if lost or not all(history.lists(entry.path) for entry in entries):
+                    raise
+                return
+        for entry in entries:
             self._ending.commits(entry, self._address)
-        self._own.add(entry.path)
 
     async def _unlisted(self, shard: str) -> ShardEntry:
         now, compression = self._manifest.clock.now(), self._header.compression

@@ -72,7 +72,7 @@ class Shared:
         if self._owner[0] != os.getpid():
             raise RuntimeError(
                 f"{self._shown} was opened before a fork, and its connections cannot be used in this process; open "
-                "another"
+                "another storage"
             )
         if self._owner[1] != anyio.lowlevel.current_token():
             raise RuntimeError(f"{self._shown} was opened on another event loop; open a separate one on each loop")

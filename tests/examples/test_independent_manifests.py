@@ -30,8 +30,9 @@ class Segments:
             *(f"p-{writer}-00000{n}.tfrecord" for writer in "ab" for n in (0, 1)),
         ]
 
-    def time(self) -> str:
-        return f"2026-01-01T00:00:0{self.draw.randrange(3)}.000000Z"
+    def time(self, second: int | None = None) -> str:
+        second = self.draw.randrange(3) if second is None else second
+        return f"2026-01-01T00:00:{second:02d}.000000Z"
 
     def sidecar(self, *paths: str) -> Any:
         path = self.draw.choice((None, *paths))
@@ -49,7 +50,13 @@ class Segments:
     def segment(self, writer: str, *, closed: bool) -> str:
         abandoned = closed and self.draw.random() < 0.3
         added = [self.shard(writer) for _ in range(self.draw.randrange(4))]
-        head = {"version": 2, "writer": writer, "time": self.time(), "shards": len(added), "closed": closed}
+        head = {
+            "version": 2,
+            "writer": writer,
+            "time": self.time(self.last[writer]),
+            "shards": len(added),
+            "closed": closed,
+        }
         if not abandoned:
             said = self.draw.choice(({}, {"m": self.draw.randrange(3)}, {"k": writer}))
             head |= {"remove": self.draw.sample(self.paths, self.draw.randrange(3)), "metadata": said}

@@ -81,9 +81,7 @@ def test_a_state_of_other_classes_is_refused() -> None:
     state = queues.state_dict()
     with pytest.raises(ValueError, match="class_fn"):
         queues.load_state_dict(state, [(number, item) for number, item in enumerate(queues.items())])
-    with pytest.raises(
-        ValueError, match=r"class buffer: .*; pass the parameters that the state was taken with"
-    ):
+    with pytest.raises(ValueError, match=r"class buffer: .*; pass the parameters that the state was taken with"):
         queues.load_state_dict(state, [])
 
 

@@ -25,6 +25,7 @@ class Segments:
         self.draw = draw
         self.last = dict.fromkeys("abc", 0)
         self.ended: set[str] = set()
+        self.shards: dict[tuple[Any, ...], dict[str, Any]] = {}
         self.paths = [
             "p-00000-of-00001.tfrecord",
             *(f"p-{writer}-00000{n}.tfrecord" for writer in "ab" for n in (0, 1)),
@@ -45,7 +46,9 @@ class Segments:
         index = self.sidecar(f"_index/{path}.index", f"_index/{named}.index", f"_index/odd{self.draw.randrange(3)}")
         more = {"end_crc32c": "00000000", "index": index, "keys": self.sidecar(f"_keys/{named}.keys")}
         extra: dict[str, Any] = self.draw.choice(({}, {"largest": 300 << 20}, {"unknown": [1]}))
-        return {"path": path, **sizes, **more, "committed": self.time(), "compression": "GZIP", **extra}
+        shard = {"path": path, **sizes, **more, "committed": self.time(), "compression": "GZIP", **extra}
+        # A segment may repeat a shard, but what two say of one that was committed once is the same.
+        return self.shards.setdefault((path, shard["committed"], *sizes.values()), shard)
 
     def segment(self, writer: str, *, closed: bool) -> str:
         abandoned = closed and self.draw.random() < 0.3

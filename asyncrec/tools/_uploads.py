@@ -20,7 +20,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.headers import header_path
 from asyncrec._shards.journal.home import LocalHome, home_of
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.manifest.names import JOBS
+from asyncrec._shards.manifest.names import MANIFESTS, begin_of
 from asyncrec._shards.ownership.census import FoundJob, JobState, census, jobs_in
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import ObjectInfo, Storage, UnfinishedUploads
@@ -184,5 +184,6 @@ class _Owners:
             found = await in_thread(jobs_in, LocalHome(LocalStorage(os.path.join(self._local.folder, parent))))
             return [(job, "unknown") for job in found]
         folder = folder_at(self._store, f"{parent}/" if parent else "")
-        names = {info.key.split("/")[1] async for info in folder.list_objects(JOBS) if info.key.endswith(".json")}
+        keys = [info.key.split("/") async for info in folder.list_objects(MANIFESTS)]
+        names = {key[1] for key in keys if len(key) == 3 and begin_of(key[2]) is not None}
         return [job for name in sorted(names) for job in await census(folder, name)]

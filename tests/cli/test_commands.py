@@ -493,8 +493,7 @@ def test_recover_names_a_job_that_cannot_be_asked_and_ends_it_when_told(
         kind="rolling", name="pages", writer="far", url="s3://x/pages", spool=spool, metadata={},
         host="elsewhere", pid=17, since="2026-01-01T00:00:00+00:00", life="none",
     )  # fmt: skip
-    mark = data / "_jobs/pages/far.json"
-    mark.parent.mkdir(parents=True)
+    mark = data / "_manifest/pages/far-000000.jsonl"
     mark.write_bytes(note.encode())
     said = run("recover", "data/pages").ok()
     assert "job far (rolling; process 17 on elsewhere, started " in said

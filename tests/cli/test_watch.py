@@ -164,7 +164,7 @@ def test_a_writer_in_a_store_that_has_not_committed_for_long_is_an_exit_code(run
     with blocking.open_sharded_writer(f"{store}/other") as writer:
         writer.write(b"a record")
     with blocking.open_storage(store) as storage:
-        storage.put("_jobs/pages/far.json", header.encode())
+        storage.put("_manifest/pages/far-000000.jsonl", header.encode())
     result = run("watch", f"{store}/pages", "--once", "--max-age", "3600")
     assert result.code == 1
     assert "the writer far (process 0 on ) is unknown: has committed nothing" in result.err

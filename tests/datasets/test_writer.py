@@ -58,8 +58,8 @@ async def keys(storage: Storage, prefix: str = "") -> list[str]:
 
 
 async def contents(storage: Storage) -> dict[str, bytes]:
-    """Everything but the manifests, which tell the time, and what marks jobs."""
-    found = [key for key in await keys(storage) if not key.startswith(("_manifest/", "_jobs/"))]
+    """Everything but the manifests, which tell the time."""
+    found = [key for key in await keys(storage) if not key.startswith("_manifest/")]
     return {key: await storage.get(key) for key in found}
 
 
@@ -514,14 +514,14 @@ class TestReplacing:
                     await checkpoint()
                 tasks.cancel_scope.cancel()
             assert await contents(inner) == {}
-            # What was asked for and not answered may still come: a tombstone, the claim and the mark speak for it.
-            assert all(key.startswith(("_jobs/", "_manifest/")) for key in await keys(inner))
+            # What was asked for and not answered may still come: a tombstone, the claim and the begin speak for it.
+            assert all(key.startswith("_manifest/") for key in await keys(inner))
             with pytest.raises(ObjectNotFoundError):
                 await read_manifest("train", storage=inner)
             await DatasetWriter(numbers, None, "", "train", storage=inner).create_records()
             assert await ids(inner) == order_of(100)
             await recover("train", storage=inner)
-            assert [key for key in await keys(inner) if key.startswith("_jobs/") and "_claim-" not in key] == []
+            assert [key for key in await keys(inner) if key.endswith("-000000.jsonl")] == []
 
 
 class TestFaultsOfDatum:

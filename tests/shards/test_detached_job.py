@@ -62,7 +62,7 @@ async def names(path: str) -> list[str]:
 
 async def check_clean(path: str) -> None:
     """Nothing is left of a job but what is committed, now or behind a recovery."""
-    assert not [key for key in await names(path) if key.startswith("_jobs/")]
+    assert not [key for key in await names(path) if key.endswith("-000000.jsonl")]
     recovery = await recover(path)
     assert (recovery.shards, recovery.unfinished, recovery.in_use, recovery.abandoned) == ((), (), (), ())
     assert (await verify(path, min_age=0)).orphans == []

@@ -37,9 +37,9 @@ from .mortal import Process, elsewhere, killed
 pytestmark = pytest.mark.anyio
 
 # Where a commit is first seen.
-MANIFEST = "_manifest/"
+MANIFEST = "-000001.jsonl"
 # Where one that replaces ends.
-END = "_manifest/pages/dead-"
+END = "_manifest/pages/dead-000001"
 
 
 @pytest.fixture(params=["memory", "local", "lax"])
@@ -97,8 +97,18 @@ async def stored(storage: Storage) -> list[bytes]:
     return sorted(found)
 
 
+def is_segment(key: str) -> bool:
+    """Whether an object is a commit, or the end of a log."""
+    return key.startswith("_manifest/") and not is_of_a_job(key)
+
+
+def is_of_a_job(key: str) -> bool:
+    """Whether an object is the begin of a job's log, or a claim."""
+    return key.endswith("-000000.jsonl") or "/_claim-" in key
+
+
 async def unowned(storage: Storage) -> list[str]:
-    """Objects in no manifest, marks and claims."""
+    """Objects in no manifest, begins and claims."""
     keys = [info.key async for info in storage.list_objects()]
     try:
         manifest = await asyncrec.read_manifest("pages", storage=storage)
@@ -106,7 +116,7 @@ async def unowned(storage: Storage) -> list[str]:
         named: set[str] = set()
     else:
         named = {key for shard in manifest.shards for key in shard.objects}
-    return [key for key in keys if key not in named and not key.startswith("_manifest/")]
+    return [key for key in keys if key not in named and (is_of_a_job(key) or not key.startswith("_manifest/"))]
 
 
 class TestOneMaker:
@@ -229,13 +239,13 @@ class TestAnIdInUse:
             async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
                 return await store.get(key, max_bytes=max_bytes)
 
-        await store.put("_jobs/pages/w.json", b"of one that fails to open and takes it away")
+        await store.put("_manifest/pages/w-000000.jsonl", b"of one that fails to open and takes it away")
         with pytest.raises(ObjectExistsError, match="has not been cleaned up"):
             await write(AskingAgain(), "b", writer_id="w")
         [(key, content)] = late
         await store.put(key, content)
         assert (await asyncrec.recover("pages", storage=store)).unfinished == ()
-        assert [info.key async for info in store.list_objects("_jobs/")] == []
+        assert [info.key async for info in store.list_objects("_manifest/") if is_of_a_job(info.key)] == []
 
     @pytest.mark.parametrize("cancelled", [False, True])
     @pytest.mark.parametrize("options", [{"max_shard_records": 3}, {"num_shards": 2}])
@@ -407,7 +417,7 @@ class TestDead:
                 await first.write_many(records("a"))
                 await write(storage, "b", num_shards=2, take_over=True)
         assert await stored(storage) == sorted(records("b"))
-        assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == []
+        assert [key for key in await unowned(storage) if not is_of_a_job(key)] == []
 
     async def test_of_a_rolling_writer_that_is_given_up_what_it_had_committed_stays(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -654,7 +664,7 @@ class TestFlushedButNotPromised:
                 for number in range(8):  # of 64 bytes each, framed: what was taken is what fills chunks
                     await writer.write(bytes(chunk - 16), key=f"{number}")
                 await writer.flush()
-        assert [key for key in await unowned(storage) if not key.startswith("_jobs/")] == [taken]
+        assert [key for key in await unowned(storage) if not is_of_a_job(key)] == [taken]
 
 
 class Unanswering(_Around):
@@ -678,7 +688,7 @@ class TestTakingBack:
         put, delete = storage.put, storage.delete
 
         async def put_others(key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
-            if key.startswith("_manifest/"):
+            if is_segment(key):
                 raise StoragePermissionError("not there")
             return await put(key, data, exclusive=exclusive)
 
@@ -692,7 +702,7 @@ class TestTakingBack:
             patches.setattr(storage, "delete", delete_others)
             with pytest.raises(StoragePermissionError, match="not there"):
                 await write(storage, "a", num_shards=2, writer_id="X")
-        left = [key for key in await unowned(storage) if not key.startswith("_jobs/")]
+        left = [key for key in await unowned(storage) if not is_of_a_job(key)]
         assert left == [
             "_index/pages-X-00001-of-00002.tfrecord.index",
             "_keys/pages-X-00001-of-00002.tfrecord.keys",
@@ -705,7 +715,9 @@ class TestTakingBack:
         """No answer came, neither of its publication nor of the writer's tombstone; then the store did it after all."""
         store = MemoryStorage()
         with pytest.raises(TransientStorageError, match="no answer came"):
-            await write(Unanswering(store, "pages-", "_manifest/"), "a", writer_id="w", on_error="discard")
+            await write(
+                Unanswering(store, "pages-", "_manifest/pages/w-000001"), "a", writer_id="w", on_error="discard"
+            )
         await store.put("pages-w-000000.tfrecord", b"".join(encode_frames(records("a"))))
         assert (await asyncrec.recover("pages", storage=store)).records == 10
         assert await stored(store) == sorted(records("a"))
@@ -722,7 +734,7 @@ class TestTakingBack:
                 if operation == "delete":
                     late.append(key)
                     raise TransientStorageError("no answer came")
-                if operation == "publish" and key.startswith("_manifest/"):
+                if operation == "publish" and is_segment(key):
                     raise TransientStorageError("no answer came")
                 done = await call()
                 if operation == "publish" and key.startswith("pages-"):
@@ -838,7 +850,7 @@ async def test_one_that_is_replaced_while_it_is_dead_leaves_no_claim_and_no_plai
         await dies(storage, "dead", END, mode="replace", num_shards=2, writer_id="dead")
     assert await stored(storage) == sorted(records("new"))
     left = await unowned(storage)
-    assert left == ([] if isinstance(storage, LocalStorage) else ["_jobs/pages/_claim-000001.json"])
+    assert left == ([] if isinstance(storage, LocalStorage) else ["_manifest/pages/_claim-000001.json"])
 
 
 @pytest.mark.parametrize("storage", ["memory", "lax"], indirect=True)
@@ -925,7 +937,7 @@ async def test_a_spooled_shard_that_was_published_and_not_committed_is_committed
 
     class Down(FlakyStorage):
         async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
-            if operation == "publish" and key.startswith("_manifest/"):
+            if operation == "publish" and is_segment(key):
                 raise StoragePermissionError("not there")
             return await call()
 
@@ -1026,9 +1038,11 @@ async def test_what_is_no_mark_is_passed_over() -> None:
     storage = MemoryStorage()
     async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
         await writer.write(b"x")
-        mark = await storage.get("_jobs/pages/w.json")
-    others = {"_jobs/pages/w.text", "_jobs/pages/w", "_jobs/pages/v.json", "_jobs/pagesw.json"}
-    for key in (*others, "_jobs/pages/w.json"):
+        mark = await storage.get("_manifest/pages/w-000000.jsonl")
+    below = "_manifest/pages/"
+    others = {f"{below}w-000000.text", f"{below}w-000000", f"{below}v-000000.jsonl", f"{below}w-00000.jsonl"}
+    for key in (*others, "_manifest/pages/w-000000.jsonl"):
         await storage.put(key, mark)
     assert await asyncrec.recover("pages", storage=storage) == asyncrec.Recovery()
-    assert {info.key async for info in storage.list_objects("_jobs/")} == others
+    segments = {f"{below}w-00000{number}.jsonl" for number in (1, 2)}
+    assert {info.key async for info in storage.list_objects(below)} == others | segments

@@ -96,7 +96,7 @@ async def test_a_job_that_is_left_without_a_commit_leaves_nothing(tmp_path: Path
             raise RuntimeError
     assert await there(tmp_path / "d") == []
     assert files(tmp_path) == set()
-    assert list(tmp_path.glob("_jobs/*/*")) == []
+    assert list(tmp_path.glob("_manifest/*/*-000000.jsonl")) == []
 
 
 async def test_a_second_run_of_an_id_finds_what_the_first_has_committed(tmp_path: Path) -> None:
@@ -269,7 +269,9 @@ async def test_on_a_store_marks_come_and_go_as_on_a_disk(tmp_path: Path) -> None
     with pytest.raises(RuntimeError):
         async with open_joint_job(path, job_id="monday") as job:
             await made(job.share, [b"a"])
-            assert [key for key in await objects() if key.startswith("_jobs/")] == ["_jobs/d/monday_run1.json"]
+            assert [key for key in await objects() if key.endswith("-000000.jsonl")] == [
+                "_manifest/d/monday_run1-000000.jsonl"
+            ]
             raise RuntimeError
     assert await objects() == ["_manifest/d/monday_run1-000001.jsonl"]  # its tombstone
     async with open_joint_job(path, job_id="monday") as job:
@@ -281,6 +283,6 @@ async def test_on_a_store_marks_come_and_go_as_on_a_disk(tmp_path: Path) -> None
     async with open_joint_job(path, job_id="monday") as again:
         assert again.committed is not None
     assert (await read_manifest(path)).records == 2
-    assert not [key for key in await objects() if key.startswith("_jobs/")]
+    assert not [key for key in await objects() if key.endswith("-000000.jsonl")]
     assert len([key for key in await objects() if key.startswith("d-")]) == 1
     assert (await verify(path, min_age=0)).orphans == []

@@ -81,7 +81,7 @@ async def test_a_fixed_writer_that_failed_leaves_its_claim_only_where_a_request_
                 await writer.write_many(numbered(20))
         left = operation == "publish"
         assert await is_given_up(inner, "w") is (left or None)
-        assert ("_jobs/pages/_claim-000001.json" in await keys(inner)) is left
+        assert ("_manifest/pages/_claim-000001.json" in await keys(inner)) is left
         assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index"))] == []
         async with asyncrec.open_sharded_writer("pages", storage=inner, num_shards=2, writer_id="v") as writer:
             await writer.write_many(numbered(20))
@@ -131,7 +131,7 @@ async def test_a_shard_that_waited_in_the_spool_says_when_it_was_committed(
 
     class Down(FlakyStorage):
         async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
-            if down and operation == "publish" and not key.startswith("_jobs/"):
+            if down and operation == "publish" and not key.endswith("-000000.jsonl"):
                 raise TransientStorageError("down, as asked")
             return await call()
 
@@ -427,12 +427,12 @@ async def test_what_is_all_or_nothing_finds_out_whether_its_closing_segment_is_t
 async def test_a_claim_that_cannot_be_read_is_somebodys(content: bytes) -> None:
     """Its names are not used, and it stays; the next one's number is higher."""
     storage = MemoryStorage()
-    await storage.put("_jobs/pages/_claim-000004.json", content)
+    await storage.put("_manifest/pages/_claim-000004.json", content)
     async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=1, writer_id="w") as writer:
-        assert "_jobs/pages/_claim-000005.json" in await keys(storage)
+        assert "_manifest/pages/_claim-000005.json" in await keys(storage)
         await writer.write(b"record")
     assert await asyncrec.list_shards("pages", storage=storage) == ["pages-w-00000-of-00001.tfrecord"]
-    assert [key for key in await keys(storage, "_jobs/") if "claim" in key] == ["_jobs/pages/_claim-000004.json"]
+    assert await keys(storage, "_manifest/pages/_claim-") == ["_manifest/pages/_claim-000004.json"]
 
 
 async def test_local_and_remote_stand_the_same(tmp_path: Path) -> None:
@@ -485,9 +485,9 @@ async def test_a_task_that_is_cancelled_while_it_closes_takes_back_nothing_that_
         assert sorted(await stored(inner)) == numbered(6)
         assert (await tools.verify("pages", storage=inner)).ok
         if options:  # what rolls has promised something, and is ended by `recover`
-            assert await keys(inner, "_jobs/") == []
+            assert [key for key in await keys(inner) if key.endswith("-000000.jsonl") or "/_claim-" in key] == []
         await asyncrec.recover("pages", storage=inner)
-        assert await keys(inner, "_jobs/") == []
+        assert [key for key in await keys(inner) if key.endswith("-000000.jsonl") or "/_claim-" in key] == []
         assert sorted(await stored(inner)) == numbered(6)
     else:
         recovered = await asyncrec.recover("pages", storage=inner)

@@ -63,8 +63,8 @@ async def test_only_a_living_writers_lock_is_held(folder: Path) -> None:
 async def test_a_token_of_no_lock_here_proves_nothing(folder: Path, tmp_path: Path, token: str) -> None:
     storage = MemoryStorage()
     await dies(storage, writer_id="w")
-    mark = json.loads(await storage.get("_jobs/pages/w.json"))
-    await storage.put("_jobs/pages/w.json", json.dumps(mark | {"life": token}).encode())
+    mark = json.loads(await storage.get("_manifest/pages/w-000000.jsonl"))
+    await storage.put("_manifest/pages/w-000000.jsonl", json.dumps(mark | {"life": token}).encode())
     (tmp_path / "x.lock").touch()
     recovery = await asyncrec.recover("pages", storage=storage)
     assert (recovery.lost, recovery.abandoned) == ((), ())

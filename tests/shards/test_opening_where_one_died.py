@@ -91,7 +91,8 @@ async def unlisted(storage: MemoryStorage) -> None:
     """A writer without a disk is killed when it has published a shard of 50 records, and not committed it."""
     await killed("pages", storage=storage, writer_id="one", max_shard_records=50)
     async for info in storage.list_objects("_manifest/"):
-        await storage.delete(info.key)
+        if not info.key.endswith("-000000.jsonl"):
+            await storage.delete(info.key)
 
 
 async def test_keys_of_what_was_published_and_not_committed_are_known_to_who_skips_them(

@@ -133,4 +133,4 @@ async def test_more_or_fewer_records_than_announced_are_an_error_and_change_noth
 
 
 async def data_objects(storage: Storage) -> list[str]:
-    return [info.key async for info in storage.list_objects("") if not info.key.startswith(("_manifest/", "_jobs/"))]
+    return [info.key async for info in storage.list_objects("") if not info.key.startswith("_manifest/")]

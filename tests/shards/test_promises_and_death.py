@@ -266,7 +266,7 @@ class TestMachinesThatAreGone:
         """A store, and a writer of it whose machine was lost between a shard's publication and its commit."""
 
         storage = MemoryStorage()
-        machine = mortal.Process(storage, "_manifest/")
+        machine = mortal.Process(storage, "-000001.jsonl")
         (tmp_path / "another machine").mkdir()
         with monkeypatch.context() as patches:
             patches.setenv("XDG_RUNTIME_DIR", str(tmp_path / "another machine"))

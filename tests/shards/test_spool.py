@@ -410,13 +410,13 @@ class TestLeftovers:
     ) -> None:
         storage = MemoryStorage()
         await self.fail(storage, tmp_path, numbered(3), writer_id="w")
-        own = await storage.get("_jobs/pages/w.json")
-        await storage.put("_jobs/pages/w.json", own.replace(b'"pid":', b'"pid":1'))
+        own = await storage.get("_manifest/pages/w-000000.jsonl")
+        await storage.put("_manifest/pages/w-000000.jsonl", own.replace(b'"pid":', b'"pid":1'))
         left = files(tmp_path)
         with pytest.raises(ConflictError, match=r"another job with the id w"):
             await asyncrec.recover(tmp_path, to="pages", storage=storage)
         assert files(tmp_path) == left
-        await storage.put("_jobs/pages/w.json", own)
+        await storage.put("_manifest/pages/w-000000.jsonl", own)
         assert (await asyncrec.recover(tmp_path, to="pages", storage=storage)).records == 3
 
     async def test_a_folder_of_data_sets_is_no_spool(self, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ async def test_a_commit_that_took_effect_is_not_tried_again_when_its_writer_is_c
         await cancelling.task
     assert not [note for note in getattr(caught.value, "__notes__", ()) if "could not be committed" in note]
     assert await found(storage) == RECORDS
-    assert [info.key async for info in storage.list_objects("_jobs/")] == []
+    assert [info.key async for info in storage.list_objects("_manifest/") if info.key.endswith("-000000.jsonl")] == []
 
 
 async def test_an_upload_of_which_no_answer_came_is_found_by_its_next_attempt(tmp_path: Path) -> None:

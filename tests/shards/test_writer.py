@@ -290,7 +290,7 @@ class TestFixed:
             for record in numbered(6, 10):
                 await writer.write(record)
             await writer.flush()
-            assert [key for key in await keys(storage) if not key.startswith("data/_jobs/")] == []
+            assert [key for key in await keys(storage) if not key.startswith("data/_manifest/")] == []
         manifest = await asyncrec.read_manifest("data/train", storage=storage)
         assert [shard.path for shard in manifest.shards] == [f"train-{i:05d}-of-00004.tfrecord" for i in range(4)]
         assert [shard.records for shard in manifest.shards] == [4, 4, 4, 4]

@@ -241,7 +241,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
 
 def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> None:
     """Nothing lies about that no command removes."""
-    from asyncrec._shards.manifest.names import segment_of
+    from asyncrec._shards.manifest.names import begin_of, segment_of
     from asyncrec._shards.manifest.segment import parse_segment
     from asyncrec._shards.ownership.marks import Claim
 
@@ -257,13 +257,13 @@ def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> No
             segments = [
                 parse_segment(data, name=key) for key, data in below.items() if segment_of(key.rpartition("/")[2])
             ]
-            kept |= set(below)
+            kept |= {key for key in below if not begin_of(key.rpartition("/")[2]) and "/_claim-" not in key}
             ended = {segment.writer for segment in segments if segment.closed}
             given_up = {segment.writer for segment in segments if segment.abandoned}
             for key, data in files.items():
                 # Elsewhere than on a disk, a request of whoever was given up may come late: his names are not free.
                 # And the claim of an opening that was not answered comes late itself: the next claim settles it.
-                if not folder.startswith("/") and key.startswith(f"_jobs/{name}/_claim-"):
+                if not folder.startswith("/") and key.startswith(f"_manifest/{name}/_claim-"):
                     claim = Claim.decode(data, 0)
                     if claim.writer not in ended or (claim.plain and claim.writer in given_up):
                         kept.add(key)

@@ -55,7 +55,7 @@ def named(objects: Mapping[str, bytes]) -> list[dict[str, Any]]:
     segments = [
         [json.loads(line) for line in data.splitlines()]
         for key, data in sorted(objects.items())
-        if key.startswith("_manifest/") and "/_removal-" not in key
+        if key.startswith("_manifest/") and not any(each in key for each in ("/_removal-", "/_claim-", "-000000."))
     ]
     for head, *entries in segments:
         assert head["shards"] == len(entries)

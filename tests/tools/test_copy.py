@@ -83,7 +83,6 @@ async def test_a_shard_that_is_gone_from_the_copy_is_copied_again(storage: Stora
     assert len(report.kept) == 7
     assert (await tools.verify("b/pages", storage=storage)).ok
     assert await names(storage, "b/_manifest/") == segments
-    assert not await names(storage, "b/_jobs/")
 
 
 async def test_a_shard_of_the_copy_that_is_shorter_is_copied_again(storage: Storage) -> None:

@@ -290,13 +290,13 @@ async def test_a_claim_that_came_after_its_job_had_ended_is_deleted_unless_it_is
     (writer,) = (await asyncrec.read_manifest("pages", storage=storage)).writers
     claims = []
     for number, (maker, plain) in enumerate([(writer, False), (writer, True), ("lives", False)], 1):
-        claims.append(f"_jobs/pages/_claim-{number:06d}.json")
+        claims.append(f"_manifest/pages/_claim-{number:06d}.json")
         content = {"number": number, "writer": maker, "since": "", "plain": plain}
         await storage.put(claims[-1], json.dumps(content).encode())
     await tools.verify("pages", storage=storage)
-    assert await names(storage, "_jobs/pages/_claim-") == claims
+    assert await names(storage, "_manifest/pages/_claim-") == claims
     await tools.verify("pages", storage=storage, delete=True)
-    assert await names(storage, "_jobs/pages/_claim-") == claims[1:]
+    assert await names(storage, "_manifest/pages/_claim-") == claims[1:]
 
 
 async def test_a_folder_is_verified_whole(storage: Storage) -> None:

@@ -71,7 +71,7 @@ async def test_a_writer_on_a_disk_is_seen_with_what_it_took_and_what_is_not_safe
 
 async def marked(storage: Storage, writer: str, since: datetime) -> None:
     """Let the mark of a writer say that it began then."""
-    key = f"_jobs/pages/{writer}.json"
+    key = f"_manifest/pages/{writer}-000000.jsonl"
     mark = json.loads(await storage.get(key))
     await storage.put(key, json.dumps({**mark, "since": since.isoformat()}).encode())
 
@@ -95,9 +95,10 @@ async def test_a_writer_in_a_store_is_seen_by_its_commits_alone() -> None:
         assert (seen.last_commit, seen.records) == (entry.committed, 50)
         assert seen.records_per_second == report.records_per_second == pytest.approx(0.5)
         assert report.bytes_per_second is None
-        # Nothing but the mark says that it is at work, and the mark goes with it.
-        assert [info.key async for info in storage.list_objects("_jobs/")] == ["_jobs/pages/w.json"]
-    assert [info.key async for info in storage.list_objects("_jobs/")] == []
+        # Nothing but the begin of its log says that it is at work, and that goes with it.
+        begin = "_manifest/pages/w-000000.jsonl"
+        assert [info.key async for info in storage.list_objects(begin)] == [begin]
+    assert [info.key async for info in storage.list_objects(begin)] == []
     assert (await watch.look()).writers == ()
 
 
@@ -223,7 +224,7 @@ async def test_a_look_reads_only_the_segments_that_are_new(storage: Storage, mon
     get = type(storage).get
 
     async def counted(self: Storage, key: str, **options: int) -> bytes:
-        if "_manifest" in key:
+        if "_manifest" in key and "-000000." not in key:
             read.append(key)
         return await get(self, key, **options)
 

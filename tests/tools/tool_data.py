@@ -64,8 +64,8 @@ async def names(storage: Storage, prefix: str = "") -> list[str]:
 
 
 async def data_names(storage: Storage, prefix: str = "") -> list[str]:
-    """All but manifests, and what marks jobs and what became of them."""
-    return [key for key in await names(storage, prefix) if not {"_manifest", "_jobs"} & set(key.split("/"))]
+    """All but manifests."""
+    return [key for key in await names(storage, prefix) if "_manifest" not in key.split("/")]
 
 
 async def change(storage: Storage, key: str, at: int, value: int | None = None) -> None:

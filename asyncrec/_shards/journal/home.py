@@ -19,7 +19,7 @@ from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.headers import header_path, names_in, parts_of
 from asyncrec._shards.journal.staging import LocalStaging, Staging, sync_folders
 from asyncrec._shards.journal.tokens import take_token
-from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
+from asyncrec._shards.manifest.names import manifest_prefix
 from asyncrec.errors import StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.disk import is_partial, read_at
@@ -115,14 +115,13 @@ class LocalHome(Home):
 
     def remove_strays(self, name: str) -> None:
         self.remove_unnamed()
-        for below in (manifest_prefix(name), jobs_prefix(name)):
-            path = os.path.join(self.folder.folder, below)
-            with suppress(OSError):
-                for each in os.listdir(path):
-                    unfinished = os.path.join(path, each)
-                    with suppress(OSError):  # somebody is writing it, or took it away
-                        if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
-                            self._remove_unheld(unfinished)
+        path = os.path.join(self.folder.folder, manifest_prefix(name))
+        with suppress(OSError):
+            for each in os.listdir(path):
+                unfinished = os.path.join(path, each)
+                with suppress(OSError):  # somebody is writing it, or took it away
+                    if is_partial(each) and time.time() - os.lstat(unfinished).st_mtime > _SMALL_SECONDS:
+                        self._remove_unheld(unfinished)
 
     def remove_unnamed(self) -> None:
         """Remove what jobs left that were killed while they wrote their headers."""

@@ -29,7 +29,7 @@ from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.journal.status import status_path
 from asyncrec._shards.journal.tokens import begin_token, end_token
-from asyncrec._shards.manifest.names import jobs_prefix, manifest_prefix
+from asyncrec._shards.manifest.names import manifest_prefix
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._local.disk import write_at
 from asyncrec.storage._local.lock import FileLock
@@ -272,7 +272,7 @@ def sync_folders(folder: LocalStorage, name: str) -> None:
     Deleting itself syncs nothing, for a job may delete thousands of objects. Before its header or mark goes, that is
     made durable: a power cut would bring them back without an owner.
     """
-    for part in ("", "_index", "_keys", jobs_prefix(name), manifest_prefix(name)):
+    for part in ("", "_index", "_keys", manifest_prefix(name)):
         with suppress(FileNotFoundError):
             folder.disk.sync_folder(os.path.join(folder.folder, part))
 

@@ -7,14 +7,14 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     pages-<maker>-000000.tfrecord             a rolling shard: who made it, and its number there
     _index/pages-<maker>-....tfrecord.index   where each record of a shard begins
     _keys/pages-<maker>-....tfrecord.keys     which record it is
+    _manifest/pages/<maker>-000000.jsonl      the begin of a log: the mark of a job that has not ended
     _manifest/pages/<writer>-000001.jsonl     a segment of the manifest, from its writer's log: a commit, or the end
     _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
     _manifest/pages/~checkpoint-000001.json   which object the first checkpoint of all that is, one of those called
     _manifest/pages/~checkpoint-000001~<id>.jsonl.gz    so; `~` sorts behind all others
     _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
     _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
-    _jobs/pages/<maker>.json                  the mark of a job that has not ended, where the folder is no local one
-    _jobs/pages/_claim-000001.json            who may make a fixed data set of that name
+    _manifest/pages/_claim-000001.json        who may make a fixed data set of that name
 
 A maker is a writer's id, or ``<id>.<part>`` where several make parts of one job. So every name but that of a plain
 fixed shard holds its maker's, and those are their claim's. Names whose first character is ``_`` or ``.`` are not
@@ -31,14 +31,14 @@ from asyncrec._records.dataset_names import MANIFESTS as MANIFESTS
 from asyncrec._records.dataset_names import manifest_prefix as manifest_prefix
 from asyncrec.errors import ArgumentValueError
 
-JOBS = "_jobs/"
-
 _WRITER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 # What follows a data set's name in that of a shard: the maker, and for a rolling shard its number.
 _SHARD = re.compile(
     r"-(?:([A-Za-z0-9][A-Za-z0-9_]{0,63}(?:\.[A-Za-z0-9_]{1,64})?)-)?(?:[0-9]{5,}-of-[0-9]{5,}|([0-9]{6,}))\.tfrecord"
 )
 _SEGMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.jsonl")
+_BEGIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.]{0,63})-000000\.jsonl")
+_CLAIM = re.compile(r"_claim-([0-9]{6,18})\.json")
 _CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.jsonl\.gz)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NO_PARTS = frozenset(("", ".", ".."))
@@ -127,19 +127,26 @@ def split_checkpoint_path(path: str) -> tuple[str, str] | None:
     return before + slash + name, file
 
 
-def jobs_prefix(name: str) -> str:
-    """Return the folder of a data set's marks and claims."""
-    return f"{JOBS}{name}/"
+def begin_key(name: str, maker: str) -> str:
+    """Return where the begin of a job's log is."""
+    return f"{manifest_prefix(name)}{maker}-000000.jsonl"
 
 
-def mark_key(name: str, maker: str) -> str:
-    """Return where the mark of a job is."""
-    return f"{jobs_prefix(name)}{maker}.json"
+def begin_of(file: str) -> str | None:
+    """Tell from a file below `manifest_prefix` whose begin it is; `None` if it is not a begin."""
+    match = _BEGIN.fullmatch(file)
+    return None if match is None else match[1]
 
 
 def claim_key(name: str, number: int) -> str:
     """Return where a claim is."""
-    return f"{jobs_prefix(name)}_claim-{number:06d}.json"
+    return f"{manifest_prefix(name)}_claim-{number:06d}.json"
+
+
+def claim_of(file: str) -> int | None:
+    """Tell from a file below `manifest_prefix` the number of a claim; `None` if it is not a claim."""
+    match = _CLAIM.fullmatch(file)
+    return None if match is None or match[1] != f"{int(match[1]):06d}" else int(match[1])
 
 
 def is_data(key: str) -> bool:

@@ -22,8 +22,10 @@ from asyncrec._shards.manifest.loading import (
 from asyncrec._shards.manifest.manifest import Manifest, manifest_of
 from asyncrec._shards.manifest.names import (
     MANIFESTS,
+    begin_of,
     check_relative,
     checkpoint_key,
+    claim_of,
     latest_key,
     manifest_prefix,
     split_checkpoint_path,
@@ -153,7 +155,13 @@ async def merged(path: str, history: History, *, at: str | datetime | None = Non
 
 async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
     """The names of all data sets in a folder that have a manifest, of those that begin so, ascending."""
-    return sorted({info.key.split("/")[1] async for info in folder.list_objects(MANIFESTS + beginning)})
+    keys = [info.key.split("/", 2)[1:] async for info in folder.list_objects(MANIFESTS + beginning)]
+    return sorted({name for name, *files in keys if not any(map(_is_of_a_job, files))})
+
+
+def _is_of_a_job(file: str) -> bool:
+    """Whether a file of a manifest's folder commits nothing: it is a job's own."""
+    return begin_of(file) is not None or claim_of(file) is not None
 
 
 async def datasets_like(folder: Storage, pattern: str) -> list[str]:

@@ -8,7 +8,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.manifest.loading import load_history
-from asyncrec._shards.manifest.names import jobs_prefix, maker_of, manifest_prefix
+from asyncrec._shards.manifest.names import maker_of, manifest_prefix
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec.storage._base import Storage
 
@@ -55,7 +55,6 @@ async def is_another_data_set(folder: Storage, name: str) -> bool:
 
     ``train-v2-00000-of-00002.tfrecord`` is a shard of ``train`` by the writer ``v2``, or a plain one of ``train-v2``.
     """
-    for prefix in (manifest_prefix(name), jobs_prefix(name)):
-        if [info.key async for info in folder.list_objects(prefix)]:
-            return True
+    if [info.key async for info in folder.list_objects(manifest_prefix(name))]:
+        return True
     return bool(await in_thread(home_of(folder).headers, name))

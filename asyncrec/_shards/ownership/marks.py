@@ -2,8 +2,8 @@
 
 The mark of a job is made before its first object and removed after its last, so that whatever lies under its names has
 an owner who can be asked. In a local folder the mark is the locked header (`_shards.journal.headers`). Elsewhere it is
-an object, and a locked file on the job's machine says whether the job lives (`_shards.ownership.census`), unless the
-job is detached, or no lock file could be made.
+the begin of the job's log, number 0, and a locked file on the job's machine says whether the job lives
+(`_shards.ownership.census`), unless the job is detached, or no lock file could be made.
 
 A claim is for those who want a name for themselves: fixed shards, and ``mode="new"``. Claims are numbered, each is
 created exclusively, and the highest counts.
@@ -23,12 +23,10 @@ from asyncrec._shards.journal.header import MOST_BYTES, JobHeader
 from asyncrec._shards.journal.home import home_of
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.remedies import recover_command
-from asyncrec._shards.manifest.names import claim_key, jobs_prefix, mark_key
+from asyncrec._shards.manifest.names import begin_key, begin_of, claim_key, claim_of, manifest_prefix
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
-
-_CLAIM = "_claim-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +67,7 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
         ObjectExistsError: a job of this id is at work, or died.
     """
     try:
-        await create(folder, mark_key(header.name, header.writer), await in_thread(header.encode), shield=False)
+        await create(folder, begin_key(header.name, header.writer), await in_thread(header.encode), shield=False)
     except ObjectExistsError as error:
         raise ObjectExistsError(
             f"{join(folder.root, header.name)}: a writer with the id {header.writer} is running or has not been "
@@ -81,12 +79,12 @@ async def put_mark(folder: Storage, header: JobHeader) -> None:
 async def remove_mark(folder: Storage, name: str, writer: str) -> None:
     """Remove the mark of a job that has ended, when nothing that it deleted can come back."""
     await in_thread(home_of(folder).sync, name)  # of a job with a spool: its header is in that
-    await folder.delete(mark_key(name, writer))
+    await folder.delete(begin_key(name, writer))
 
 
 async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
     """Remove the mark of a job, unless another of the same id has made it."""
-    key = mark_key(header.name, header.writer)
+    key = begin_key(header.name, header.writer)
     try:
         own = await folder.get(key, max_bytes=MOST_BYTES) == header.encode()
     except (ObjectNotFoundError, ValueError):
@@ -98,7 +96,7 @@ async def remove_own_mark(folder: Storage, header: JobHeader) -> None:
 async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None:
     """Load the header in a mark; `None` when there is no mark, or what stands there is not a header."""
     try:
-        content = await folder.get(mark_key(name, writer), max_bytes=MOST_BYTES)
+        content = await folder.get(begin_key(name, writer), max_bytes=MOST_BYTES)
     except (ObjectNotFoundError, ValueError):
         return None
     header = JobHeader.decode(content)
@@ -107,24 +105,20 @@ async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None
 
 async def find_marks(folder: Storage, name: str) -> list[JobHeader]:
     """The headers in the marks of a data set: of jobs that have not ended, whether they live or not."""
-    prefix = jobs_prefix(name)
-    writers = [
-        info.key[len(prefix) : -len(".json")]
-        async for info in folder.list_objects(prefix)
-        if info.key.endswith(".json") and not info.key.startswith(prefix + _CLAIM)
-    ]
+    prefix = manifest_prefix(name)
+    found = [begin_of(info.key[len(prefix) :]) async for info in folder.list_objects(prefix)]
+    writers = [writer for writer in found if writer is not None]
     load: Callable[[str], Awaitable[JobHeader | None]] = partial(load_mark, folder, name)
     return [header for header in await for_each(load, writers) if header is not None]
 
 
 async def find_claims(folder: Storage, name: str) -> list[Claim]:
     """All claims on a name, in the order of their numbers."""
-    prefix = jobs_prefix(name) + _CLAIM
+    prefix = manifest_prefix(name)
     numbers = {}
-    async for info in folder.list_objects(prefix):
-        number = info.key[len(prefix) :].removesuffix(".json")
-        if number.isdecimal() and claim_key(name, int(number)) == info.key:
-            numbers[info.key] = int(number)
+    async for info in folder.list_objects(f"{prefix}_claim-"):
+        if (number := claim_of(info.key[len(prefix) :])) is not None:
+            numbers[info.key] = number
 
     async def load(key: str) -> Claim | None:
         try:

@@ -38,7 +38,7 @@ from asyncrec.storage._url import join, redact
 _MOST_LISTED = 5
 _NO_SPOOL = "no writer has used this folder as its spool; nothing was recovered: give the folder that was its spool="
 # The mark of a job, with its folder and its data set's name.
-_MARK = re.compile(r"((?:.*/)?)_jobs/([^/_.][^/]*)/[^/]+\.json")
+_BEGIN = re.compile(r"((?:.*/)?)_manifest/([^/_.][^/]*)/[^/]+-000000\.jsonl")
 
 
 async def recover(
@@ -133,7 +133,7 @@ async def _datasets_at(store: Storage, key: str, path: str) -> list[tuple[Storag
         await in_thread(refuse_spool, home_of(folder_at(store, beside)).folder)
     prefix = f"{key.rstrip('/')}/" if key else ""
     async for info in store.list_objects(prefix):
-        if match := _MARK.fullmatch(info.key):
+        if match := _BEGIN.fullmatch(info.key):
             found.add((match[1], match[2]))
     home = home_of(folder_at(store, prefix)).folder
     if home is not None and await in_thread(os.path.isdir, home.folder):

@@ -46,6 +46,13 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
     keys = random.Random(f"keys {seed}")
     settings["knobs"]["asyncrec._shards.commit.key_runs:_MOST_AT_ONCE"] = keys.choice((3, 20, 1 << 20))
     settings["knobs"]["asyncrec._shards.commit.key_runs:_LEAST_ENTRIES"] = keys.choice((2, 2, 1 << 16))
+    merging = random.Random(f"merging {seed}")
+    writers = "asyncrec._shards.writing.checkpoints"
+    settings["knobs"][f"{writers}:DELAY_SECONDS"] = merging.choice((1.0, 60.0, 1e9, 1e9))
+    settings["knobs"][f"{writers}:MANY_SEGMENTS"] = merging.choice((1, 2, 5))
+    settings["knobs"][f"{writers}:SHARDS_FOR_A_LOOK"] = merging.choice((1, 3, 1000))
+    settings["knobs"][f"{writers}:MOST_DELETED"] = merging.choice((1, 1000))
+    settings["knobs"]["asyncrec._shards.commit.compaction:GRACE_SECONDS"] = merging.choice((60.0, 600.0))
     if drawing.steady:
         settings["failing"] = settings["lists"] = 0.0
     return plan

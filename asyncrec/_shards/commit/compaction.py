@@ -16,6 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+import anyio
+
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
@@ -89,7 +92,14 @@ class Compaction:
 
 
 async def compact_manifest(
-    folder: Storage, name: str, *, path: str, grace: float = GRACE_SECONDS, latest: bool = False
+    folder: Storage,
+    name: str,
+    *,
+    path: str,
+    grace: float = GRACE_SECONDS,
+    latest: bool = False,
+    least: int = 0,
+    most_deleted: int | None = None,
 ) -> Compaction:
     """Merge what is in no checkpoint into a new one, and delete what has been in one for ``grace`` seconds.
 
@@ -97,6 +107,8 @@ async def compact_manifest(
         path: of the data set, for errors.
         grace: at least a minute.
         latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
+        least: do nothing if fewer segments are in no checkpoint.
+        most_deleted: delete at most so many segments; what is left is the next call's.
 
     Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
 
@@ -115,13 +127,13 @@ async def compact_manifest(
         raise ObjectNotFoundError(f"{path}: the data set has no manifest; pass its path as folder and name")
     listed, base, history = loaded
     manifest = await merged(path, history)
-    new = await in_thread(lambda: sum(each not in base.covered for each in listed.segments))
+    new = await in_thread(loaded.count_uncovered)
     deleted: list[str] = []
     written = False
-    due = bool(new) or await in_thread(_may_delete, base, listed, grace)
+    due = new >= least and (bool(new) or await in_thread(_may_delete, base, listed, grace))
     if due and (made := await _write(folder, name, history, manifest)) is not None:
         written = True
-        deleted = await delete_covered(folder, name, made, timedelta(seconds=grace))
+        deleted = await delete_covered(folder, name, made, timedelta(seconds=grace), most=most_deleted)
     if due:
         listed = await list_manifest(folder, name)
     checkpoint = None
@@ -141,6 +153,25 @@ async def compact_manifest(
     )
 
 
+async def compact_unasked(folder: Storage, name: str, *, path: str, least: int, most_deleted: int) -> Compaction | None:
+    """Call `compact_manifest` if at least so many segments are in no checkpoint; a look takes a list and a short read.
+
+    Raises:
+        ManifestError: the manifest cannot be read.
+        StorageError: the store failed, or refuses to delete: the checkpoint is there then.
+    """
+    listed = await list_manifest(folder, name)
+    if len(listed.segments) < least:
+        return None
+    covered = CoveredLogs()
+    if listed.newest:
+        maker = await pointed_checkpoint(folder, name, listed, listed.newest)
+        covered = await load_covered(folder, checkpoint_key(name, listed.newest, maker))
+    if await in_thread(lambda: sum(each not in covered for each in listed.segments)) < least:
+        return None
+    return await compact_manifest(folder, name, path=path, grace=GRACE_SECONDS, least=least, most_deleted=most_deleted)
+
+
 def _may_delete(base: History, listed: ListedManifest, grace: float) -> bool:
     """Whether segments are there that were covered so long ago, by this machine's clock."""
     if not base.checkpoint or time.time() - listed.pointers[base.checkpoint].modified.timestamp() < grace:
@@ -153,7 +184,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
     number = history.checkpoint + 1
     key = checkpoint_key(name, number, new_writer_id())
     runs = RunMaker(folder, name, number, manifest.shards)
-    won = False
+    won = asked = False
     try:
         history = replace(history, runs=await runs.make())
         await _write_checkpoint(
@@ -170,17 +201,21 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
             raise IntegrityError(
                 f"{folder.root}/{key}: the object in the store differs from what was written; run the command again"
             )
-        await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest))
+        asked = True
+        # Not shielded: a checkpoint that nobody waits for any more is as good as any other, or a leftover.
+        await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest), shield=False)
         won = True
     except ObjectExistsError:
         _path_log.info(join(folder.root, name), "another process has just created checkpoint %d", number)
     except UnsettledError:
         won = True  # perhaps: then it stays, and is the next one's to read or to delete
         raise
-    except Exception:
-        with suppress(StorageError):
-            await folder.delete(key)
-        await runs.delete()
+    except BaseException as error:
+        if isinstance(error, Exception) or not asked:  # else it was cancelled, and may have its number yet
+            with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+                with suppress(StorageError):
+                    await folder.delete(key)
+                await runs.delete()
         raise
     if not won:
         await folder.delete(key)
@@ -215,10 +250,12 @@ def _pointer(key: str, manifest: Manifest) -> bytes:
     return json.dumps(pointer).encode() + b"\n"
 
 
-async def delete_covered(folder: Storage, name: str, merged: History, grace: timedelta) -> list[str]:
-    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``. Returns what was deleted.
+async def delete_covered(
+    folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
+) -> list[str]:
+    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``, ``most`` so many segments.
 
-    Nothing goes that this checkpoint does not cover itself.
+    Nothing goes that this checkpoint does not cover itself. Returns what was deleted.
     """
     number = merged.checkpoint + 1
     listed = await list_manifest(folder, name)
@@ -231,7 +268,7 @@ async def delete_covered(folder: Storage, name: str, merged: History, grace: tim
         if old:
             maker = await pointed_checkpoint(folder, name, listed, max(old))
             covered = await load_covered(folder, checkpoint_key(name, max(old), maker))
-            keys += await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered)
+            keys += (await in_thread(_may_go, manifest_prefix(name), listed, covered, merged.covered))[:most]
         await for_each(folder.delete, keys)
         checkpoints = await _delete_checkpoints(folder, name, listed, last)
         keys += checkpoints

@@ -26,6 +26,7 @@ from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
+from asyncrec._shards.writing.checkpoints import checkpointing
 from asyncrec._shards.writing.job import Mode
 from asyncrec._shards.writing.keys import RepeatedKeys, join_digests
 from asyncrec._shards.writing.known_keys import load_keys
@@ -255,6 +256,7 @@ async def open_sharded_writer(
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         async with (
+            checkpointing(job, display_path),
             telling(shards) as teller,
             running(shards, commits=commits, exit_timeout=exit_timeout),
         ):

@@ -1,0 +1,80 @@
+"""`checkpointing`: a rolling writer makes a checkpoint now and then, so that no data set needs a cron job.
+
+Each commit is an object of its own, and opening a data set takes a request for each one that no checkpoint covers. So
+something has to merge them. One naive way is that each reader does it that meets many; but a reader may have no right
+to write. Another is that each writer does it at its end. Suppose A, B and 998 others are started together and end
+together: all of them merge the same thousand segments at the same moment, and one of a thousand checkpoints counts.
+
+So a writer looks after a random time of up to a minute, and then again behind one in a thousand of its shards, also
+after such a time. It merges only if more than a hundred segments are in no checkpoint, so mostly another writer has
+been faster. If it fails, nothing is lost: the next writer tries. Which of two checkpoints counts, and what may be
+deleted, is decided as for ``asyncrec compact`` (`asyncrec._shards.commit.compaction`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+
+import anyio
+
+from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec._path_log import PathLog
+from asyncrec._shards.writing.job import Job
+
+_path_log = PathLog("asyncrec.shards")
+
+# The second look may take as long as the opening did.
+DELAY_SECONDS = 60.0
+# A hundred small objects are read in the time of some requests.
+MANY_SEGMENTS = 100
+# On average: a thousand commits of one minute each are most of a day's.
+SHARDS_FOR_A_LOOK = 1000
+# Some seconds of requests; what is left goes with the next checkpoint.
+MOST_DELETED = 1000
+
+
+@asynccontextmanager
+async def checkpointing(job: Job, path: str) -> AsyncIterator[None]:
+    """Make a checkpoint now and then until the context ends; what is being made then is given up.
+
+    ``path`` is that of the data set, for the log.
+    """
+    if job.header.kind != "rolling":  # it ends with one segment
+        yield
+        return
+    async with TaskScope() as scope:
+        scope.start_soon(_make_checkpoints, job, path)
+        try:
+            yield
+        finally:
+            scope.cancel()
+
+
+async def _make_checkpoints(job: Job, path: str) -> None:
+    seen = 0
+    looks = True
+    while True:
+        await anyio.sleep(DELAY_SECONDS * secrets.randbelow(1000) / 1000)
+        shards = len(job.manifest.entries)
+        if looks or secrets.randbelow(SHARDS_FOR_A_LOOK) < shards - seen:
+            await _make_checkpoint(job, path)
+            looks = False
+        seen = shards
+
+
+async def _make_checkpoint(job: Job, path: str) -> None:
+    """Merge if many segments are in no checkpoint. What fails is logged."""
+    compaction = await in_thread(import_module, "asyncrec._shards.commit.compaction")  # most writers never need it
+    try:
+        done = await compaction.compact_unasked(
+            job.store, job.header.name, path=path, least=MANY_SEGMENTS, most_deleted=MOST_DELETED
+        )
+    except Exception as error:
+        _path_log.info(path, "no checkpoint was made: %s", error, writer=job.header.writer)
+        return
+    if done is not None and done.written:
+        message = "%d commits were merged into the checkpoint %s"
+        _path_log.info(path, message, done.covered, done.checkpoint, writer=job.header.writer)

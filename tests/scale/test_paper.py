@@ -14,6 +14,7 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec._shards.manifest.names import manifest_prefix, segment_of
+from asyncrec._shards.writing import checkpoints
 
 from .paper import Crawl, Found, Prices, Requests, compaction, life, merging, the_day, watching
 from .run import CHOICES, choice, costs, restart_of_all, summary
@@ -26,6 +27,12 @@ SHOWN = (Path(__file__).parents[2] / "docs" / "scale.md").read_text("utf-8")
 _LONG = [what for what, changes in CHOICES.items() if changes.get("shard_seconds") == 60.0]
 
 NAME = "pages"
+
+
+@pytest.fixture(autouse=True)
+def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer looks at random moments whether a checkpoint is to be made: a list each, which is not computed."""
+    monkeypatch.setattr(checkpoints, "DELAY_SECONDS", 1e12)
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,18 @@ async def test_a_record_longer_than_an_entry_is_split() -> None:
         assert [record async for record in dataset] == long
 
 
+async def test_a_shard_that_was_published_and_not_committed_is_taken_once() -> None:
+    storage = MemoryStorage()
+    process = mortal.Process(storage, "-000001.jsonl")
+    with pytest.raises((StorageError, anyio.ClosedResourceError)):
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage, max_shard_records=50) as writer:
+            await write(writer, RECORDS[:30])
+            await writer.flush()
+            await write(writer, RECORDS[30:70])
+            await writer.commit()
+    assert await recovered(storage) == RECORDS[:50]
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_entries_that_come_late_are_void(again: bool) -> None:
     """A request that is repeated late, or a deletion that never comes, gives no record twice."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +12,22 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ArgumentValueError, ConflictError, ManifestError, StorageError, TransientStorageError
+from asyncrec.errors import (
+    ArgumentValueError,
+    ConflictError,
+    ManifestError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
 from asyncrec.storage import Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import FlakyStorage
 
 from . import mortal
-from .manifest_store import Store
+from .flushing import RECORDS, flush_entries, recovered, stored, write
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
-
-RECORDS = [b"record %06d" % number for number in range(100)]
-
-
-async def flush_entries(storage: Storage) -> list[str]:
-    return [info.key async for info in storage.list_objects("_flush/")]
-
-
-async def stored(storage: Storage) -> list[bytes]:
-    """All records; each key leads to its record."""
-    assert (await tools.verify("pages", storage=storage)).ok
-    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
-        found = [record async for record in dataset]
-        if any(entry.keys for entry in dataset.manifest.shards):
-            for record in found:
-                assert await dataset.get_by_key(record) == record
-    return sorted(found)
-
-
-async def write(writer: asyncrec.ShardedWriter, records: list[bytes]) -> None:
-    for record in records:
-        await writer.write(record, key=record)
-
-
-async def recovered(storage: Storage, **options: Any) -> list[bytes]:
-    await asyncrec.recover("pages", storage=storage, **options)
-    assert (await asyncrec.recover("pages", storage=storage)) == asyncrec.Recovery()
-    return await stored(storage)
 
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
@@ -274,57 +252,41 @@ async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:
     assert await recovered(storage) == RECORDS
 
 
-class TestSilence:
-    @staticmethod
-    async def dies(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
-        """A writer on another machine is killed when it has flushed."""
-        with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
-            async with mortal.killed(store, writer_id="w", **options) as writer:
+@pytest.mark.parametrize("refused", ["publish", "delete"])
+async def test_a_store_that_refuses_says_so(refused: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if operation == refused and key.startswith("_flush/"):
+                raise StoragePermissionError("refused, as asked")
+            return await call()
+
+    inner = MemoryStorage()
+    if refused == "publish":
+        with pytest.raises(StoragePermissionError) as caught:
+            async with asyncrec.open_sharded_writer("pages", storage=Refusing(inner)) as writer:
                 await write(writer, RECORDS)
                 await writer.flush()
-        assert await flush_entries(store) != []
+        assert any("flush_seconds=None" in note for note in getattr(caught.value, "__notes__", ()))
+    else:
+        async with asyncrec.open_sharded_writer("pages", storage=Refusing(inner)) as writer:
+            for at in range(0, 100, 10):
+                await write(writer, RECORDS[at : at + 10])
+                assert await writer.flush() == "spooled"
+        assert caplog.text.count("flushed records cannot be deleted") == 1
+        assert await recovered(inner) == RECORDS
+        assert await flush_entries(inner) == []
 
-    async def test_recover_takes_up_a_writer_that_was_silent_for_too_long(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store = Store()
-        await self.dies(store, tmp_path, monkeypatch)
-        store.now += timedelta(seconds=100)
-        assert (await asyncrec.recover("pages", storage=store)).records == 0
-        store.now += timedelta(seconds=100)
-        assert (await asyncrec.recover("pages", storage=store)).records == 100
-        assert await stored(store) == RECORDS
 
-    async def test_a_writer_that_skips_takes_it_up_before_it_opens(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store = Store()
-        await self.dies(store, tmp_path, monkeypatch, dead_after=20, flush_seconds=5)
-        store.now += timedelta(seconds=30)
-        async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
-            assert all(writer.has(record) for record in RECORDS)
-
-    async def test_any_other_takes_it_up_behind_its_opening(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store = Store()
-        await self.dies(store, tmp_path, monkeypatch)
-        store.now += timedelta(seconds=200)
-        async with asyncrec.open_sharded_writer("pages", storage=store) as writer:
-            assert await asyncrec.list_shards("pages", storage=store) == []
-            await anyio.sleep(61)
-            assert await stored(store) == RECORDS
-            await writer.write(b"more")
-
-    async def test_one_that_never_flushed_is_not_ended_by_its_age(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store = Store()
-        with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
-            async with mortal.killed(store, writer_id="w"):
-                pass
-        store.now += timedelta(days=3)
-        assert [job.id for job in (await asyncrec.recover("pages", storage=store)).unfinished] == ["w"]
+async def test_many_small_records_with_keys_fit_into_entries() -> None:
+    storage = MemoryStorage()
+    async with mortal.killed(storage, flush_seconds=None) as writer:
+        pass
+    async with mortal.killed(storage) as writer:
+        for number in range(300_000):
+            await writer.write(b"", key=number.to_bytes(4, "little"))
+        await writer.flush()
+    assert max([info.size async for info in storage.list_objects("_flush/")]) < 5 << 20
+    assert (await asyncrec.recover("pages", storage=storage)).records == 300_000
 
 
 async def test_without_flush_seconds_nothing_is_flushed_to_a_store() -> None:

@@ -33,7 +33,15 @@ from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.flush_entry import FlushEntry, parse_flush_entry
 from asyncrec._shards.journal.flush_ledger import FlushLedger
 from asyncrec._shards.manifest.names import flush_key
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import (
+    ConflictError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+    UnsettledError,
+)
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -41,6 +49,7 @@ _path_log = PathLog("asyncrec.shards")
 
 # Below one part of an upload, of any store: only such objects are created exclusively everywhere.
 MOST_ENTRY = 4 << 20
+_FOLDER = "_flush/"
 
 
 class FlushLog:
@@ -62,6 +71,7 @@ class FlushLog:
         self._writer = writer
         self._compression = compression
         self._budget = budget
+        self._may_delete = True
         self._most = max(1, min(MOST_ENTRY, budget.limit // 8))
         self._ledger = FlushLedger(self._most)
         budget.when_starving(self._make_room)
@@ -84,11 +94,12 @@ class FlushLog:
     async def flush(self, shard: str, batches: Sequence[WriteBatch]) -> bool:
         """Put the records of a shard into an entry, with what others flush now; returns whether all of it is there.
 
-        They were kept until now. What fails, but for a fence, is tried again by the next flush. Cancelled, it is in the
+        They were kept until now. If the store does not answer, the next flush tries again. Cancelled, it is in the
         next one.
 
         Raises:
             ConflictError: another process is ending the writer.
+            StorageError: the store refused.
         """
         if batches:
             self._ledger.take(shard, batches)
@@ -115,9 +126,7 @@ class FlushLog:
                 while at_least_once or self._ledger.stored < wanted:
                     at_least_once = False
                     await self._send_entry()
-            except ConflictError:
-                raise
-            except StorageError as error:
+            except (TransientStorageError, UnsettledError) as error:
                 _path_log.warning(
                     join(self._storage.root, self._name),
                     "records could not be flushed to the store, and are tried again with the next flush: %s",
@@ -125,6 +134,9 @@ class FlushLog:
                     writer=self._writer,
                 )
                 return False
+            except StoragePermissionError as error:
+                error.add_note(f"the writer flushes to {_FOLDER}; allow that, or pass flush_seconds=None")
+                raise
         return True
 
     async def _send_entry(self) -> None:
@@ -174,11 +186,18 @@ class FlushLog:
         """Delete the entries that nothing needs any more. What fails is tried again later."""
 
         async def delete(number: int) -> None:
-            with suppress(StorageError):
+            try:
                 await self._storage.delete(flush_key(self._name, self._writer, number))
                 self._ledger.garbage.discard(number)
+            except StoragePermissionError as error:
+                if self._may_delete:
+                    path = join(self._storage.root, self._name)
+                    _path_log.warning(path, "flushed records cannot be deleted: %s", error, writer=self._writer)
+                self._may_delete = False
+            except StorageError as error:
+                _path_log.debug(join(self._storage.root, self._name), "a flush entry could not be deleted: %s", error)
 
-        if self._ledger.garbage:
+        if self._ledger.garbage and self._may_delete:
             await for_each(delete, sorted(self._ledger.garbage))
 
     async def end(self) -> None:

@@ -166,11 +166,13 @@ def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
         frames, digests, records, size = [], [], 0, 0
 
     for batch in batches:
-        if size and size + batch.size > most:
+        hashes = KEY_BYTES * batch.count if keyed else 0
+        if size and size + batch.size + hashes > most:
             end()
         records += batch.count
+        size += hashes
         if keyed:
-            digests.append(bytes(KEY_BYTES * batch.count) if batch.digests is None else batch.digests)
+            digests.append(bytes(hashes) if batch.digests is None else batch.digests)
         for frame in batch.frames:
             view = memoryview(frame)
             while len(view):

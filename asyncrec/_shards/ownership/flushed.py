@@ -12,7 +12,7 @@ nobody else's if B loses, and the end of A's log names them (docs/protocol.md).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -48,8 +48,8 @@ _ATTEMPTS = 100
 _TIME = "~time-"
 # Some stores take chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
-# One that is not compressed, with its line.
-_MOST_BYTES = MOST_ENTRY + (1 << 21)
+# One that is not compressed, with its line; a record's frame and digest are not divided between two.
+_MOST_BYTES = 2 * MOST_ENTRY
 
 
 class Flushed(NamedTuple):
@@ -146,7 +146,7 @@ async def publish_flushed(
     )
     entries, cut = [], 0
     for shard in shards:
-        sections = await _sections_of(folder, header.name, header.writer, found, shard)
+        sections = _sections_of(folder, header.name, header.writer, found, shard)
         async with publisher.open_shard(rolling_shard_name(own.name, own.writer, sequence_of(shard))) as out:
             cut += await _write_sections(out, sections)
             await out.output.finish()
@@ -154,12 +154,12 @@ async def publish_flushed(
     return entries, cut
 
 
-async def _write_sections(out: Shard, sections: Sequence[Section]) -> int:
+async def _write_sections(out: Shard, sections: AsyncIterator[Section]) -> int:
     """Write the whole records of some sections; returns how many bytes are left of a frame that goes on nowhere."""
     decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
     digests = b""
     fed = 0
-    for section in sections:
+    async for section in sections:
         digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
         keyed = any(digests)
         for frames in section.frames:
@@ -171,13 +171,13 @@ async def _write_sections(out: Shard, sections: Sequence[Section]) -> int:
     return fed - decoder.offset
 
 
-async def _sections_of(folder: Storage, name: str, writer: str, found: Flushed, shard: str) -> list[Section]:
-    """Load the live records of one shard, in order: at most those of one shard are held."""
-    sections = []
+async def _sections_of(folder: Storage, name: str, writer: str, found: Flushed, shard: str) -> AsyncIterator[Section]:
+    """Load the records of one shard, in order: those of one entry at a time."""
     for number, shards in found.entries.items():
         if shard in shards and (entry := await load_entry(folder, name, writer, number)) is not None:
-            sections += [each for each in entry.sections if each.shard == shard]
-    return sections
+            for section in entry.sections:
+                if section.shard == shard:
+                    yield section
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _path_log = PathLog("asyncrec.shards")
 
-# Each takes some requests of a writer that has work of its own.
+# Of a thousand writers that died, each that opens takes so many.
 _MOST_TAKEN_UP = 4
 
 
@@ -145,14 +145,18 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
 
 
 async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
-    """Commit what a few writers had flushed to the store that have been silent for too long, chosen at random.
+    """Commit what a few writers had flushed to the store that died here, or have been silent for too long.
+
+    They are chosen at random: each takes some requests, of a writer that has work of its own.
 
     What fails is logged: the writer that asks is open, and needs none of it.
     """
     try:
-        marks = [mark for mark in await find_marks(folder, own.name, most=_MOST_TAKEN_UP) if mark.writer != own.writer]
-        silent = await silent_among(folder, marks)
-        dead = [FoundJob(mark) for mark in marks if mark.writer in silent]
+        marks = [mark for mark in await find_marks(folder, own.name, most=_MOST_TAKEN_UP) if mark.silent_after]
+        dead = await _dead(map(FoundJob, marks), own, looks=1)
+        proven = {own.writer, *(job.header.writer for job in dead)}
+        silent = await silent_among(folder, [mark for mark in marks if mark.writer not in proven])
+        dead += [FoundJob(mark) for mark in marks if mark.writer in silent]
         where = join(folder.root, own.name)
         await _recover(dead, folder, own, where=where, path=path, wanted=True, silent=silent)
     except Exception as error:

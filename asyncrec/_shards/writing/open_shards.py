@@ -15,7 +15,6 @@ from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import TaskScope, in_thread
-from asyncrec._records.writing.inbox import FlushRequest
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_writer import ObjectWriter
 from asyncrec._records.writing.write_queue import WriteQueue
@@ -61,14 +60,11 @@ class OpenShards:
             self._writers.append(
                 ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self._coordinator.fixed)
             )
-        self._unasked: list[FlushRequest] = []
-        if job.flush_log is not None:
-            job.flush_log.on_full = self._flush_unasked
 
     @property
     def spools(self) -> bool:
-        """Whether records that are flushed survive the process: they reach a disk, or the store."""
-        return self.job.staging_folder.flush_level == "spooled" or self.job.flush_log is not None
+        """Whether a flush reaches a disk, where records survive the process."""
+        return self.job.staging_folder.flush_level == "spooled"
 
     @property
     def spool_is_full(self) -> bool:
@@ -93,11 +89,6 @@ class OpenShards:
         for request in requests:
             await request.done.wait()
         self.acknowledgements.check()
-
-    def _flush_unasked(self) -> None:
-        """Have every shard flushed, unless that is under way. What fails is told to whoever calls next."""
-        if all(request.done.is_set() for request in self._unasked):
-            self._unasked = [queue.flush() for queue in self.queues]
 
     async def promise(self) -> None:
         """Write down what a caller is about to be told: that records are safe, which are on the disk by now.

@@ -25,7 +25,7 @@ SOON = 61.0
 
 
 async def commit(storage: Storage, count: int, **options: Any) -> None:
-    """Let one writer make so many commits: each is a segment until a checkpoint has covered it for an hour."""
+    """Let one writer make ``count`` commits: each is a segment until a checkpoint has covered it for an hour."""
     async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=1, **options) as writer:
         for number in range(count):
             await writer.write(b"%d" % number, key=b"%d" % number)

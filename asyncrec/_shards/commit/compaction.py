@@ -108,7 +108,7 @@ async def compact_manifest(
         grace: at least a minute.
         latest: say in an object of a fixed name which checkpoint is the newest, for stores that cannot list.
         least: do nothing if fewer segments are in no checkpoint.
-        most_deleted: delete at most so many segments; what is left is the next call's.
+        most_deleted: the most segments that this call deletes; the next call deletes the rest.
 
     Cancelled, or after an error, it may have made a checkpoint, which is good as it is.
 
@@ -127,7 +127,7 @@ async def compact_manifest(
         raise ObjectNotFoundError(f"{path}: the data set has no manifest; pass its path as folder and name")
     listed, base, history = loaded
     manifest = await merged(path, history)
-    new = await in_thread(loaded.count_uncovered)
+    new = await in_thread(listed.count_uncovered, base.covered)
     deleted: list[str] = []
     written = False
     due = new >= least and (bool(new) or await in_thread(_may_delete, base, listed, grace))
@@ -154,7 +154,9 @@ async def compact_manifest(
 
 
 async def compact_unasked(folder: Storage, name: str, *, path: str, least: int, most_deleted: int) -> Compaction | None:
-    """Call `compact_manifest` if at least so many segments are in no checkpoint; a look takes a list and a short read.
+    """Call `compact_manifest` if ``least`` segments or more are in no checkpoint; otherwise return `None`.
+
+    To find that out takes a list, and a read of the first lines of the newest checkpoint.
 
     Raises:
         ManifestError: the manifest cannot be read.
@@ -167,7 +169,7 @@ async def compact_unasked(folder: Storage, name: str, *, path: str, least: int, 
     if listed.newest:
         maker = await pointed_checkpoint(folder, name, listed, listed.newest)
         covered = await load_covered(folder, checkpoint_key(name, listed.newest, maker))
-    if await in_thread(lambda: sum(each not in covered for each in listed.segments)) < least:
+    if await in_thread(listed.count_uncovered, covered) < least:
         return None
     return await compact_manifest(folder, name, path=path, grace=GRACE_SECONDS, least=least, most_deleted=most_deleted)
 
@@ -202,7 +204,7 @@ async def _write(folder: Storage, name: str, history: History, manifest: Manifes
                 f"{folder.root}/{key}: the object in the store differs from what was written; run the command again"
             )
         asked = True
-        # Not shielded: a checkpoint that nobody waits for any more is as good as any other, or a leftover.
+        # Not shielded: if its maker is cancelled, the checkpoint counts, or the next compaction deletes it.
         await create(folder, checkpoint_pointer_key(name, number), _pointer(key, manifest), shield=False)
         won = True
     except ObjectExistsError:
@@ -253,7 +255,7 @@ def _pointer(key: str, manifest: Manifest) -> bytes:
 async def delete_covered(
     folder: Storage, name: str, merged: History, grace: timedelta, *, most: int | None = None
 ) -> list[str]:
-    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``, ``most`` so many segments.
+    """Delete what was covered ``grace`` before a checkpoint was made of ``merged``: at most ``most`` segments.
 
     Nothing goes that this checkpoint does not cover itself. Returns what was deleted.
     """

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.key_run import run_number
 from asyncrec._shards.manifest.names import checkpoint_of, manifest_prefix, segment_of
 from asyncrec.storage._base import ObjectInfo, Storage
@@ -40,6 +41,10 @@ class ListedManifest:
     def newest(self) -> int:
         """The number of the newest checkpoint; 0 if the data set has no checkpoint."""
         return max(self.pointers, default=0)
+
+    def count_uncovered(self, covered: CoveredLogs) -> int:
+        """How many segments a checkpoint does not cover. If there are many, call it in a thread."""
+        return sum(each not in covered for each in self.segments)
 
     def continues(self, earlier: ListedManifest) -> bool:
         """Whether all that was listed earlier is here as it was, and no checkpoint is new. Of many, a thread's work."""

@@ -83,10 +83,6 @@ class LoadedManifest(NamedTuple):
     base: History
     history: History
 
-    def count_uncovered(self) -> int:
-        """How many segments are in no checkpoint. Of many, a thread's work."""
-        return sum(each not in self.base.covered for each in self.listed.segments)
-
 
 async def load_history(folder: Storage, name: str) -> History:
     """Load all that was committed to a data set; for a closed writer, the closing segment stands for all.

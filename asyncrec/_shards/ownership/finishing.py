@@ -92,8 +92,8 @@ class Finishing:
 
         The naive way is to commit shard by shard, and then to end the log. Suppose the writer is not dead, and sleeps
         for hours: the first of these segments has the number that it needs next, and is deleted when a checkpoint
-        covers it. Then the writer wakes, creates that number once more, and its caller is told that records are
-        committed which no reader finds. An end is never deleted.
+        covers it. Then the writer wakes, creates that number once more, and reports records as committed that no reader
+        finds. An end is never deleted.
 
         With ``close`` the log ends well; without, by a tombstone, because the writer's disk may come back.
 

@@ -28,7 +28,8 @@ _path_log = PathLog("asyncrec.shards")
 
 # The second look may take as long as the opening did.
 DELAY_SECONDS = 60.0
-# A hundred small objects are read in the time of some requests.
+# Up to here, reading the segments costs an opening little. They are listed, read and counted as in every opening: what
+# is long runs in worker threads, and what others have laid into the folder is parsed without being trusted.
 MANY_SEGMENTS = 100
 # On average: a thousand commits of one minute each are most of a day's.
 SHARDS_FOR_A_LOOK = 1000

@@ -80,7 +80,7 @@ def command(
                 "on another machine"
             )
         for job in found.lost:
-            say(f"job {job} died without a spool here: the records that it had not uploaded are lost")
+            say(f"job {job} died without a spool here: the records that it had not flushed or uploaded are lost")
         for job in found.in_use:
             say(f"job {job} is still running, or another process is ending it, so it was left unchanged")
         for unfinished in found.unfinished:

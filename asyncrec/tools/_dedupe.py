@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from asyncrec._arguments import Size
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import MAX_RECORD_BYTES
-from asyncrec._shards.manifest.segment import in_order_of_commits
+from asyncrec._shards.manifest.shard_list import in_order_of_commits
 from asyncrec._shards.writing.ordered_writer import KeyedBatch
 from asyncrec.errors import ArgumentValueError
 from asyncrec.storage._base import Storage

@@ -335,9 +335,8 @@ def _kills(store: Storage) -> Check:
         detail = "a kill loses at most what a rolling writer wrote in the last 5 seconds (flush_seconds)"
     else:
         detail = (
-            "a kill loses everything written since the last committed shard (256 MiB by default; "
-            "max_shard_bytes and max_shard_seconds change that), because writers here have no local disk; with "
-            "spool= in a local folder it loses the last 5 seconds (flush_seconds)"
+            "a kill loses at most what a rolling writer wrote in the last 30 seconds (flush_seconds), which it "
+            "flushes to the store; with spool= in a local folder it loses the last 5 seconds"
         )
     return Check(name="kill -9", ok=None, detail=detail)
 

@@ -79,6 +79,7 @@ async def _write(store: CountingBucket, crawl: Crawl, writer_id: str, seconds: f
         writer_id=writer_id,
         max_shard_bytes=crawl.shard_bytes,
         max_shard_seconds=crawl.shard_seconds or None,
+        flush_seconds=None,
     ) as writer:
         began = anyio.current_time()
         for number in range(int(seconds * crawl.rate)):

@@ -183,7 +183,8 @@ class TestIdle:
             ({"mode": "replace", "num_shards": 2}, True),
             ({"flush_seconds": None}, True),
             ({"on_error": "discard"}, True),
-            ({}, False),
+            ({"flush_seconds": None}, False),
+            ({"num_shards": 2}, False),
         ],
     )
     async def test_who_promises_nothing_before_he_commits_does_nothing(

@@ -89,7 +89,7 @@ async def test_in_a_spool_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 async def unlisted(storage: MemoryStorage) -> None:
     """A writer without a disk is killed when it has published a shard of 50 records, and not committed it."""
-    await killed("pages", storage=storage, writer_id="one", max_shard_records=50)
+    await killed("pages", storage=storage, writer_id="one", max_shard_records=50, flush_seconds=None)
     async for info in storage.list_objects("_manifest/"):
         if not info.key.endswith("-000000.jsonl"):
             await storage.delete(info.key)

@@ -121,7 +121,7 @@ class TestRolling:
         async with asyncrec.open_sharded_writer("pages", storage=storage, open_shards=3) as writer:
             assert await writer.flush() == "committed", "nothing was taken"
             last = await writer.write_many(numbered(10))
-            assert await writer.flush() == "buffered"
+            assert await writer.flush() == "spooled"
             assert await writer.commit() == "committed"
             await writer.wait(last, "committed")
             assert await writer.flush() == "committed"

@@ -241,6 +241,7 @@ def of_file(world: Any, path: str, files: dict[str, bytes]) -> None:
 
 def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> None:
     """Nothing lies about that no command removes."""
+    from asyncrec._shards.journal.flush_entry import parse_flush_entry
     from asyncrec._shards.manifest.names import begin_of, segment_of
     from asyncrec._shards.manifest.segment import parse_segment
     from asyncrec._shards.ownership.marks import Claim
@@ -267,6 +268,10 @@ def of_leftovers(world: Any, manifests: dict[str, Any], spools: list[str]) -> No
                     claim = Claim.decode(data, 0)
                     if claim.writer not in ended or (claim.plain and claim.writer in given_up):
                         kept.add(key)
+                # The fence of a writer that may live refuses its flushes for good.
+                entry = key.startswith(f"_flush/{name}/") and key.endswith(".frames")
+                if entry and parse_flush_entry(data, name=key).fenced_by:
+                    kept.add(key)
             if (manifest := manifests[f"{folder}/{name}"]) is not None:
                 for entry in manifest.shards:
                     kept |= set(entry.objects)

@@ -199,7 +199,7 @@ async def test_whatever_fails_is_in_the_report(storage: Storage) -> None:
 async def test_it_says_what_a_kill_takes_where_no_disk_is_under_a_writer(tmp_path: Path) -> None:
     told = {check.name: check for check in (await tools.doctor("x", storage=MemoryStorage())).checks}["kill -9"]
     assert told.ok is None
-    assert "since the last committed shard" in told.detail
+    assert "which it flushes to the store" in told.detail
     assert "spool=" in told.detail
     told = {check.name: check for check in (await tools.doctor(tmp_path)).checks}["kill -9"]
     assert "loses at most what a rolling writer wrote in the last 5 seconds" in told.detail

@@ -139,6 +139,10 @@ class ByteBudget:
         finally:
             self.seconds_waited += anyio.current_time() - begun
 
+    def hold(self, size: int) -> None:
+        """Hold ``size`` bytes without waiting: they are there already, and were given back, or not taken."""
+        self.used += size
+
     def give(self, size: int) -> None:
         """Hold ``size`` bytes less: they were taken, and are not needed."""
         self.used -= size

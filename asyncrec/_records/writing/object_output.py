@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import anyio
 
@@ -18,6 +19,19 @@ from asyncrec._records.index import encode_index
 from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
+
+
+class KeptRecords(Protocol):
+    """Where the records of one object are kept until a flush has stored them elsewhere."""
+
+    def keep(self, batches: Sequence[WriteBatch]) -> None:
+        """Keep sealed batches that were written."""
+
+    async def flush(self) -> bool:
+        """Store what is kept, and tell whether it now survives this process."""
+
+    def drop(self) -> None:
+        """Keep nothing any more: the object is finished, or failed."""
 
 
 class ObjectOutput:
@@ -38,8 +52,12 @@ class ObjectOutput:
         compression: CompressionOptions,
         index: ChunkWriter | None = None,
         open_keys: Callable[[int], Awaitable[ChunkWriter]] | None = None,
+        kept: KeptRecords | None = None,
     ) -> None:
-        """``open_keys`` is called with the first key; its argument is how many bytes stand for the records before."""
+        """``open_keys`` is called with the first key; its argument is how many bytes stand for the records before.
+
+        ``kept`` is where records are flushed to, if not into the object.
+        """
         self._chunks = chunks
         self._compressor = make_compressor(compression)
         self._compresses = bool(compression.type)
@@ -47,6 +65,7 @@ class ObjectOutput:
         self._index = index
         self._open_keys = open_keys
         self._keys: ChunkWriter | None = None
+        self._kept = kept
         self._offset = 0
         self.records = 0
         self.largest = 0
@@ -96,8 +115,20 @@ class ObjectOutput:
             if self._index is not None:
                 await self._index.write([encode_index(start, batch.lengths, member=member)])
 
+    def keep(self, batches: Sequence[WriteBatch]) -> None:
+        """Keep batches that were written, if flushing stores them elsewhere."""
+        if self._kept is not None:
+            self._kept.keep(batches)
+
+    def drop_kept(self) -> None:
+        """Keep nothing any more for a flush: there will be none."""
+        if self._kept is not None:
+            self._kept.drop()
+
     async def flush(self) -> bool:
         """Send everything taken so far, and tell whether it now survives this process."""
+        if self._kept is not None:
+            return await self._kept.flush()
         if self._compresses:
             await self._store([await in_thread(self._compressor.flush)])
         durable = self._keys is None or await self._keys.flush() == self._keys.size

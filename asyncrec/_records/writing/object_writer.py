@@ -109,6 +109,7 @@ class ObjectWriter:
                     await output.finish()
             finally:
                 self._account(0)
+                output.drop_kept()
             await self._events.before_publish()
         self.seconds_compressing += output.seconds_compressing
         self.seconds_storing += output.seconds_storing
@@ -175,6 +176,7 @@ class ObjectWriter:
     async def _write(self, output: ObjectOutput, batches: list[WriteBatch]) -> None:
         try:
             await output.write(batches)
+            output.keep(batches)  # before their room is given to others
         finally:
             self._budget.arrived(sum(batch.size for batch in batches))
             self._account(output.sidecar_bytes)

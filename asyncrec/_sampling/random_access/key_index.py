@@ -15,8 +15,8 @@ from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.manifest.key_run import Entries
 from asyncrec._shards.manifest.key_runs import UNFIT, OpenRun, OpenRuns, open_runs
 from asyncrec._shards.manifest.names import keys_key
-from asyncrec._shards.manifest.segment import ShardEntry, in_order_of_commits
-from asyncrec._shards.manifest.shard_list import ShardList
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.shard_list import ShardList, in_order_of_commits
 from asyncrec._shards.writing.keys import digest_of
 from asyncrec.errors import DatasetError, ObjectNotFoundError, RecordKeyError
 from asyncrec.storage._base import Storage

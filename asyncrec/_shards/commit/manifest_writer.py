@@ -24,6 +24,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing, load_last
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.fates import Fates
+from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
@@ -85,12 +86,14 @@ class ManifestWriter:
         promised: Callable[[], bool] = lambda: True,
         recovered_by: str = "",
         last: int | None = 0,
+        flush_log: FlushLog | None = None,
     ) -> None:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
         ``fates`` are those of the shards that it commits. ``promised`` tells whether `asyncrec.recover` is to finish
         what this could not. ``recovered_by`` names the machine where another closes what the writer had left. ``last``
-        is the number of the log's last segment, or `None` if that is to be looked up.
+        is the number of the log's last segment, or `None` if that is to be looked up. What is committed is void in the
+        ``flush_log``, and each segment says how far that had come.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -100,6 +103,7 @@ class ManifestWriter:
         self.closed = False
         self._last = last
         self._recovers = last is None
+        self._flush_log = flush_log
         self._turn = anyio.Lock(fast_acquire=True)  # held while a segment is under way
         self._next = _Group()
         self._doubt: _Doubt | None = None
@@ -142,6 +146,8 @@ class ManifestWriter:
         if group.error is not None:
             raise group.error
         await self._tell(entry)
+        if self._flush_log is not None:
+            await self._flush_log.clear()
 
     async def _send_group(self, group: _Group) -> None:
         group.sent, self._next = True, _Group()
@@ -243,6 +249,8 @@ class ManifestWriter:
         raise error
 
     def _segment(self, add: tuple[ShardEntry, ...], *, time: str, **members: Any) -> Segment:
+        if self._flush_log is not None and not members.get("closed"):
+            members["flushed"] = self._flush_log.last
         return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
@@ -310,6 +318,8 @@ class ManifestWriter:
         self.closed = doubt.segment.closed
         for entry in doubt.new:
             self._listed(entry)
+        if self._flush_log is not None:
+            self._flush_log.committed({entry.path for entry in doubt.new})
 
     def _lost(self, closing: Segment | None) -> ConflictError:
         """Make the error for a writer whose next number another process has."""

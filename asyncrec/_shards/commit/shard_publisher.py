@@ -19,6 +19,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._shards.commit.fates import Event, Fates, State
+from asyncrec._shards.commit.flush_log import FlushLog, ShardLog
 from asyncrec._shards.commit.shard import CommitClock, Shard
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
@@ -38,6 +39,7 @@ class ShardPublisher:
     Attributes:
         fates: what has become of the job's shards in the store.
         void: `ManifestWriter.void`, if the job commits shard by shard.
+        flush_log: where records are flushed to, if not to a disk.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ShardPublisher:
         self._deadline = deadline
         self._keep_sidecars = keep_sidecars
         self.void: Callable[[str], Awaitable[None]] | None = None
+        self.flush_log: FlushLog | None = None
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
@@ -117,6 +120,7 @@ class ShardPublisher:
             compression=self._header.compression,
             index=await shard.open_index(sidecars) if self._header.index else None,
             open_keys=partial(shard.open_keys, sidecars, sink),
+            kept=None if self.flush_log is None else ShardLog(self.flush_log, shard.key),
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:

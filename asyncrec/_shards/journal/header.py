@@ -51,6 +51,8 @@ class JobHeader:
         host, pid, since: of its process, and when it began.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
         life: the token of the lock that proves it alive (`Staging`), where the header is a mark; else empty.
+        silent_after: it flushes to the store, and may be taken for dead if nothing of it has changed there for so many
+            seconds; 0 if it never flushes to the store.
     """
 
     kind: Kind
@@ -69,6 +71,7 @@ class JobHeader:
     since: str = ""
     detached: bool = False
     life: str = ""
+    silent_after: float = 0.0
 
     @property
     def together(self) -> bool:
@@ -109,6 +112,8 @@ class JobHeader:
             and type(self.detached) is bool
             and (not self.detached or self.kind == "whole")
             and type(self.pid) is int
+            and type(self.silent_after) in (int, float)
+            and 0 <= self.silent_after < 1e9
             and isinstance(self.schema, Mapping | None)
             and isinstance(self.metadata, Mapping)
             and (not self.since or datetime.fromisoformat(self.since).tzinfo is not None)

@@ -15,6 +15,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
     _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
     _manifest/pages/_claim-000001.json        who may make a fixed data set of that name
+    _flush/pages/<writer>-000001.frames       what a writer without a disk has flushed (`_shards.journal.flush_entry`)
 
 A maker is a writer's id, or ``<id>.<part>`` where several make parts of one job. So every name but that of a plain
 fixed shard holds its maker's, and those are their claim's. Names whose first character is ``_`` or ``.`` are not
@@ -39,6 +40,7 @@ _SHARD = re.compile(
 _SEGMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.jsonl")
 _BEGIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.]{0,63})-000000\.jsonl")
 _CLAIM = re.compile(r"_claim-([0-9]{6,18})\.json")
+_FLUSH = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.frames")
 _CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.jsonl\.gz)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NO_PARTS = frozenset(("", ".", ".."))
@@ -147,6 +149,22 @@ def claim_of(file: str) -> int | None:
     """Tell from a file below `manifest_prefix` the number of a claim; `None` if it is not a claim."""
     match = _CLAIM.fullmatch(file)
     return None if match is None or match[1] != f"{int(match[1]):06d}" else int(match[1])
+
+
+def flush_prefix(name: str) -> str:
+    """Return the folder of a data set's flush logs."""
+    return f"_flush/{name}/"
+
+
+def flush_key(name: str, writer: str, number: int) -> str:
+    """Return where the entry of this number is in a writer's flush log. The first is number 1."""
+    return f"{flush_prefix(name)}{writer}-{number:06d}.frames"
+
+
+def flush_of(file: str) -> tuple[str, int] | None:
+    """Tell from a file below `flush_prefix` whose flush entry it is, and its number; `None` if it is none."""
+    match = _FLUSH.fullmatch(file)
+    return None if match is None or f"{int(match[2]):06d}" != match[2] else (match[1], int(match[2]))
 
 
 def is_data(key: str) -> bool:

@@ -16,7 +16,7 @@ writer's closing segment (``"closed": true``) repeats everything it committed, s
 closed writer, not one per commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody
 gave up: it can commit nothing more, and what it had committed stands in its other segments. ``removal`` is the place in
 the log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
-Unknown members are kept.
+``flushed`` is the last number of the writer's flush log at that moment, if it has one. Unknown members are kept.
 
 ``largest`` is the length of the shard's longest record, and stands there only if that is longer than 256 MiB, which is
 what every reader takes.
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -125,16 +125,6 @@ class ShardEntry:
         }
 
 
-def in_order_of_commits(entries: Sequence[ShardEntry]) -> list[int]:
-    """The places of shards, in the order in which they were committed: of several records of a key, which is the first.
-
-    Their names say when their writers were opened. Of shards that were committed together, or that no manifest lists,
-    the order stays.
-    """
-    committed = [entry.committed for entry in entries]
-    return sorted(range(len(committed)), key=committed.__getitem__)
-
-
 def noting(largest: int) -> dict[str, int]:
     """What an entry has besides, of a shard whose longest record is so long; nothing if that is what readers take."""
     return {_LARGEST: largest} if largest > MAX_RECORD_BYTES else {}
@@ -153,6 +143,7 @@ class Segment:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     closed: bool = False
     abandoned: bool = False
+    flushed: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -172,6 +163,7 @@ class Segment:
             "metadata": dict(self.metadata),
             "closed": self.closed,
             "abandoned": self.abandoned,
+            **({"flushed": self.flushed} if self.flushed else {}),
             **self.extra,
         }
         lines = (head, *(entry.to_json() for entry in self.add))
@@ -210,6 +202,7 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
         metadata=take("metadata", dict, {}),
         closed=take("closed", bool, False),
         abandoned=take("abandoned", bool, False),
+        flushed=_count(take("flushed", int, 0), name),
         extra=data,  # all that was not taken
     )
 

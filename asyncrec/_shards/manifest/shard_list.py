@@ -171,3 +171,13 @@ def _texts(column: TextColumn, rows: NDArray[np.int64] | None) -> Iterator[bytes
 def _total(column: NDArray[np.int64]) -> int:
     """Add up exactly: the sum may be more than 64 bits hold."""
     return (int((column >> 32).sum()) << 32) + int((column & 0xFFFFFFFF).sum())
+
+
+def in_order_of_commits(entries: Sequence[ShardEntry]) -> list[int]:
+    """The places of shards, in the order in which they were committed: of several records of a key, which is the first.
+
+    Their names say when their writers were opened. Of shards that were committed together, or that no manifest lists,
+    the order stays.
+    """
+    committed = [entry.committed for entry in entries]
+    return sorted(range(len(committed)), key=committed.__getitem__)

@@ -47,6 +47,7 @@ from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import Segment
 from asyncrec._shards.ownership.census import LOOKS, FoundJob, claimed
 from asyncrec._shards.ownership.clearing import delete_replaced, delete_unlisted
+from asyncrec._shards.ownership.flushed import delete_flushed, put_fence
 from asyncrec._shards.ownership.marks import delete_claims, load_mark, names_of, remove_mark
 from asyncrec._shards.ownership.unlisted import published_by
 from asyncrec._shards.ownership.verdict import Answer, Ending, Verdict
@@ -55,6 +56,8 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
+
+_ATTEMPTS = 10
 
 
 async def end_job(
@@ -130,7 +133,10 @@ class _Taken:
         elif closing.abandoned and await in_thread(self._staging.holds_promises):
             raise self._lost_promises(closing)
         found = [] if files is None else await in_thread(files.shards)
+        flushes = files is None and bool(header.silent_after)
         if answer is None:
+            if flushes and not self._staging.dead:
+                await put_fence(folder, header.name, header.writer, by=this_host())
             closing = await entomb(folder, header.name, header.writer, by=this_host())
             answer = "given up" if closing.abandoned else "ended"
         self._abandoned = closing is not None and closing.abandoned
@@ -143,6 +149,8 @@ class _Taken:
             await in_thread(files.remove)
         await delete_replaced(folder, header.name, closing.remove if closing is not None else ())
         await delete_unlisted(folder, names)
+        if flushes:
+            await delete_flushed(folder, header.name, header.writer, fenced=not self._staging.dead)
         return answer
 
     def _lost_promises(self, closing: Segment) -> ConflictError:
@@ -164,12 +172,23 @@ class _Taken:
             return "promised" if await self._holds_promises() else None
         module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # most writers never need it
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
-        await finishing.begin()
         if header.kind == "rolling":
             # If a person says that it is dead, its disk may come back, with promises: it is given up, and not closed.
             returns = files is None and verdict.dead
-            await finishing.rolling(close=not returns)
+            for attempts_left in reversed(range(_ATTEMPTS)):
+                await finishing.begin()
+                try:
+                    await finishing.rolling(close=not returns)
+                    break
+                except ConflictError:
+                    # A late request of its own has committed more, so that what it had flushed is to be looked at anew.
+                    went_on = (
+                        header.silent_after and await load_closing(self._folder, header.name, header.writer) is None
+                    )
+                    if not (went_on and attempts_left):
+                        raise
             return None if returns else "finished"
+        await finishing.begin()
         if not await finishing.is_promised(files):
             return None
         if verdict.finishes == "rolling":

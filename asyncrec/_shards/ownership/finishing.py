@@ -19,7 +19,7 @@ from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._path_log import PathLog
 from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.commit.closing import load_closing, load_last
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import this_host
@@ -31,6 +31,7 @@ from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.manifest.snapshot import address_of, merged
+from asyncrec._shards.ownership.flushed import Flushed, check_end, delete_adopted, live_of, publish_flushed, put_fence
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there, published_by
 from asyncrec._shards.ownership.verdict import Ending
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
@@ -56,13 +57,23 @@ class Finishing:
         # Its header may have another: the folder may have been moved, or copied.
         self._address = address_of(self._header.url, target, self._header.name, storage=target)
         self._history: History
+        self._flushes = staging.files is None and bool(staging.header.silent_after)
+        self._flushed: Flushed | None = None
+        self._last = 0
         self._manifest: ManifestWriter
         self._publisher: ShardPublisher
         self._own: set[str]
 
     async def begin(self) -> None:
-        """Look at the manifest."""
+        """Look at the manifest; of a writer that flushes to its store, see first that it flushes nothing more."""
         header = self._header
+        last: int | None = None
+        if self._flushes:
+            if not self._staging.dead:
+                await put_fence(self._target, header.name, header.writer, by=this_host())
+            self._last, _ = await load_last(self._target, header.name, header.writer)
+            last = self._last
+            self._flushed = await live_of(self._target, header.name, header.writer)
         self._history = await load_history(self._target, header.name)
         committed = await in_thread(self._history.added_by, header.writer)
         self._own = {entry.path for entry in committed}
@@ -75,7 +86,7 @@ class Finishing:
             after=await merged(header.url, self._history),
             committed=committed,
             recovered_by=this_host(),
-            last=None,
+            last=last,
         )
         self._publisher = ShardPublisher(
             self._target,
@@ -118,7 +129,24 @@ class Finishing:
         for shard in await published_by(self._target, self._names):
             if shard not in entries and not self._is_listed(shard) and not self._history.removes(shard):
                 entries[shard] = await self._unlisted(shard)
-        await self._commit(list(entries.values()), end=refused is None, well=close)
+        adopted: list[ShardEntry] = []
+        if self._flushed is not None:
+            wanted = [
+                shard
+                for shard in self._flushed.shards
+                if not (shard in entries or self._is_listed(shard) or self._history.removes(shard))
+            ]
+            adopted, cut = await publish_flushed(self._target, self._header, self._flushed, wanted, self._manifest)
+            self._ending.cut_bytes += cut
+        try:
+            won = await self._commit(list(entries.values()), adopted, end=refused is None, well=close)
+            if self._flushes and not self._staging.dead:
+                await check_end(self._target, self._header, self._last + 1)
+        except ConflictError:
+            await delete_adopted(self._target, adopted)
+            raise
+        if not won:
+            await delete_adopted(self._target, adopted)
         for shard in finished:
             assert files is not None, "it has files"
             await in_thread(files.remove_shard, shard)
@@ -180,14 +208,19 @@ class Finishing:
             return None
         return await self._finished(files, shard, empty=False)
 
-    async def _commit(self, entries: Sequence[ShardEntry], *, end: bool, well: bool) -> None:
-        """Commit shards, and ``end`` the log with them."""
+    async def _commit(
+        self, entries: Sequence[ShardEntry], adopted: Sequence[ShardEntry], *, end: bool, well: bool
+    ) -> bool:
+        """Commit shards, and ``end`` the log with them. Returns whether this did: another may have been faster.
+
+        What is ``adopted`` of a flush log, another has in shards of its own.
+        """
         if not end:
             for entry in entries:
                 await self._manifest.commit(entry)
         else:
             try:
-                await self._manifest.close(entries, abandoned_by="" if well else this_host())
+                await self._manifest.close([*entries, *adopted], abandoned_by="" if well else this_host())
             except ConflictError:
                 # Another recovery was faster, if it has all of this.
                 closing = await load_closing(self._target, self._header.name, self._header.writer)
@@ -195,9 +228,10 @@ class Finishing:
                 lost = (closing is None or closing.abandoned) if well else closing is None
                 if lost or not all(history.lists(entry.path) for entry in entries):
                     raise
-                return
-        for entry in entries:
+                return False
+        for entry in (*entries, *adopted):
             self._ending.commits(entry, self._address)
+        return True
 
     async def _unlisted(self, shard: str) -> ShardEntry:
         now, compression = self._manifest.clock.now(), self._header.compression

@@ -12,6 +12,7 @@ created exclusively, and the highest counts.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -103,11 +104,21 @@ async def load_mark(folder: Storage, name: str, writer: str) -> JobHeader | None
     return header if header is not None and (header.name, header.writer) == (name, writer) else None
 
 
-async def find_marks(folder: Storage, name: str) -> list[JobHeader]:
-    """The headers in the marks of a data set: of jobs that have not ended, whether they live or not."""
+async def find_begun(folder: Storage, name: str) -> list[str]:
+    """The ids of the jobs that have a mark, whether it can be read or not."""
     prefix = manifest_prefix(name)
     found = [begin_of(info.key[len(prefix) :]) async for info in folder.list_objects(prefix)]
-    writers = [writer for writer in found if writer is not None]
+    return [writer for writer in found if writer is not None]
+
+
+async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
+    """The headers in the marks of a data set: of jobs that have not ended, whether they live or not.
+
+    Of more than ``most`` jobs, so many are chosen at random: each takes a request.
+    """
+    writers = await find_begun(folder, name)
+    if most is not None and len(writers) > most:
+        writers = [writers.pop(secrets.randbelow(len(writers))) for _ in range(most)]
     load: Callable[[str], Awaitable[JobHeader | None]] = partial(load_mark, folder, name)
     return [header for header in await for_each(load, writers) if header is not None]
 

@@ -11,7 +11,7 @@ a spool that still holds records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from asyncrec._shards.journal.home import LocalHome
 from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.remedies import command_for, recover_command, told_dead
 from asyncrec._shards.ownership.census import LOOKS, FoundJob, dead_among, jobs_in
+from asyncrec._shards.ownership.flushed import silent_among
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.spool.folder import refuse_spool
 from asyncrec.errors import AsyncRecError, StorageError
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from asyncrec._shards.recovery.run import RecoveryRun
 
 _path_log = PathLog("asyncrec.shards")
+
+# Of a thousand writers that died, each that opens takes so many.
+_MOST_TAKEN_UP = 4
 
 
 async def recover_on_opening(
@@ -61,9 +65,13 @@ async def recover_on_opening(
         here = [job for job in jobs if not own.spool or (job.header.url, job.header.name) == (own.url, own.name)]
         await _recover(await _dead(here, own, looks=LOOKS), folder, own, where=home.root, path=path, wanted=wanted)
     if known_keys:
-        marks = [FoundJob(mark) for mark in await find_marks(folder, own.name) if mark.kind == "rolling"]
+        marks = [mark for mark in await find_marks(folder, own.name) if mark.kind == "rolling"]
+        dead = await _dead(map(FoundJob, marks), own, looks=1)
+        proven = {job.header.writer for job in dead}
+        silent = await silent_among(folder, [mark for mark in marks if mark.writer not in proven])
+        dead += [FoundJob(mark) for mark in marks if mark.writer in silent]
         where = join(folder.root, own.name)
-        await _recover(await _dead(marks, own, looks=1), folder, own, where=where, path=path, wanted=wanted)
+        await _recover(dead, folder, own, where=where, path=path, wanted=wanted, silent=silent)
 
 
 async def _dead(jobs: Iterable[FoundJob], own: JobHeader, *, looks: int) -> list[FoundJob]:
@@ -71,12 +79,20 @@ async def _dead(jobs: Iterable[FoundJob], own: JobHeader, *, looks: int) -> list
 
 
 async def _recover(
-    dead: list[FoundJob], folder: Storage, own: JobHeader, *, where: str, path: str, wanted: bool
+    dead: list[FoundJob],
+    folder: Storage,
+    own: JobHeader,
+    *,
+    where: str,
+    path: str,
+    wanted: bool,
+    silent: Collection[str] = (),
 ) -> None:
     if not dead:
         return
     module = await in_thread(import_module, "asyncrec._shards.recovery.run")  # most writers never need it
     run: RecoveryRun = module.RecoveryRun(finishes="rolling")
+    run.silent.update(silent)
     for job in dead:
         header = job.header
         if job.marked and (header.spool or not wanted):
@@ -112,7 +128,7 @@ def _tell_outcome(run: RecoveryRun, path: str) -> None:
         )
         raise
     for writer in recovered.lost:
-        message = "the writer %s died without a spool: only the shards that it had published are in the data set"
+        message = "the writer %s died without a spool: what it had not flushed or published is lost"
         _path_log.warning(path, message, writer, writer=writer)
     if recovered.shards:
         count = recovered.records
@@ -126,6 +142,25 @@ def _told_unknown_keys(mark: JobHeader, where: str) -> str:
         f"so it may store the same records again. Run {command_for(mark, where)} before you open a writer with "
         "on_duplicate='skip', or remove duplicates later (asyncrec dedupe --by-key)"
     )
+
+
+async def take_up_silent(folder: Storage, own: JobHeader, *, path: str) -> None:
+    """Commit what a few writers had flushed to the store that died here, or have been silent for too long.
+
+    They are chosen at random: each takes some requests, of a writer that has work of its own.
+
+    What fails is logged: the writer that asks is open, and needs none of it.
+    """
+    try:
+        marks = [mark for mark in await find_marks(folder, own.name, most=_MOST_TAKEN_UP) if mark.silent_after]
+        dead = await _dead(map(FoundJob, marks), own, looks=1)
+        proven = {own.writer, *(job.header.writer for job in dead)}
+        silent = await silent_among(folder, [mark for mark in marks if mark.writer not in proven])
+        dead += [FoundJob(mark) for mark in marks if mark.writer in silent]
+        where = join(folder.root, own.name)
+        await _recover(dead, folder, own, where=where, path=path, wanted=True, silent=silent)
+    except Exception as error:
+        _path_log.warning(path, "what silent writers had flushed could not be recovered: %s", error)
 
 
 async def refuse_other_spool(spool: LocalStorage, url: str, name: str) -> None:

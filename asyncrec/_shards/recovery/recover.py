@@ -21,6 +21,7 @@ from asyncrec._shards.journal.home import LocalHome, home_of
 from asyncrec._shards.journal.remedies import recover_command
 from asyncrec._shards.manifest.snapshot import address_of, check_name, dataset_at
 from asyncrec._shards.ownership.census import FoundJob, find_jobs, jobs_in
+from asyncrec._shards.ownership.flushed import clear_flushed, silent_among
 from asyncrec._shards.ownership.listing import is_anything_at, why_nothing_at
 from asyncrec._shards.ownership.marks import find_marks
 from asyncrec._shards.recovery.on_opening import refuse_other_spool
@@ -164,8 +165,11 @@ async def _recover_dataset(run: RecoveryRun, folder: Storage, name: str) -> None
     for job in await in_thread(jobs_in, home, name):
         await run.end(job, folder)
     await in_thread(home.remove_strays, name)
-    for mark in await find_marks(folder, name):
+    marks = await find_marks(folder, name)
+    run.silent |= await silent_among(folder, marks)
+    for mark in marks:
         await run.end(FoundJob(mark), folder)
+    await clear_flushed(folder, name)
 
 
 def _without_address(spool: LocalStorage, jobs: list[FoundJob]) -> ArgumentValueError:

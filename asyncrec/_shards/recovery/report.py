@@ -57,7 +57,7 @@ class Recovery:
         discarded: unfinished shards of jobs that were given up.
         abandoned: ids of the jobs that were given up.
         lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone: what they had
-            uploaded is committed, and nothing is left of the rest.
+            uploaded or flushed to the store is committed, and nothing is left of the rest.
         in_use: ids of jobs that are alive; they were left alone.
         unfinished: jobs that may still be running, which this machine cannot tell; they were left unchanged.
         targets: the data sets that now hold the shards, without credentials; of a spool, these are where its records

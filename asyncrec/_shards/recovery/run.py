@@ -20,6 +20,7 @@ class RecoveryRun:
     """The progress of one call: what it has done so far, and what has failed.
 
     Attributes:
+        silent: ids of writers that are taken for dead, because nothing of them has changed in the store for too long.
         left: jobs whose shards belong together, and would have been completed if it were to complete any.
     """
 
@@ -36,6 +37,7 @@ class RecoveryRun:
             ArgumentValueError: an id is in ``abandon`` and in ``dead``.
         """
         self.left: list[JobHeader] = []
+        self.silent: set[str] = set()
         self._finishes = finishes
         self._abandon = {abandon} if isinstance(abandon, str) else set(abandon)
         self._dead = {dead} if isinstance(dead, str) else set(dead)
@@ -82,7 +84,8 @@ class RecoveryRun:
             # Whole shards there would be taken for what waits to be uploaded, and removed.
             path = header_path(home, header.name, writer)
             raise StorageError(f"{path}: this file declares the data set's own folder to be a spool; remove the file")
-        verdict = Verdict(dead=writer in self._dead, abandon=writer in self._abandon, finishes=self._finishes)
+        dead = writer in self._dead | self.silent
+        verdict = Verdict(dead=dead, abandon=writer in self._abandon, finishes=self._finishes)
         answer = await end_job(folder, job, verdict, ending=self._done)
         if answer == "alive":
             if writer in self._abandon | self._dead:

@@ -1,4 +1,6 @@
-"""`checkpointing`: a rolling writer makes a checkpoint now and then, so that no data set needs a cron job.
+"""`tending`: a rolling writer looks after its data set while it is open, so that no data set needs a cron job.
+
+It says that it lives, it takes up writers that died, and it makes a checkpoint now and then.
 
 Each commit is an object of its own, and opening a data set takes a request for each one that no checkpoint covers. So
 something has to merge them. One naive way is that each reader does it that meets many; but a reader may have no right
@@ -22,7 +24,10 @@ import anyio
 
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._path_log import PathLog
+from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.writing.job import Job
+from asyncrec._shards.writing.open_shards import OpenShards
+from asyncrec.errors import ConflictError
 
 _path_log = PathLog("asyncrec.shards")
 
@@ -33,25 +38,66 @@ DELAY_SECONDS = 60.0
 MANY_SEGMENTS = 100
 # On average: a thousand commits of one minute each are most of a day's.
 SHARDS_FOR_A_LOOK = 1000
+# With the default of two minutes: an idle writer commits what it has flushed after a quarter of an hour.
+BEATS = 20
 # Some seconds of requests; what is left goes with the next checkpoint.
 MOST_DELETED = 1000
 
 
 @asynccontextmanager
-async def checkpointing(job: Job, path: str) -> AsyncIterator[None]:
-    """Make a checkpoint now and then until the context ends; what is being made then is given up.
+async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
+    """Make a checkpoint now and then until the context ends, and take up silent writers; what is under way is given up.
 
-    ``path`` is that of the data set, for the log.
+    Args:
+        recovers: take up what writers had flushed to the store that have been silent for too long.
     """
+    job, path = shards.job, shards.path
     if job.header.kind != "rolling":  # it ends with one segment
         yield
         return
     async with TaskScope() as scope:
         scope.start_soon(_make_checkpoints, job, path)
+        if job.flush_log is not None:
+            scope.start_soon(_stay_alive, job.flush_log, shards)
+        if recovers and job.flush_log is not None:
+            scope.start_soon(_take_up_silent, job, path)
         try:
             yield
         finally:
             scope.cancel()
+
+
+async def _stay_alive(log: FlushLog, shards: OpenShards) -> None:
+    """See that a writer that flushes nothing is not taken for dead; in the end, by committing what it has flushed.
+
+    Then nothing of it is in the log, and nothing more has to be asked of the store.
+    """
+    quiet = shards.job.header.silent_after / 3
+    beats = 0
+    said = 0.0
+    while True:
+        await anyio.sleep(quiet / 2)
+        if not log.is_needed or anyio.current_time() - log.changed < quiet:
+            continue
+        beats = beats + 1 if log.changed == said else 1
+        try:
+            if beats > BEATS:
+                await shards.end_objects()
+                beats = 0
+            else:
+                await log.beat()
+        except ConflictError:
+            return  # whoever writes next is told
+        said = log.changed
+
+
+async def _take_up_silent(job: Job, path: str) -> None:
+    """Look when the writer has opened, and once more when one that died right before has been silent for as long."""
+    module = await in_thread(import_module, "asyncrec._shards.recovery.on_opening")
+    silent = job.header.silent_after
+    for seconds in (0.0, silent):
+        await anyio.sleep(seconds + min(silent, DELAY_SECONDS) * secrets.randbelow(1000) / 1000)
+        await module.take_up_silent(job.store, job.header, path=path)
 
 
 async def _make_checkpoints(job: Job, path: str) -> None:

@@ -27,6 +27,7 @@ from asyncrec._concurrency.tasks import in_thread, surely_in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.fates import Fates
+from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.commit.manifest_writer import ManifestWriter, OnCommit
 from asyncrec._shards.commit.shard_publisher import ShardPublisher, is_lost
 from asyncrec._shards.journal.header import JobHeader
@@ -86,6 +87,9 @@ class Job:
         self.before = before
         self.staging = staging
         self.fates = Fates()
+        flush_log = None
+        if header.silent_after:
+            flush_log = FlushLog(store, header.name, header.writer, compression=header.compression.type, budget=budget)
         self.manifest = ManifestWriter(
             store,
             header.name,
@@ -96,6 +100,7 @@ class Job:
             on_commit=on_commit,
             fates=self.fates,
             promised=self._is_promised,
+            flush_log=flush_log,
         )
         self.deadline = self.manifest.deadline
         self.publisher = ShardPublisher(
@@ -107,6 +112,7 @@ class Job:
             fates=self.fates,
             staging=staging_folder,
         )
+        self.publisher.flush_log = flush_log
         self.publisher.void = self.manifest.void
         self.shares: Literal["none", "end here", "end elsewhere"] = "none"
         self._claim = claim
@@ -117,6 +123,11 @@ class Job:
     def committed(self) -> bool:
         """Whether the job has ended well: its closing segment is there."""
         return self.manifest.closed
+
+    @property
+    def flush_log(self) -> FlushLog | None:
+        """Where its records are flushed to, if it has no disk, and flushes."""
+        return self.publisher.flush_log
 
     def shard_name(self, number: int) -> str:
         """Name the shard of this number."""
@@ -167,6 +178,8 @@ class Job:
         """
         ended = False
         async with AsyncExitStack() as stack:
+            if self.flush_log is not None:
+                stack.callback(self.flush_log.close)
             if mark is not None:
                 stack.push_async_callback(lambda: surely_in_thread(partial(mark.end, keep=not ended)))
             stack.push_async_callback(lambda: surely_in_thread(partial(self.staging.end, keep=not ended)))
@@ -190,6 +203,8 @@ class Job:
         if self.shares == "end elsewhere" or await is_lost(self.staging_folder):
             return False  # to the process that ends it, or has taken it
         committed, fates, marked = self.committed, self.fates, bool(self.header.life)
+        if self.flush_log is not None and committed:
+            await self.flush_log.end()
         if not (committed or self.manifest.unsettled or self._is_promised()):
             await self.publisher.take_back("drop", "published")
         unsure = not committed and bool(await in_thread(fates.those, "sent", "doubtful"))
@@ -201,7 +216,9 @@ class Job:
                 committed=committed,
                 unsettled=self.manifest.unsettled,
                 # With a spool, what is in doubt is whole there, and `recover` uploads it.
-                left=bool(await in_thread(fates.those, "published")) or (unsure and self.spool is not None),
+                left=bool(await in_thread(fates.those, "published"))
+                or (unsure and self.spool is not None)
+                or (self.flush_log is not None and self.flush_log.is_needed),
                 doubtful=marked and unsure,
                 # Elsewhere than on a disk, a request that was given up may still create what it asked for.
                 lingers=marked and self._claim is not None and fates.asked and not committed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import Any, Literal
@@ -26,7 +27,8 @@ from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
-from asyncrec._shards.writing.checkpoints import checkpointing
+from asyncrec._shards.writing.checkpoints import tending
+from asyncrec._shards.writing.flushing import seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.job import Mode
 from asyncrec._shards.writing.keys import RepeatedKeys, join_digests
 from asyncrec._shards.writing.known_keys import load_keys
@@ -45,8 +47,6 @@ _MEMORY_LIMIT = 64 << 20
 _MOST_MEMORY = 256 << 20
 # What Kubernetes and most supervisors grant after SIGTERM is 30 s: what is left is for the program's own end.
 _EXIT_TIMEOUT = 20.0
-# What a crawler fetches in that time is soon fetched again, and an fsync every five seconds is no load for any disk.
-_FLUSH_SECONDS = 5.0
 # A first batch of fewer records is not worth its own; of a thousand shards a few are then due in one turn.
 _LEAST_PART = 1 / 32
 # The name of a file of records, with the data set's first.
@@ -61,7 +61,7 @@ async def open_sharded_writer(
     max_shard_bytes: Size | None = None,
     max_shard_records: int | None = None,
     max_shard_seconds: float | None = None,
-    flush_seconds: float | None = _FLUSH_SECONDS,
+    flush_seconds: float | Literal["default"] | None = "default",
     open_shards: int = 1,
     partition_by: Callable[[bytes], Partition] | None = None,
     compression: Compression = "",
@@ -77,6 +77,7 @@ async def open_sharded_writer(
     max_record_bytes: Size = MAX_RECORD_BYTES,
     writer_id: str | None = None,
     take_over: bool = False,
+    dead_after: float | None = None,
     recover: bool = True,
     spool: str | PathLike[str] | None = None,
     spool_limit: Size = SPOOL_LIMIT,
@@ -100,10 +101,11 @@ async def open_sharded_writer(
             records compresses to.
         max_shard_records: the number of records in a shard.
         max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
-        flush_seconds: a rolling writer that appends, with a local disk under it (a local data set, or ``spool``),
-            flushes each record to the disk when it is this old, and the record then survives a kill -9. `None`: only
-            when asked. All other writers promise nothing before they commit, and ignore it, as does one with
-            ``on_error="discard"``.
+        flush_seconds: a rolling writer that appends flushes each record when it is this old, and the record then
+            survives a kill -9. With a local disk under it (a local data set, or ``spool``), it flushes to the disk,
+            every 5 seconds by default; without, to the store, every 30 seconds by default, and then a record survives
+            the loss of the machine, too. `None`: only when asked, and never to a store. Fixed and replacing writers
+            promise nothing before they commit, and ignore it, as does one with ``on_error="discard"``.
         open_shards: how many shards are open at once; records go to them in turn, or by partition.
         partition_by: a function from a record to its partition. Records with equal partitions go to the same one of the
             open shards; there is not one shard per value.
@@ -138,6 +140,9 @@ async def open_sharded_writer(
         take_over: fixed shards are claimed by one writer at a time. A lock shows that a claimant on this machine is
             dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
             can then commit nothing more, and what it had not committed is deleted.
+        dead_after: only for a writer that flushes to the store: if nothing of it has changed there for so many seconds,
+            another process may take it for dead, and commit what it has flushed. The default is two minutes, or four
+            times ``flush_seconds`` if that is longer.
         recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
             of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. With
             ``on_duplicate="skip"``, so does what writers on this machine that had no spool had published: its keys are
@@ -175,7 +180,9 @@ async def open_sharded_writer(
     if on_duplicate is not None:
         _one_of("on_duplicate", on_duplicate, ("write", "skip"))
     _one_of("mode", mode, ("append", "new", "replace"))
-    if flush_seconds is not None and flush_seconds <= 0:
+    if isinstance(flush_seconds, str):
+        _one_of("flush_seconds", flush_seconds, ("default",))
+    elif flush_seconds is not None and flush_seconds <= 0:
         raise ArgumentValueError(f"flush_seconds={flush_seconds}: must be greater than 0, or None to never flush")
     if on_error is not None:
         _one_of("on_error", on_error, ("commit", "discard"))
@@ -217,9 +224,11 @@ async def open_sharded_writer(
         skips = on_duplicate == "skip" and mode == "append"
         await recover_on_opening(folder, header, home=home, known_keys=skips, path=display_path, wanted=recover)
         commits = commits_on_error(on_error, together=header.together)
-        # Nor where what is open is dropped when the body fails: what was flushed stays.
         on_disk = spool is not None or local is not None or folder.flush_level == "spooled"
-        lasts = commits and header.kind == "rolling" and on_disk
+        seconds = seconds_to_flush(flush_seconds, on_disk=on_disk) if header.kind == "rolling" else None
+        header = replace(header, silent_after=0.0 if on_disk else silence_of_dead(seconds, dead_after))
+        if not commits:  # what is open is dropped when the body fails: what was flushed stays
+            seconds = None
         hashed = RepeatedKeys(display_path) if on_duplicate is None else join_digests
         queues = [
             WriteQueue(
@@ -227,7 +236,7 @@ async def open_sharded_writer(
                 budget,
                 limits=limits,
                 compressed=bool(options.type),
-                flush_seconds=flush_seconds if lasts else None,
+                flush_seconds=seconds,
                 join_digests=hashed,
                 first_part=max((number + 1) / objects, _LEAST_PART),
             )
@@ -256,7 +265,7 @@ async def open_sharded_writer(
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
         async with (
-            checkpointing(job, display_path),
+            tending(shards, recovers=recover),
             telling(shards) as teller,
             running(shards, commits=commits, exit_timeout=exit_timeout),
         ):

@@ -15,6 +15,7 @@ from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.clock import clock_of_loop
 from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec._records.writing.inbox import FlushRequest
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_writer import ObjectWriter
 from asyncrec._records.writing.write_queue import WriteQueue
@@ -60,11 +61,14 @@ class OpenShards:
             self._writers.append(
                 ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self._coordinator.fixed)
             )
+        self._unasked: list[FlushRequest] = []
+        if job.flush_log is not None:
+            job.flush_log.on_full = self._flush_unasked
 
     @property
     def spools(self) -> bool:
-        """Whether a flush reaches a disk, where records survive the process."""
-        return self.job.staging_folder.flush_level == "spooled"
+        """Whether records that are flushed survive the process: they reach a disk, or the store."""
+        return self.job.staging_folder.flush_level == "spooled" or self.job.flush_log is not None
 
     @property
     def spool_is_full(self) -> bool:
@@ -89,6 +93,11 @@ class OpenShards:
         for request in requests:
             await request.done.wait()
         self.acknowledgements.check()
+
+    def _flush_unasked(self) -> None:
+        """Have every shard flushed, unless that is under way. What fails is told to whoever calls next."""
+        if all(request.done.is_set() for request in self._unasked):
+            self._unasked = [queue.flush() for queue in self.queues]
 
     async def promise(self) -> None:
         """Write down what a caller is about to be told: that records are safe, which are on the disk by now.

@@ -38,7 +38,7 @@ class AsyncrecStorageClient(StorageClient):
         keys: by the same names: the field that names an item, or a function of it. An item whose key was stored before,
             in this run or an earlier one, is dropped. A page has its `page_key` unless another is given.
         others: the client of request queues and key-value stores; Crawlee's own in files.
-        options: of `asyncrec.open_sharded_writer`: ``spool`` where ``folder`` is not on a local disk, ``compression``.
+        options: of `asyncrec.open_sharded_writer`, such as ``compression``, or ``spool`` if ``folder`` is in a store.
 
     What a process that was killed left is recovered when a dataset is opened.
     """
@@ -109,7 +109,7 @@ class AsyncrecStorageClient(StorageClient):
 
         Raises:
             RuntimeError: the client's context is not entered.
-            ValueError: nothing under the folder survives this process: a store needs a ``spool``.
+            ValueError: nothing under the folder would survive this process: a store, with ``flush_seconds=None``.
         """
         dataset = id or name or (alias if alias and alias != "__default__" else _DEFAULT)
         async with self._opening:

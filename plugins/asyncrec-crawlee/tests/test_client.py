@@ -127,10 +127,14 @@ async def test_queues_and_key_value_stores_are_the_other_clients(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_store_without_a_spool_is_refused_since_nothing_in_it_would_be_safe(tmp_path: Path) -> None:
-    async with client(f"memory://{tmp_path.name}") as storage:
+async def test_a_store_is_refused_if_nothing_is_flushed_to_it(tmp_path: Path) -> None:
+    async with client(f"memory://{tmp_path.name}", flush_seconds=None) as storage:
         with pytest.raises(ValueError, match="local disk"):
             await storage.create_dataset_client()
+    async with client(f"memory://{tmp_path.name}/flushed") as storage:
+        data = await storage.create_dataset_client()
+        await data.push_data(ITEMS)
+        assert (await data.get_data()).total == 7
     async with asyncrec.open_storage(f"memory://{tmp_path.name}") as store:
         async with client("crawl", storage=store, spool=tmp_path / "spool") as storage:
             data = await storage.create_dataset_client()

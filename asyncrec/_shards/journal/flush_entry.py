@@ -1,0 +1,144 @@
+"""`FlushEntry`: what a writer without a disk has flushed: the records of its open shards since its last flush.
+
+An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-000001.frames``. Its first line is JSON:
+
+    {"version": 1, "writer": "6740...", "since": 1, "compression": "GZIP", "bytes": 4711, "crc32c": "90ab12cd",
+     "sections": [{"shard": "pages-6740...-000003.tfrecord", "records": 12, "bytes": 5310, "keys": true}]}
+
+Behind it come, section by section, the digests of the keys (16 bytes for each record, if there are keys) and the frames
+of the records, all of it compressed where the shards are. ``bytes`` and ``crc32c`` are of what stands behind the line.
+``since`` is the first entry that this one repeats: the entries from there on are read no more. The records of one shard
+come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
+
+A *fence* has nothing but its line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
+so what is listed behind it is all that the writer will ever have flushed (docs/protocol.md).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asyncrec._framing.crc import crc32c
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec.errors import ManifestError
+from asyncrec.storage._base import Buffer
+
+_VERSION = 1
+# Of records that are compressed anyway: it has to keep up with the writer, and shards are compressed well.
+_LEVEL = 1
+# The line of an entry with sections of some hundred shards.
+_MOST_LINE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Records of one shard, in order.
+
+    Attributes:
+        shard: the name of the shard that they were taken for.
+        records: how many digests there would be: of the records that end in this section.
+        digests: of the keys, or `None` if no record has a key.
+        frames: the bytes of the frames; a frame may go on in the next section of the shard.
+    """
+
+    shard: str
+    records: int
+    digests: bytes | None
+    frames: Sequence[Buffer]
+
+    @property
+    def size(self) -> int:
+        """The bytes of it in an entry that is not compressed."""
+        return sum(map(len, self.frames)) + len(self.digests or b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushEntry:
+    """One object of a flush log.
+
+    Attributes:
+        writer: its id.
+        since: the first entry that this one repeats; its own number if it repeats none.
+        sections: the records; of a fence there are none.
+        fenced_by: the process that made a fence of it; ``""`` if it is not a fence.
+    """
+
+    writer: str
+    since: int
+    sections: tuple[Section, ...] = ()
+    fenced_by: str = ""
+
+    def encode(self, *, compression: str = "") -> bytes:
+        """Return the object. Blocks: a millisecond for each megabyte, and ten where it is compressed."""
+        parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
+        if compression:
+            packer = zlib.compressobj(_LEVEL)
+            content = b"".join([*map(packer.compress, parts), packer.flush()])
+        else:
+            content = b"".join(parts)
+        line: dict[str, Any] = {"version": _VERSION, "writer": self.writer, "since": self.since}
+        if self.fenced_by:
+            line |= {"fence": True, "by": self.fenced_by}
+        line |= {
+            "compression": compression,
+            "bytes": len(content),
+            "crc32c": f"{crc32c(content):08x}",
+            "sections": [
+                {
+                    "shard": each.shard,
+                    "records": each.records,
+                    "bytes": sum(map(len, each.frames)),
+                    "keys": each.digests is not None,
+                }
+                for each in self.sections
+            ],
+        }
+        return json.dumps(line, separators=(",", ":")).encode() + b"\n" + content
+
+
+def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
+    """Read an entry; ``name`` is for the errors. Blocks.
+
+    Raises:
+        ManifestError: it is damaged, or of a later version.
+    """
+    line, newline, content = data.partition(b"\n")
+    try:
+        head = json.loads(line[:_MOST_LINE])
+        version, writer, since = head["version"], head["writer"], head["since"]
+        if version != _VERSION:
+            raise ManifestError(
+                f"{name}: the flush entry has version {version!r}, but this release reads only version {_VERSION}; "
+                "use a newer release of asyncrec"
+            )
+        fenced_by = head["by"] if head.get("fence") is True else ""
+        described = [(each["shard"], each["records"], each["bytes"], each["keys"]) for each in head["sections"]]
+        sound = (
+            isinstance(writer, str)
+            and isinstance(fenced_by, str)
+            and newline
+            and all(
+                type(each) is int and each >= 0 for each in (since, *(n for _, k, b, _ in described for n in (k, b)))
+            )
+            and all(isinstance(shard, str) and type(keys) is bool for shard, _, _, keys in described)
+            and (len(content), f"{crc32c(content):08x}") == (head["bytes"], head["crc32c"])
+        )
+        size = sum(KEY_BYTES * records * keys + length for _, records, length, keys in described)
+        if head["compression"] and sound:
+            content = zlib.decompressobj().decompress(content, size + 1)
+        if not sound or len(content) != size:
+            raise ManifestError(f"{name}: the flush entry is damaged: it does not hold what its first line says")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error) as error:
+        raise ManifestError(f"{name}: the flush entry is damaged: {str(error)[:80]}") from error
+    sections, at = [], 0
+    view = memoryview(content)
+    for shard, records, length, keys in described:
+        digests = bytes(view[at : at + KEY_BYTES * records]) if keys else None
+        at += KEY_BYTES * records * keys
+        sections.append(Section(shard=shard, records=records, digests=digests, frames=(view[at : at + length],)))
+        at += length
+    return FlushEntry(writer=writer, since=since, sections=tuple(sections), fenced_by=fenced_by)

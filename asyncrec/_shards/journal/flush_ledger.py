@@ -1,0 +1,186 @@
+"""`FlushLedger`: which records of a writer are in which entry of its flush log, and which entries are needed.
+
+It knows numbers and sections, and asks nothing of a store (`asyncrec._shards.commit.flush_log`). Sections wait until
+the next entry takes them. An entry that was asked for is in doubt until its answer comes. Then it is live, until all
+its shards are committed, or a later entry repeats it.
+
+A small entry is repeated by a later one that is at least as large. So of *n* entries of one size some log2(*n*) are
+live, each byte is sent as often, and what may be repeated is held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
+from asyncrec._shards.journal.flush_entry import Section
+from asyncrec.storage._base import Buffer
+
+
+@dataclass(eq=False)
+class SentEntry:
+    """An entry: its number, and the first that it repeats.
+
+    ``fresh`` of its sections are in no earlier entry. The sections are kept as long as a later one may repeat them, and
+    the content until its answer has come.
+    """
+
+    number: int
+    since: int
+    sections: list[Section]
+    fresh: int
+    shards: set[str] = field(default_factory=set)
+    content: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return sum(each.size for each in self.sections)
+
+
+class FlushLedger:
+    """The entries of one flush log.
+
+    Attributes:
+        kept: bytes that object writers keep for their next flush.
+        last: the number of the last entry that is there; 0 if there is none.
+        stored: how many sections are in an entry, or void.
+        doubt: the entry that was asked for and not answered.
+        garbage: numbers of entries that nothing needs any more.
+    """
+
+    def __init__(self, most: int) -> None:
+        """``most`` is how many bytes of records an entry has at the most."""
+        self.kept = 0
+        self.last = 0
+        self.stored = 0
+        self.doubt: SentEntry | None = None
+        self.garbage: set[int] = set()
+        self._most = most
+        self._waiting: list[Section] = []
+        self._live: dict[int, SentEntry] = {}
+        self._tail: list[SentEntry] = []  # the last entries, while a later one may repeat them
+        self._beat = 0  # the last entry without records: it says that the writer lives
+
+    @property
+    def handed_over(self) -> int:
+        """How many sections there were, stored or not."""
+        return self.stored + len(self._waiting) + (self.doubt.fresh if self.doubt is not None else 0)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something is in the log that no commit has."""
+        return bool(self._live) or self.doubt is not None
+
+    @property
+    def held(self) -> int:
+        """Bytes of records that are held in memory."""
+        entries = self._tail if self.doubt is None else [*self._tail, self.doubt]
+        return self.kept + sum(each.size for each in self._waiting) + sum(entry.size for entry in entries)
+
+    def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
+        """Take the records of a shard that were kept until now."""
+        self.kept -= sum(batch.size for batch in batches)
+        self._waiting += cut(shard, batches, self._most)
+
+    def ask(self) -> SentEntry:
+        """Return the entry to be created now: the one in doubt, or the next, of what waits and what it repeats."""
+        if self.doubt is not None:
+            return self.doubt
+        number = self.last + 1
+        sections: list[Section] = []
+        size = 0
+        while self._waiting and (not sections or size + self._waiting[0].size <= self._most):
+            section = self._waiting.pop(0)
+            sections.append(section)
+            size += section.size
+        fresh = len(sections)
+        since = number
+        while self._tail and self._tail[-1].size <= size and size + self._tail[-1].size <= self._most:
+            before = self._tail.pop()
+            sections = before.sections + sections
+            since = before.since
+            size += before.size
+        self.doubt = SentEntry(number, since, sections, fresh, {each.shard for each in sections})
+        return self.doubt
+
+    def won(self) -> None:
+        """Note that the entry in doubt is there."""
+        entry, self.doubt = self.doubt, None
+        assert entry is not None, "it was asked for"
+        self.last, entry.content = entry.number, b""
+        self.stored += entry.fresh
+        self._drop({self._beat, *range(entry.since, entry.number)})
+        self._beat = 0 if entry.sections else entry.number
+        if entry.shards:
+            self._live[entry.number] = entry
+        elif entry.sections:  # all its shards were committed meanwhile
+            self.garbage.add(entry.number)
+        self._tail.append(entry)
+        if 2 * entry.size > self._most:  # nothing repeats these any more
+            self.forget_tail()
+
+    def forget_tail(self) -> None:
+        """Hold no more what later entries might repeat."""
+        for each in self._tail:
+            each.sections = []
+        self._tail = []
+
+    def committed(self, shards: Collection[str]) -> None:
+        """Note that these shards are committed: their records in the log are void."""
+        left = [each for each in self._waiting if each.shard not in shards]
+        self.stored += len(self._waiting) - len(left)
+        self._waiting = left
+        for entry in (*self._live.values(), *([self.doubt] if self.doubt is not None else ())):
+            entry.shards.difference_update(shards)
+            entry.sections = [each for each in entry.sections if each.shard not in shards]
+        self._drop([number for number, entry in self._live.items() if not entry.shards])
+        self._tail = [entry for entry in self._tail if entry.shards]
+        if not self._live:
+            self._drop({self._beat})
+
+    def end(self) -> None:
+        """Note that the writer has ended, and all its records are committed."""
+        self._drop({self._beat, *self._live})
+        self._tail, self._waiting, self.doubt = [], [], None
+
+    def _drop(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if self._live.pop(number, None) is not None or (number and number == self._beat):
+                self.garbage.add(number)
+
+
+def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
+    """Make sections of batches, each of at most so many bytes; a frame may go on in the next."""
+    keyed = any(batch.digests is not None for batch in batches)
+    sections: list[Section] = []
+    frames: list[Buffer] = []
+    digests: list[bytes] = []
+    records = size = 0
+
+    def end() -> None:
+        nonlocal frames, digests, records, size
+        if frames or records:
+            joined = b"".join(digests) if keyed else None
+            sections.append(Section(shard=shard, records=records, digests=joined, frames=tuple(frames)))
+        frames, digests, records, size = [], [], 0, 0
+
+    for batch in batches:
+        hashes = KEY_BYTES * batch.count if keyed else 0
+        if size and size + batch.size + hashes > most:
+            end()
+        records += batch.count
+        size += hashes
+        if keyed:
+            digests.append(bytes(hashes) if batch.digests is None else batch.digests)
+        for frame in batch.frames:
+            view = memoryview(frame)
+            while len(view):
+                part = view[: max(1, most - size)]
+                frames.append(part)
+                size += len(part)
+                view = view[len(part) :]
+                if size >= most:
+                    end()
+    end()
+    return sections

@@ -1,0 +1,263 @@
+"""What a writer without a disk had flushed when it died is found in its flush log, and written into shards.
+
+The naive way is to list the log and to write what is there. Suppose B does that, and the writer A is not dead: A
+flushes once more, tells its caller that the records are safe, and B ends A without them. So B takes A's next flush
+number first, for a *fence*, and lists behind it: what A flushes later is refused, and A's caller is told. Where a lock
+has proven that A's process is gone, no request of A's can be acknowledged any more, and no fence is needed.
+
+What the log has of a shard that was committed is void. B's shards have B's token in their names, so that they are
+nobody else's if B loses, and the end of A's log names them (docs/protocol.md).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
+
+from asyncrec._concurrency.map import for_each
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._framing.frames import ANY_RECORD_BYTES, FrameDecoder
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._shards.commit.closing import load_last
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.commit.flush_log import MOST_ENTRY, fence_of
+from asyncrec._shards.commit.manifest_writer import ManifestWriter
+from asyncrec._shards.commit.shard import Shard
+from asyncrec._shards.commit.shard_publisher import ShardPublisher
+from asyncrec._shards.journal.flush_entry import FlushEntry, Section, parse_flush_entry
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.names import (
+    flush_key,
+    flush_of,
+    flush_prefix,
+    manifest_prefix,
+    rolling_shard_name,
+    sequence_of,
+)
+from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.ownership.marks import find_begun
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+_ATTEMPTS = 100
+_TIME = "~time-"
+# Some stores take chunks of 64 MiB.
+_MEMORY_LIMIT = 256 << 20
+# One that is not compressed, with its line; a record's frame and digest are not divided between two.
+_MOST_BYTES = 2 * MOST_ENTRY
+
+
+class Flushed(NamedTuple):
+    """What is in a flush log.
+
+    Attributes:
+        entries: the numbers of the entries that are read, in order, each with the shards that it has records of.
+        shards: all of these.
+    """
+
+    entries: Mapping[int, frozenset[str]]
+    shards: tuple[str, ...]
+
+
+async def numbers_of(folder: Storage, name: str, writer: str) -> list[int]:
+    """The numbers of what is listed of a flush log, in order."""
+    prefix = flush_prefix(name)
+    found = [flush_of(info.key[len(prefix) :]) async for info in folder.list_objects(f"{prefix}{writer}-")]
+    return sorted(each[1] for each in found if each is not None and each[0] == writer)
+
+
+async def load_entry(folder: Storage, name: str, writer: str, number: int) -> FlushEntry | None:
+    """Load an entry; `None` if it is gone.
+
+    Raises:
+        ManifestError: it cannot be read.
+    """
+    key = flush_key(name, writer, number)
+    try:
+        data = await folder.get(key, max_bytes=_MOST_BYTES)
+    except ObjectNotFoundError:
+        return None
+    return await in_thread(lambda: parse_flush_entry(data, name=f"{folder.root}/{key}"))
+
+
+async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
+    """See that a writer flushes nothing more.
+
+    The number of a fence may have been used before: the writer deletes its entries. So it counts only if a look
+    afterwards shows that the writer has not come so far.
+
+    Raises:
+        ConflictError: it flushes faster than this can be done.
+        StorageError: whether it flushes is not known.
+    """
+    for _ in range(_ATTEMPTS):
+        top = await _last_of(folder, name, writer)
+        there = await load_entry(folder, name, writer, top) if top else None
+        if there is not None and there.fenced_by:
+            return
+        try:
+            await create(folder, flush_key(name, writer, top + 1), fence_of(writer, top + 1, by=by), shield=False)
+        except ObjectExistsError:
+            continue
+        _, segment = await load_last(folder, name, writer)
+        listed = await numbers_of(folder, name, writer)
+        if max(listed, default=0) <= top + 1 and (segment is None or segment.flushed <= top):
+            return
+    raise ConflictError(f"{join(folder.root, name)}: the writer {writer} is flushing too fast to be ended; stop it")
+
+
+async def _last_of(folder: Storage, name: str, writer: str) -> int:
+    """The last number of a flush log: what is listed, and what the last commit says."""
+    _, segment = await load_last(folder, name, writer)
+    return max([*await numbers_of(folder, name, writer), 0 if segment is None else segment.flushed])
+
+
+async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
+    """Find what is in a flush log, behind its fence, but for entries that a later one repeats.
+
+    What it has of shards that were ever committed is void.
+    """
+    entries: dict[int, frozenset[str]] = {}
+    repeated: set[int] = set()
+    for number in reversed(await numbers_of(folder, name, writer)):
+        if number in repeated or (entry := await load_entry(folder, name, writer, number)) is None:
+            continue
+        repeated.update(range(entry.since, number))
+        if entry.sections:
+            entries[number] = frozenset(each.shard for each in entry.sections)
+    return Flushed(dict(sorted(entries.items())), tuple(sorted(set().union(*entries.values()))))
+
+
+async def publish_flushed(
+    folder: Storage, header: JobHeader, found: Flushed, shards: Collection[str], manifest: ManifestWriter
+) -> tuple[list[ShardEntry], int]:
+    """Publish what was flushed of these shards, under names of this attempt's own.
+
+    Returns their entries, and how many bytes are left of frames that go on nowhere.
+    """
+    own = replace(header, writer=f"{header.writer}.{secrets.token_hex(4)}")
+    publisher = ShardPublisher(
+        folder, own, budget=ByteBudget(_MEMORY_LIMIT), clock=manifest.clock, deadline=manifest.deadline
+    )
+    entries, cut = [], 0
+    for shard in shards:
+        sections = _sections_of(folder, header.name, header.writer, found, shard)
+        async with publisher.open_shard(rolling_shard_name(own.name, own.writer, sequence_of(shard))) as out:
+            cut += await _write_sections(out, sections)
+            await out.output.finish()
+        entries.append(replace(publisher.entry_of(out, 0, 0), first=None, last=None))
+    return entries, cut
+
+
+async def _write_sections(out: Shard, sections: AsyncIterator[Section]) -> int:
+    """Write the whole records of some sections; returns how many bytes are left of a frame that goes on nowhere."""
+    decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
+    digests = b""
+    fed = 0
+    async for section in sections:
+        digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
+        keyed = any(digests)
+        for frames in section.frames:
+            fed += len(frames)
+            if records := await in_thread(lambda part: decoder.feed(bytes(part)), frames):
+                keys = [digests[KEY_BYTES * each : KEY_BYTES * (each + 1)] for each in range(len(records))]
+                digests = digests[KEY_BYTES * len(records) :]
+                await out.write(records, keys if keyed or any(map(any, keys)) else None)
+    return fed - decoder.offset
+
+
+async def _sections_of(folder: Storage, name: str, writer: str, found: Flushed, shard: str) -> AsyncIterator[Section]:
+    """Load the records of one shard, in order: those of one entry at a time."""
+    for number, shards in found.entries.items():
+        if shard in shards and (entry := await load_entry(folder, name, writer, number)) is not None:
+            for section in entry.sections:
+                if section.shard == shard:
+                    yield section
+
+
+async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
+    """See that nothing is behind the end of a writer that may live, which has this number: else it is no end.
+
+    Raises:
+        ConflictError: something is.
+    """
+    if (await load_last(folder, header.name, header.writer))[0] > number:
+        raise ConflictError(
+            f"{join(folder.root, header.name)}: the writer {header.writer} is alive; it has committed while it was "
+            "being recovered"
+        )
+
+
+async def delete_adopted(folder: Storage, entries: Collection[ShardEntry]) -> None:
+    """Delete shards that `publish_flushed` made, and no commit names: nobody else has their names."""
+    for entry in entries:
+        for key in entry.objects:
+            await folder.delete(key)
+
+
+async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: bool) -> None:
+    """Delete a flush log whose writer has ended. ``fenced``: its fence stays, since the writer may live."""
+    numbers = await numbers_of(folder, name, writer)
+    if fenced and numbers:
+        there = await load_entry(folder, name, writer, numbers[-1])
+        if there is not None and there.fenced_by:
+            del numbers[-1]
+    await for_each(folder.delete, [flush_key(name, writer, number) for number in numbers])
+
+
+async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
+    """The ids of those writers that have flushed something, and of which nothing has changed for too long.
+
+    By the store's own clock: a small object is made and deleted for it, if there is anything to judge.
+    """
+    told: dict[str, datetime] = {}
+    for header in headers:
+        if not header.silent_after:
+            continue
+        name, writer = header.name, header.writer
+        flushed = [info async for info in folder.list_objects(f"{flush_prefix(name)}{writer}-")]
+        if flushed:
+            committed = [info async for info in folder.list_objects(f"{manifest_prefix(name)}{writer}-")]
+            told[writer] = max(info.modified for info in (*flushed, *committed))
+    if not told:
+        return set()
+    now = await _time_of(folder, next(iter(headers)).name)
+    return {
+        header.writer
+        for header in headers
+        if header.writer in told
+        and now is not None
+        and (now - told[header.writer]).total_seconds() > header.silent_after
+    }
+
+
+async def _time_of(folder: Storage, name: str) -> datetime | None:
+    """What time it is by the store's clock; `None` where it does not list yet what was just made."""
+    key = f"{flush_prefix(name)}{_TIME}{secrets.token_hex(8)}"
+    await folder.put(key, b"\n")
+    try:
+        return max([info.modified async for info in folder.list_objects(key)], default=None)
+    finally:
+        await folder.delete(key)
+
+
+async def clear_flushed(folder: Storage, name: str) -> None:
+    """Delete what came late into flush logs of writers that have ended, and what judges of them left. Fences stay."""
+    prefix = flush_prefix(name)
+    keys = [info.key async for info in folder.list_objects(prefix)]
+    if not keys:
+        return
+    begun = set(await find_begun(folder, name))  # looked at behind the list
+    for key in keys:
+        found = flush_of(key[len(prefix) :])
+        if key.startswith(f"{prefix}{_TIME}"):
+            await folder.delete(key)
+        elif found is not None and found[0] not in begun:
+            entry = await load_entry(folder, name, *found)
+            if entry is not None and not entry.fenced_by:
+                await folder.delete(key)

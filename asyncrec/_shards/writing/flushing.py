@@ -1,0 +1,37 @@
+"""How often a writer flushes, and after which silence it may be taken for dead, where its caller does not say."""
+
+from __future__ import annotations
+
+from asyncrec.errors import ArgumentValueError
+
+# What a crawler fetches in that time is soon fetched again, and an fsync every five seconds is no load for any disk.
+_FLUSH_SECONDS = 5.0
+# $0.43 a month for requests, on S3 in us-east-1.
+_STORE_FLUSH_SECONDS = 30.0
+# What a store may need to be well again; and the least difference of two times in whole seconds.
+_DEAD_AFTER, _LEAST_DEAD_AFTER = 120.0, 2.0
+
+
+def seconds_to_flush(given: float | str | None, *, on_disk: bool) -> float | None:
+    """How old a record may become before it is flushed, where the caller says ``"default"``; `None`: any age."""
+    if isinstance(given, str):
+        return _FLUSH_SECONDS if on_disk else _STORE_FLUSH_SECONDS
+    return given
+
+
+def silence_of_dead(flush_seconds: float | None, dead_after: float | None) -> float:
+    """After how long a silence a writer that flushes to its store may be taken for dead; 0 if it does not flush.
+
+    Raises:
+        ArgumentValueError: ``dead_after`` is too short to tell a dead writer from one that is about to flush.
+    """
+    if flush_seconds is None:
+        return 0.0
+    if dead_after is None:
+        return max(_DEAD_AFTER, 4 * flush_seconds)
+    if not dead_after >= (least := max(_LEAST_DEAD_AFTER, 2 * flush_seconds)):
+        raise ArgumentValueError(
+            f"dead_after={dead_after:g}: must be at least {least:g}: twice flush_seconds, and not below 2 seconds, "
+            "because stores tell times in whole seconds"
+        )
+    return dead_after

@@ -1,0 +1,312 @@
+"""A writer without a disk flushes to its store: what was acknowledged is found once, whoever ends the writer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import (
+    ArgumentValueError,
+    ConflictError,
+    ManifestError,
+    StorageError,
+    StoragePermissionError,
+    TransientStorageError,
+)
+from asyncrec.storage import Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing import FlakyStorage
+
+from . import mortal
+from .flushing import RECORDS, flush_entries, recovered, stored, write
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+@pytest.mark.parametrize("open_shards", [1, 3])
+async def test_what_a_flush_acknowledged_outlives_a_kill(compression: Any, open_shards: int) -> None:
+    storage = MemoryStorage()
+    options = {"compression": compression, "open_shards": open_shards, "writer_id": "w"}
+    async with mortal.killed(storage, **options) as writer:
+        for at in range(0, 100, 10):
+            await write(writer, RECORDS[at : at + 10])
+            assert await writer.flush() == "spooled"
+        await write(writer, [b"not flushed"])
+    assert await flush_entries(storage) != []
+    assert await recovered(storage) == RECORDS
+    assert await flush_entries(storage) == []
+    assert (await tools.verify("pages", storage=storage)).orphans == []
+
+
+async def test_a_fence_is_behind_entries_that_were_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would have a number that the writer has used, and the writer would flush on."""
+    storage = MemoryStorage()
+    with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
+        async with mortal.killed(storage, writer_id="w") as writer:
+            for record in RECORDS[:5]:
+                await writer.write(record)
+                await writer.flush()
+            await writer.commit()
+    assert await flush_entries(storage) == []
+    await asyncrec.recover("pages", storage=storage, dead=["w"])
+    assert await flush_entries(storage) == ["_flush/pages/w-000006.frames"]
+
+
+@pytest.mark.parametrize("said", ["dead", "abandon"])
+async def test_on_a_machine_that_is_gone_a_person_says_what_becomes_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    storage = MemoryStorage()
+    with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
+        async with mortal.killed(storage, writer_id="w") as writer:
+            await write(writer, RECORDS)
+            await writer.flush()
+    assert [job.id for job in (await asyncrec.recover("pages", storage=storage)).unfinished] == ["w"]
+    done = await asyncrec.recover("pages", storage=storage, **{said: ["w"]})
+    assert done.records == (100 if said == "dead" else 0)
+    # Nothing proves that it is dead, so the fence stays: a flush of its own would be acknowledged, and read by nobody.
+    assert len(await flush_entries(storage)) == 1
+
+
+async def test_records_are_flushed_unasked_before_they_are_old() -> None:
+    storage = MemoryStorage()
+    async with mortal.killed(storage, flush_seconds=10) as writer:
+        pass
+    process = mortal.Process(storage)
+    with pytest.raises((mortal.Killed, StorageError)):
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage, flush_seconds=10) as writer:
+            for record in RECORDS:
+                await writer.write(record, key=record)
+                await anyio.sleep(1)
+            process.kill()
+            raise mortal.Killed
+    found = await recovered(storage)
+    assert found == RECORDS[: len(found)]
+    assert len(found) >= 89
+
+
+async def test_an_idle_writer_says_that_it_lives_then_commits_and_asks_nothing() -> None:
+    storage = FlakyStorage(MemoryStorage())
+    async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=1) as writer:
+        await writer.write_many(RECORDS)
+        await anyio.sleep(70)
+        for _ in range(10):
+            await anyio.sleep(60)
+            assert len(await flush_entries(storage)) == 2
+        await anyio.sleep(1000)
+        assert await stored(storage) == RECORDS
+        assert await flush_entries(storage) == []
+        storage.operations.clear()
+        await anyio.sleep(10_000)
+        assert storage.operations == []
+
+
+async def test_what_is_committed_leaves_no_flush_entry() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, open_shards=2) as writer:
+        for at in range(0, 100, 10):
+            await write(writer, RECORDS[at : at + 10])
+            await writer.flush()
+        assert len(await flush_entries(storage)) in range(1, 20)
+        await writer.commit()
+        assert await flush_entries(storage) == []
+        await write(writer, [b"one more"])
+        await writer.flush()
+        assert len(await flush_entries(storage)) == 1
+    assert await flush_entries(storage) == []
+    assert await stored(storage) == sorted([*RECORDS, b"one more"])
+
+
+async def test_small_entries_are_repeated_by_larger_ones() -> None:
+    storage = FlakyStorage(MemoryStorage())
+    async with asyncrec.open_sharded_writer("pages", storage=storage) as writer:
+        for number in range(256):
+            await writer.write(b"%06d" % number * 20)
+            await writer.flush()
+        assert len(await flush_entries(storage)) <= 16
+
+
+async def test_a_record_longer_than_an_entry_is_split() -> None:
+    storage = MemoryStorage()
+    long = [bytes([number]) * (9 << 20) for number in range(3)]
+    async with mortal.killed(storage, compression="") as writer:
+        for record in long:
+            await writer.write(record)
+        assert await writer.flush() == "spooled"
+    assert max([info.size async for info in storage.list_objects("_flush/")]) < 5 << 20
+    await asyncrec.recover("pages", storage=storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert [record async for record in dataset] == long
+
+
+async def test_a_shard_that_was_published_and_not_committed_is_taken_once() -> None:
+    storage = MemoryStorage()
+    process = mortal.Process(storage, "-000001.jsonl")
+    with pytest.raises((StorageError, anyio.ClosedResourceError)):
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage, max_shard_records=50) as writer:
+            await write(writer, RECORDS[:30])
+            await writer.flush()
+            await write(writer, RECORDS[30:70])
+            await writer.commit()
+    assert await recovered(storage) == RECORDS[:50]
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_entries_that_come_late_are_void(again: bool) -> None:
+    """A request that is repeated late, or a deletion that never comes, gives no record twice."""
+    storage = MemoryStorage()
+    kept: dict[str, bytes] = {}
+    async with mortal.killed(storage, open_shards=2, max_shard_records=25) as writer:
+        for at in range(0, 100, 5):
+            await write(writer, RECORDS[at : at + 5])
+            await writer.flush()
+            for key in await flush_entries(storage):
+                kept[key] = await storage.get(key)
+    for key, data in kept.items() if again else ():
+        await storage.put(key, data)
+    assert await recovered(storage) == RECORDS
+
+
+async def test_whoever_lives_and_was_ended_is_told_and_nothing_is_twice() -> None:
+    storage = MemoryStorage()
+    with pytest.raises(ConflictError):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard") as writer:
+            await write(writer, RECORDS[:50])
+            assert await writer.flush() == "spooled"
+            mark = await storage.get("_manifest/pages/w-000000.jsonl")
+            await storage.put("_manifest/pages/w-000000.jsonl", mark.replace(b'"life":"', b'"life":"0'))
+            assert (await asyncrec.recover("pages", storage=storage, dead=["w"])).records == 50
+            await write(writer, RECORDS[50:])
+            with pytest.raises(ConflictError, match="has declared the writer w dead"):
+                await writer.flush()
+    assert await stored(storage) == RECORDS[:50]
+
+
+async def test_a_writer_that_meets_a_fence_still_commits_what_it_holds() -> None:
+    """B fences the writer, and dies; nothing that was acknowledged is lost, and nothing is twice."""
+    storage = MemoryStorage()
+    with pytest.raises(ConflictError, match="has declared the writer w dead"):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+            await write(writer, RECORDS[:50])
+            await writer.flush()
+            mark = await storage.get("_manifest/pages/w-000000.jsonl")
+            await storage.put("_manifest/pages/w-000000.jsonl", mark.replace(b'"life":"', b'"life":"0'))
+            other = mortal.Process(storage, "_flush/pages/w-", done=True)
+            with pytest.raises(StorageError):
+                await asyncrec.recover("pages", storage=other.storage, dead=["w"])
+            await write(writer, RECORDS[50:])
+            await writer.flush()
+    found = await recovered(storage, **({"dead": ["w"]} if await marked(storage) else {}))
+    assert found[:50] == RECORDS[:50]
+    assert len(set(found)) == len(found)
+
+
+async def marked(storage: Storage) -> bool:
+    return bool([info async for info in storage.list_objects("_manifest/pages/w-000000")])
+
+
+async def test_a_store_that_is_down_while_it_flushes_gets_it_later() -> None:
+    inner = MemoryStorage()
+    down = False
+
+    class Down(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if down and key.startswith("_flush/"):
+                raise TransientStorageError("down, as asked")
+            return await call()
+
+    process = mortal.Process(inner)
+    with pytest.raises((mortal.Killed, StorageError)):
+        async with asyncrec.open_sharded_writer("pages", storage=Down(process.storage), on_error="discard") as writer:
+            await write(writer, RECORDS[:50])
+            assert await writer.flush() == "spooled"
+            down = True
+            await write(writer, RECORDS[50:])
+            assert await writer.flush() == "buffered"
+            down = False
+            assert await writer.flush() == "spooled"
+            process.kill()
+            raise mortal.Killed
+    assert await recovered(inner) == RECORDS
+
+
+async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:
+    storage = MemoryStorage()
+    async with mortal.killed(storage, writer_id="w") as writer:
+        await write(writer, RECORDS)
+        await writer.flush()
+    [key] = await flush_entries(storage)
+    whole = await storage.get(key)
+    await storage.put(key, whole[:-7])
+    with pytest.raises(ManifestError, match=r"w-000001\.frames: the flush entry is damaged"):
+        await asyncrec.recover("pages", storage=storage)
+    await storage.put(key, whole)
+    assert await recovered(storage) == RECORDS
+
+
+@pytest.mark.parametrize("refused", ["publish", "delete"])
+async def test_a_store_that_refuses_says_so(refused: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(FlakyStorage):
+        async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+            if operation == refused and key.startswith("_flush/"):
+                raise StoragePermissionError("refused, as asked")
+            return await call()
+
+    inner = MemoryStorage()
+    if refused == "publish":
+        with pytest.raises(StoragePermissionError) as caught:
+            async with asyncrec.open_sharded_writer("pages", storage=Refusing(inner)) as writer:
+                await write(writer, RECORDS)
+                await writer.flush()
+        assert any("flush_seconds=None" in note for note in getattr(caught.value, "__notes__", ()))
+    else:
+        async with asyncrec.open_sharded_writer("pages", storage=Refusing(inner)) as writer:
+            for at in range(0, 100, 10):
+                await write(writer, RECORDS[at : at + 10])
+                assert await writer.flush() == "spooled"
+        assert caplog.text.count("flushed records cannot be deleted") == 1
+        assert await recovered(inner) == RECORDS
+        assert await flush_entries(inner) == []
+
+
+async def test_many_small_records_with_keys_fit_into_entries() -> None:
+    storage = MemoryStorage()
+    async with mortal.killed(storage, flush_seconds=None) as writer:
+        pass
+    async with mortal.killed(storage) as writer:
+        for number in range(300_000):
+            await writer.write(b"", key=number.to_bytes(4, "little"))
+        await writer.flush()
+    assert max([info.size async for info in storage.list_objects("_flush/")]) < 5 << 20
+    assert (await asyncrec.recover("pages", storage=storage)).records == 300_000
+
+
+async def test_without_flush_seconds_nothing_is_flushed_to_a_store() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=None) as writer:
+        ticket = await writer.write(b"record")
+        assert await writer.flush() == "buffered"
+        with pytest.raises(ArgumentValueError, match="spooled"):
+            await writer.wait(ticket, "spooled")
+        assert await flush_entries(storage) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"dead_after": 1}, {"dead_after": 50, "flush_seconds": 30}, {"flush_seconds": "soon"}, {"dead_after": math.nan}],
+    ids=str,
+)
+async def test_bad_arguments_are_refused_before_anything_is_made(options: dict[str, Any]) -> None:
+    storage = MemoryStorage()
+    with pytest.raises(ArgumentValueError):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, **options):
+            pass
+    assert [info.key async for info in storage.list_objects()] == []

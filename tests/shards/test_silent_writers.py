@@ -1,0 +1,82 @@
+"""A writer that flushes to a store is taken up by others when it died: by its lock, or by its silence there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.storage._memory import MemoryStorage
+
+from . import mortal
+from .flushing import RECORDS, flush_entries, stored, write
+from .manifest_store import Store
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+
+async def test_a_writer_that_died_on_this_machine_is_taken_up_at_once() -> None:
+    storage = MemoryStorage()
+    async with mortal.killed(storage, writer_id="w") as writer:
+        await write(writer, RECORDS)
+        await writer.flush()
+    async with asyncrec.open_sharded_writer("pages", storage=storage):
+        await anyio.sleep(61)
+        assert await stored(storage) == RECORDS
+
+
+class TestSilence:
+    @staticmethod
+    async def dies(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        """A writer on another machine is killed when it has flushed."""
+        with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
+            async with mortal.killed(store, writer_id="w", **options) as writer:
+                await write(writer, RECORDS)
+                await writer.flush()
+        assert await flush_entries(store) != []
+
+    async def test_recover_takes_up_a_writer_that_was_silent_for_too_long(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store()
+        await self.dies(store, tmp_path, monkeypatch)
+        store.now += timedelta(seconds=100)
+        assert (await asyncrec.recover("pages", storage=store)).records == 0
+        store.now += timedelta(seconds=100)
+        assert (await asyncrec.recover("pages", storage=store)).records == 100
+        assert await stored(store) == RECORDS
+
+    async def test_a_writer_that_skips_takes_it_up_before_it_opens(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store()
+        await self.dies(store, tmp_path, monkeypatch, dead_after=20, flush_seconds=5)
+        store.now += timedelta(seconds=30)
+        async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
+            assert all(writer.has(record) for record in RECORDS)
+
+    async def test_any_other_takes_it_up_behind_its_opening(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store()
+        await self.dies(store, tmp_path, monkeypatch)
+        store.now += timedelta(seconds=200)
+        async with asyncrec.open_sharded_writer("pages", storage=store) as writer:
+            assert await asyncrec.list_shards("pages", storage=store) == []
+            await anyio.sleep(61)
+            assert await stored(store) == RECORDS
+            await writer.write(b"more")
+
+    async def test_one_that_never_flushed_is_not_ended_by_its_age(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store()
+        with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
+            async with mortal.killed(store, writer_id="w"):
+                pass
+        store.now += timedelta(days=3)
+        assert [job.id for job in (await asyncrec.recover("pages", storage=store)).unfinished] == ["w"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -29,19 +30,20 @@ Act = Callable[[], Awaitable[Any]]
 class Meeting(FlakyStorage):
     """A process's way to a store, which has something happen before or behind its requests.
 
-    ``meet(what, key)`` is called before a request (``put``, ``list`` or ``delete``). What it returns is awaited behind
-    it.
+    ``meet(what, key, done)`` is called before a request (``put``, ``list`` or ``delete``), and ``done`` behind it. What
+    it returns is awaited.
     """
 
-    def __init__(self, storage: Storage, meet: Callable[[str, str], Act | None]) -> None:
+    def __init__(self, storage: Storage, meet: Callable[[str, str, bool], Act | None]) -> None:
         super().__init__(storage)
         self._meet = meet
 
     async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
-        then = self._meet(operation, key)
+        if (act := self._meet(operation, key, False)) is not None:
+            await act()
         result = await call()
-        if then is not None:
-            await then()
+        if (act := self._meet(operation, key, True)) is not None:
+            await act()
         return result
 
     async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
@@ -69,9 +71,9 @@ async def test_two_that_end_one_writer_leave_one_end(tmp_path: Path, monkeypatch
         seen = 0
         end = partial(asyncrec.recover, "pages", storage=copy, dead=["w"])
 
-        def meet(what: str, key: str, *, place: int = place, end: Act = end) -> Act | None:
+        def meet(what: str, key: str, done: bool, *, place: int = place, end: Act = end) -> Act | None:
             nonlocal seen
-            if what == "list" and key.startswith(("_manifest/pages/w-", "_flush/pages/w-")):
+            if done and what == "list" and key.startswith(("_manifest/pages/w-", "_flush/pages/w-")):
                 seen += 1
                 return end if seen == place + 1 else None
             return None
@@ -81,52 +83,67 @@ async def test_two_that_end_one_writer_leave_one_end(tmp_path: Path, monkeypatch
         await asyncrec.recover("pages", storage=copy)
 
 
-async def test_a_fence_is_behind_what_is_deleted_as_it_is_made() -> None:
-    """The writer commits, and deletes its entries, between two looks of the process that ends it."""
+@pytest.mark.parametrize("commits_at_once", [False, True])
+@pytest.mark.parametrize("places", list(itertools.combinations(range(14), 2)), ids=str)
+async def test_a_fence_is_behind_what_is_deleted_as_it_is_made(places: tuple[int, int], commits_at_once: bool) -> None:
+    """The writer flushes, commits and deletes its entries between two requests of the process that ends it."""
     storage = MemoryStorage()
     acknowledged: list[bytes] = []
+    seen = 0
 
-    async def write_more(writer: asyncrec.ShardedWriter) -> None:
-        if len(acknowledged) < len(RECORDS):
-            more = RECORDS[len(acknowledged) : len(acknowledged) + 10]
+    async def write_more(writer: asyncrec.ShardedWriter, *, commit: bool) -> None:
+        for _ in range(1 if commit else 2):  # the second entry repeats the first
+            more = RECORDS[len(acknowledged) : len(acknowledged) + 5]
             await write(writer, more)
             if await writer.flush() == "spooled":
                 acknowledged.extend(more)
+        if commit:
             await writer.commit()
-            await anyio.sleep(1)  # its entries are deleted
+        await anyio.sleep(1)  # its entries are deleted
 
     with pytest.raises(ConflictError):
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard") as writer:
-            await write_more(writer)
+            await write_more(writer, commit=True)
             await on_another_machine(storage)
 
-            def meet(what: str, key: str) -> Act | None:
-                if what in ("list", "put") and key.startswith(("_manifest/pages/w-", "_flush/pages/w-")):
-                    return partial(write_more, writer)
+            def meet(what: str, key: str, done: bool) -> Act | None:
+                nonlocal seen
+                if what in ("list", "put") and key.startswith(("_flush/pages/w-", "_manifest/pages/w-")):
+                    seen += 1
+                    if seen - 1 == places[0]:
+                        return partial(write_more, writer, commit=commits_at_once)
+                    return writer.commit if seen - 1 == places[1] else None
                 return None
 
-            with anyio.fail_after(1000):
-                await asyncrec.recover("pages", storage=Meeting(storage, meet), dead=["w"])
-            await write(writer, [b"later"])
-            await writer.flush()
-    assert set(acknowledged) <= set(await stored(storage))
+            await asyncrec.recover("pages", storage=Meeting(storage, meet), dead=["w"])
+            for record in RECORDS[50:60]:
+                await write(writer, [record])
+                await writer.flush()
+                acknowledged.append(record)
+    found = await stored(storage)
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
 
 
-async def test_an_entry_whose_answer_comes_behind_a_commit_stays() -> None:
-    """No commit says its number: if it were deleted, a fence would take the number once more."""
+async def test_the_last_entry_stays_until_a_commit_says_its_number() -> None:
+    """Else a fence would take the number once more, and the writer would flush on."""
     storage = MemoryStorage()
-    slow = anyio.Event()
+    entry, commit = anyio.Event(), anyio.Event()
 
-    def meet(what: str, key: str) -> Act | None:
-        return slow.wait if what == "put" and key == "_flush/pages/w-000001.frames" else None
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        slow = {"_flush/pages/w-000001.frames": entry, "_manifest/pages/w-000001.jsonl": commit}
+        return slow[key].wait if done and what == "put" and key in slow else None
 
     async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), writer_id="w") as writer:
         async with anyio.create_task_group() as group:
             await write(writer, RECORDS[:50])
             group.start_soon(writer.flush)
             await anyio.sleep(1)
-            await writer.commit()
-            slow.set()
+            group.start_soon(writer.commit)  # it says that the log has no entry
+            await anyio.sleep(1)
+            entry.set()
+            await anyio.sleep(1)
+            commit.set()
         await anyio.sleep(1)
         assert await flush_entries(storage) == ["_flush/pages/w-000001.frames"]
         await write(writer, RECORDS[50:])
@@ -141,8 +158,8 @@ async def test_a_flush_is_not_answered_by_what_others_commit() -> None:
     storage = MemoryStorage()
     slow = anyio.Event()
 
-    def meet(what: str, key: str) -> Act | None:
-        return slow.wait if what == "put" and key.startswith("_flush/") else None
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        return slow.wait if done and what == "put" and key.startswith("_flush/") else None
 
     options: dict[str, Any] = {"open_shards": 2, "max_shard_records": 60, "partition_by": lambda record: record[:1]}
     first, second = b"a%05d", b"b%05d"
@@ -213,7 +230,7 @@ async def test_room_is_made_when_an_outage_is_over() -> None:
     storage = MemoryStorage()
     down = True
 
-    def meet(what: str, key: str) -> Act | None:
+    def meet(what: str, key: str, done: bool) -> Act | None:
         if down and key.startswith("_flush/"):
             raise TransientStorageError("down, as asked")
         return None
@@ -243,12 +260,12 @@ async def test_an_entry_in_doubt_is_deleted_when_the_writer_ends() -> None:
     async def lose() -> None:
         raise TransientStorageError("lost, as asked")
 
-    def meet(what: str, key: str) -> Act | None:
+    def meet(what: str, key: str, done: bool) -> Act | None:
         if not (lost and key.startswith("_flush/")):
             return None
         if what != "put":
             raise TransientStorageError("lost, as asked")
-        return lose
+        return lose if done else None
 
     async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet)) as writer:
         await write(writer, RECORDS)

@@ -62,7 +62,7 @@ class FlushLedger:
         self._said = 0  # the last number that a commit says
         self._live: dict[int, SentEntry] = {}
         self._tail: list[SentEntry] = []  # the last entries, while a later one may repeat them
-        self._beat = 0  # the last entry without records: it says that the writer lives
+        self._beat = 0  # the last entry, if nothing in it is needed: it says that the writer lives
 
     @property
     def stored(self) -> int:
@@ -124,8 +124,6 @@ class FlushLedger:
         self._beat = 0 if entry.sections else entry.number
         if entry.shards:
             self._live[entry.number] = entry
-        elif entry.sections:  # all its shards were committed meanwhile
-            self.garbage.add(entry.number)
         self._tail.append(entry)
         if 2 * entry.size > self._most:  # nothing repeats these any more
             self.forget_tail()

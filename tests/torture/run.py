@@ -21,7 +21,7 @@ from types import ModuleType
 HERE = Path(__file__).parent
 
 # By their file names; one that is given with --only is run alone.
-MODULES = ["mutations", "bombs", "kill", "crawl", "frameworks", "power", "operations", "chaos", "endurance"]
+MODULES = ["mutations", "bombs", "kill", "crawl", "frameworks", "power", "lost_machines", "operations", "chaos", "endurance"]
 
 
 def load(name: str) -> ModuleType:

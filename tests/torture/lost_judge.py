@@ -1,0 +1,161 @@
+"""What became of the records of machines that were lost: the logs of the machines are held against the data sets.
+
+- Each acknowledged record is there, and none is there twice.
+- A lost record had been taken at most ``flush_seconds`` and `MARGIN` before its machine was lost.
+- `tools.verify` finds nothing wrong; after a last `recover` no flush entry is left but for fences.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+
+import anyio
+from flushing_machines import MACHINE, Line, Machine, become, key_of, record_of
+from store_processes import prepare
+
+import asyncrec
+from asyncrec import tools
+from asyncrec._shards.journal.flush_entry import parse_flush_entry
+
+# One request, on a machine with two cores and some thirty processes, behind a server in Python.
+MARGIN = 2.0
+
+
+@dataclass
+class Life:
+    """When a process was killed, stopped and continued; `None` if it was not."""
+
+    killed: float | None = None
+    stopped: float | None = None
+    continued: float | None = None
+
+    def loss_of(self, fenced: float | None) -> float | None:
+        """From when on what was not flushed is lost; `None` if that is not known."""
+        if self.stopped is not None and (fenced is not None or self.continued is None):
+            return self.stopped
+        return None if fenced is not None else self.killed
+
+    def age(self, taken: float, lost: float) -> float:
+        """For how long it had run behind a moment when it was lost."""
+        if self.stopped is None or self.continued is None or lost <= self.continued:
+            return lost - taken
+        return lost - taken - max(0.0, self.continued - max(self.stopped, taken))
+
+
+@dataclass
+class Findings:
+    counts: Counter[str] = field(default_factory=Counter)
+    oldest: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+def judge(machines: list[Machine], lives: dict[int, Life], flush_seconds: list[float], pipe: int) -> None:
+    become("judge", machines[0].folder)
+    prepare(machines[0].store)
+    found = Findings()
+    for machine in machines:
+        errors = machine.log.with_suffix(".errors")
+        if errors.exists():
+            found.problems.append(f"the writer {machine.number} failed: {errors.read_text()[-300:]}")
+        found.counts["fenced"] += any(line.kind == "f" for line in machine.lines())
+    anyio.run(_judge_all, machines, lives, flush_seconds, found)
+    answer = {"counts": found.counts, "oldest": found.oldest, "problems": found.problems[:10]}
+    os.write(pipe, json.dumps(answer).encode())
+
+
+async def _judge_all(
+    machines: list[Machine], lives: dict[int, Life], flush_seconds: list[float], found: Findings
+) -> None:
+    for dataset, path in enumerate(machines[0].paths):
+        try:
+            await _judge_one(machines, lives, dataset, path, flush_seconds[dataset], found)
+        except Exception as error:
+            found.problems.append(f"{path}: {error!r}")
+
+
+async def _judge_one(
+    machines: list[Machine], lives: dict[int, Life], dataset: int, path: str, flush_seconds: float, found: Findings
+) -> None:
+    first, options = machines[0], machines[0].store.options
+    try:
+        await asyncrec.recover(path, storage_options=options)
+    except asyncrec.ObjectNotFoundError:
+        return  # no machine has begun
+    again = await asyncrec.recover(path, storage_options=options)
+    if again.records or again.shards or again.lost or again.damaged:
+        found.problems.append(f"{path}: recovering once more did something: {again}")
+    stored = await _stored(first, path, found)
+    for machine in machines:
+        _compare(machine, lives[machine.number], dataset, stored, flush_seconds, found)
+    if any(times > 1 for times in stored.values()):
+        twice = [number for number, times in stored.items() if times > 1]
+        found.counts["twice"] += len(twice)
+        found.problems.append(f"{path}: {len(twice)} records are there twice: {twice[:5]}")
+    folder, _, name = path.rpartition("/")
+    async with asyncrec.open_storage(folder, **options) as storage:
+        async for info in storage.list_objects(f"_flush/{name}/"):
+            entry = parse_flush_entry(await storage.get(info.key), name=info.key)
+            if not entry.fenced_by:
+                found.problems.append(f"{path}: {info.key} is left")
+
+
+async def _stored(machine: Machine, path: str, found: Findings) -> Counter[int]:
+    """The numbers of all records, each of which is whole and has its key."""
+    options = machine.store.options
+    stored: Counter[int] = Counter()
+    try:
+        async with asyncrec.open_dataset(path, storage_options=options) as dataset:
+            async for record in dataset:
+                number = int(record[:12])
+                stored[number] += 1
+                if record != record_of(machine.seed, number, machine.record_bytes):
+                    found.problems.append(f"{path}: there is another record {number}")
+            for number in [*stored][:: max(1, len(stored) // 20)]:
+                key = key_of(machine.seed, number, machine.keyed)
+                if key is not None and int((await dataset.get_by_key(key))[:12]) != number:
+                    found.problems.append(f"{path}: the key of {number} leads elsewhere")
+    except asyncrec.ObjectNotFoundError:
+        return stored  # nothing was flushed
+    report = await tools.verify(path, storage_options=options)
+    if not report.ok:
+        found.problems.append(f"{path}: {report}"[:600])
+    found.counts["orphans"] += len(report.orphans)
+    found.counts["stored"] += stored.total()
+    return stored
+
+
+def _compare(
+    machine: Machine, life: Life, dataset: int, stored: Counter[int], flush_seconds: float, found: Findings
+) -> None:
+    taken: list[Line] = []
+    acknowledged: set[int] = set()
+    fenced: float | None = None
+    for line in machine.lines():
+        if line.dataset != dataset:
+            continue
+        if line.kind == "w":
+            taken.append(line)
+        elif line.kind == "t":
+            acknowledged.add(line.number)
+        elif line.kind == "a":
+            acknowledged.update(each.number for each in taken[: line.number])
+        elif line.kind == "f":
+            fenced = line.time
+    about = f"{machine.paths[dataset]}, machine {machine.number}"
+    found.counts["taken"] += len(taken)
+    found.counts["acknowledged"] += len(acknowledged)
+    if lost := sorted(acknowledged - set(stored)):
+        found.counts["lost"] += len(lost)
+        found.problems.append(f"{about}: {len(lost)} of {len(acknowledged)} acknowledged are lost: {lost[:5]}")
+    end = life.loss_of(fenced)
+    if end is None:
+        found.counts["fenced though it ran"] += fenced is not None
+        return
+    ages = [life.age(line.time, end) for line in taken if line.time <= end and line.number not in stored]
+    found.counts["not flushed"] += len(ages)
+    found.oldest = max(found.oldest, *ages, 0.0)
+    if late := [age for age in ages if age > flush_seconds + MARGIN]:
+        found.problems.append(f"{about}: {len(late)} records were lost at an age of up to {max(late):.1f} s")

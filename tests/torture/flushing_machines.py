@@ -27,7 +27,7 @@ DEAD_AFTER = 2.0
 # The number of a record is that of the machine times this, and its own.
 MACHINE = 1_000_000
 _LINE = struct.Struct("<cxxxIQd")
-_IDLE_SECONDS = 1.5 * DEAD_AFTER
+IDLE_SECONDS = 1.5 * DEAD_AFTER
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,10 @@ class Machine:
     commits: float
     idles: float
     seconds: float | None = None
+
+    @property
+    def writer(self) -> str:
+        return f"machine{self.number}"
 
     @property
     def log(self) -> Path:
@@ -148,6 +152,7 @@ class _Writing:
             async with asyncrec.open_sharded_writer(
                 machine.paths[self._dataset],
                 storage_options=machine.store.options,
+                writer_id=machine.writer,
                 dead_after=DEAD_AFTER,
                 **machine.options[self._dataset],
             ) as writer:
@@ -187,7 +192,7 @@ class _Writing:
                 await writer.commit()
                 self._tell(b"a", taken)
             elif chance - machine.commits < machine.idles:
-                await anyio.sleep(_IDLE_SECONDS)
+                await anyio.sleep(IDLE_SECONDS)
             elif self._taken % machine.burst == 0:
                 await anyio.sleep(machine.pause)
             if self._is_over:

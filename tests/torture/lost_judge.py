@@ -32,11 +32,11 @@ class Life:
     stopped: float | None = None
     continued: float | None = None
 
-    def loss_of(self, fenced: float | None) -> float | None:
-        """From when on what was not flushed is lost; `None` if that is not known."""
-        if self.stopped is not None and (fenced is not None or self.continued is None):
+    def loss(self, *, conflict: bool, fenced: bool) -> float | None:
+        """From when on what was not flushed may be lost; `None` if that is not known, or never."""
+        if self.stopped is not None and (fenced or self.continued is None):
             return self.stopped
-        return None if fenced is not None else self.killed
+        return None if conflict else self.killed
 
     def age(self, taken: float, lost: float) -> float:
         """For how long it had run behind a moment when it was lost."""
@@ -60,7 +60,7 @@ def judge(machines: list[Machine], lives: dict[int, Life], flush_seconds: list[f
         errors = machine.log.with_suffix(".errors")
         if errors.exists():
             found.problems.append(f"the writer {machine.number} failed: {errors.read_text()[-300:]}")
-        found.counts["fenced"] += any(line.kind == "f" for line in machine.lines())
+        found.counts["conflicts"] += any(line.kind == "f" for line in machine.lines())
     anyio.run(_judge_all, machines, lives, flush_seconds, found)
     answer = {"counts": found.counts, "oldest": found.oldest, "problems": found.problems[:10]}
     os.write(pipe, json.dumps(answer).encode())
@@ -87,19 +87,32 @@ async def _judge_one(
     again = await asyncrec.recover(path, storage_options=options)
     if again.records or again.shards or again.lost or again.damaged:
         found.problems.append(f"{path}: recovering once more did something: {again}")
+    fenced = await _fenced(first, path, found)
     stored = await _stored(first, path, found)
     for machine in machines:
-        _compare(machine, lives[machine.number], dataset, stored, flush_seconds, found)
-    if any(times > 1 for times in stored.values()):
-        twice = [number for number, times in stored.items() if times > 1]
-        found.counts["twice"] += len(twice)
-        found.problems.append(f"{path}: {len(twice)} records are there twice: {twice[:5]}")
+        life = lives[machine.number]
+        _compare(machine, life, dataset, stored, flush_seconds, found, fenced=machine.writer in fenced)
+    if again.unfinished:  # they have never flushed anything, or no more since they committed
+        found.counts["unfinished"] += len(again.unfinished)
+        await asyncrec.recover(path, dead=[job.id for job in again.unfinished], storage_options=options)
+        if (then := await _stored(first, path, found)) != stored and not any(each.again for each in machines):
+            found.counts["published"] += (then - stored).total()
+            if stored - then or any(times > 1 for times in then.values()):
+                found.problems.append(f"{path}: when all are told dead {stored - then} went, {then - stored} came")
+        await _fenced(first, path, found)
+
+
+async def _fenced(machine: Machine, path: str, found: Findings) -> set[str]:
+    """The writers whose flush logs end with a fence; nothing else is left of any."""
+    fenced = set()
     folder, _, name = path.rpartition("/")
-    async with asyncrec.open_storage(folder, **options) as storage:
+    async with asyncrec.open_storage(folder, **machine.store.options) as storage:
         async for info in storage.list_objects(f"_flush/{name}/"):
             entry = parse_flush_entry(await storage.get(info.key), name=info.key)
+            fenced.add(entry.writer)
             if not entry.fenced_by:
                 found.problems.append(f"{path}: {info.key} is left")
+    return fenced
 
 
 async def _stored(machine: Machine, path: str, found: Findings) -> Counter[int]:
@@ -119,20 +132,28 @@ async def _stored(machine: Machine, path: str, found: Findings) -> Counter[int]:
                     found.problems.append(f"{path}: the key of {number} leads elsewhere")
     except asyncrec.ObjectNotFoundError:
         return stored  # nothing was flushed
+    if twice := [number for number, times in stored.items() if times > 1]:
+        found.counts["twice"] += len(twice)
+        found.problems.append(f"{path}: {len(twice)} records are there twice: {twice[:5]}")
     report = await tools.verify(path, storage_options=options)
     if not report.ok:
         found.problems.append(f"{path}: {report}"[:600])
-    found.counts["orphans"] += len(report.orphans)
-    found.counts["stored"] += stored.total()
     return stored
 
 
 def _compare(
-    machine: Machine, life: Life, dataset: int, stored: Counter[int], flush_seconds: float, found: Findings
+    machine: Machine,
+    life: Life,
+    dataset: int,
+    stored: Counter[int],
+    flush_seconds: float,
+    found: Findings,
+    *,
+    fenced: bool,
 ) -> None:
     taken: list[Line] = []
     acknowledged: set[int] = set()
-    fenced: float | None = None
+    conflict = False
     for line in machine.lines():
         if line.dataset != dataset:
             continue
@@ -143,16 +164,19 @@ def _compare(
         elif line.kind == "a":
             acknowledged.update(each.number for each in taken[: line.number])
         elif line.kind == "f":
-            fenced = line.time
+            conflict = True
+    if life.continued is not None and fenced:
+        found.counts["paused and fenced"] += 1
+        found.counts["told so"] += conflict
     about = f"{machine.paths[dataset]}, machine {machine.number}"
     found.counts["taken"] += len(taken)
+    found.counts["stored"] += sum(stored[each.number] for each in taken)
     found.counts["acknowledged"] += len(acknowledged)
     if lost := sorted(acknowledged - set(stored)):
         found.counts["lost"] += len(lost)
         found.problems.append(f"{about}: {len(lost)} of {len(acknowledged)} acknowledged are lost: {lost[:5]}")
-    end = life.loss_of(fenced)
-    if end is None:
-        found.counts["fenced though it ran"] += fenced is not None
+    if (end := life.loss(conflict=conflict, fenced=fenced)) is None:
+        found.counts["conflicts of what ran"] += conflict
         return
     ages = [life.age(line.time, end) for line in taken if line.time <= end and line.number not in stored]
     found.counts["not flushed"] += len(ages)

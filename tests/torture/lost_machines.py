@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import store_processes
-from flushing_machines import DEAD_AFTER, MACHINE, Machine, recover, write
+from flushing_machines import DEAD_AFTER, IDLE_SECONDS, MACHINE, Machine, recover, write
 from kill import forked, import_what_is_used
 from lost_judge import MARGIN, Life, judge
 from row import Row  # this folder is on the path
@@ -162,12 +162,12 @@ class Round:
         in_time = rng.random() < 0.8
         time.sleep(_SILENCE * (1.0 if in_time else rng.random()))
         early = rng.random() < 0.25
-        others = self.take_over(first if in_time else [], early=stopped if early else [])
+        self.take_over(first if in_time else [], early=stopped if early else [])
         if not early:
             self.go_on(stopped)
         for number in stopped:
-            self.until(number, "fex", max(self.flush_seconds) + MARGIN)
-        for number in (*stopped, *alive, *others):
+            self.until(number, "fex", max(self.flush_seconds) + MARGIN + IDLE_SECONDS)
+        for number in (*stopped, *alive):
             if number in self.processes:
                 self.end(number)
         time.sleep(_SILENCE)
@@ -179,13 +179,13 @@ class Round:
 
     def end(self, number: int) -> None:
         """A machine ends, or is killed."""
-        if self.rng.random() < 0.4:
+        if self.rng.random() < 0.25:
             self.kill(number)
         else:
             self.machines[number].end.touch()
             self.wait(number)
 
-    def take_over(self, lost: list[int], *, early: list[int]) -> list[int]:
+    def take_over(self, lost: list[int], *, early: list[int]) -> None:
         """Other machines come, of which some are killed; those that are stopped go on ``early``."""
         rng = self.rng
         numbers, killed, writes_again = [], [], False
@@ -218,7 +218,6 @@ class Round:
         for number in numbers:
             if number in self.processes:
                 self.wait(number)
-        return []
 
     def written(self, numbers: list[int]) -> dict[int, dict[int, int]]:
         """By data set, how many records each of these machines had written there."""
@@ -247,7 +246,7 @@ def one_round(seed: int, store: Store, folder: Path, pipe: int) -> None:
     seen = json.loads(answer) if answer else {"problems": ["the judge failed by itself"], "counts": {}, "oldest": 0.0}
     seen["problems"] += this.problems
     seen["counts"] = Counter(seen["counts"]) + this.tried
-    if not seen["problems"]:
+    if not seen["problems"] and "TORTURE_KEEP" not in os.environ:
         shutil.rmtree(folder)
     os.write(pipe, json.dumps(seen).encode())
 

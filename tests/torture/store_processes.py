@@ -5,6 +5,7 @@ The process that starts one has neither loop nor thread, and may fork afterwards
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -12,8 +13,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +85,9 @@ def _serve(kind: str, folder: Path, tell: int, alive: int) -> None:
     for plugin in ("s3", "gcs"):
         sys.path.insert(0, str(ROOT / f"plugins/asyncrec-{plugin}/tests"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
+    with open(folder / "server.log", "wb") as log:  # moto shows a traceback for what it answers with 500
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
     with {"moto": _s3, "seaweedfs": _s3, "gcs": _gcs, "azurite": _azurite}[kind](kind, folder) as store:
         os.write(tell, json.dumps(store).encode())
         os.close(tell)
@@ -94,10 +99,30 @@ def _s3(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
     os.environ |= {"ASYNCREC_TEST_S3": kind, "PATH": f"{_WEED.parent}{os.pathsep}{os.environ['PATH']}"}
     from s3_store import SMALLEST_PART, running_store
 
+    if kind == "moto":
+        _one_at_a_time()
     with running_store(folder) as store:
         keys = {"aws_access_key_id": store.access_key, "aws_secret_access_key": store.secret_key}
         options = {"endpoint_url": store.endpoint, "region": "us-east-1", **keys, "chunk_size": SMALLEST_PART}
         yield {"url": f"s3://{store.bucket}", "options": options, "chunk": SMALLEST_PART}
+
+
+def _one_at_a_time() -> None:
+    """Let moto serve one request after another: else of two that create one object both may be told that they did."""
+    from moto.s3.responses import S3Response
+
+    lock = threading.RLock()
+
+    def locked(func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def call(*args: Any) -> Any:
+            with lock:  # behind the reading of a body: a client that is stopped holds up nothing
+                return func(*args)
+
+        return call
+
+    for name in ("_key_response", "_bucket_response"):
+        setattr(S3Response, name, locked(getattr(S3Response, name)))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import struct
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from store_processes import Store, prepare
 
 import asyncrec
 from asyncrec.errors import ConflictError
+from asyncrec.storage import Storage
 
 DEAD_AFTER = 2.0
 # The number of a record is that of the machine times this, and its own.
@@ -62,7 +64,7 @@ class Machine:
     seed: int
     loop: str
     store: Store
-    paths: list[str]
+    names: list[str]
     folder: Path
     again: dict[int, dict[int, int]] = field(default_factory=dict)
     most: int
@@ -77,6 +79,10 @@ class Machine:
     commits: float
     idles: float
     seconds: float | None = None
+
+    @property
+    def folder_url(self) -> str:
+        return f"{self.store.url}/{self.seed}"
 
     @property
     def writer(self) -> str:
@@ -123,16 +129,32 @@ def write(machine: Machine, pipe: int) -> None:
 
 
 async def _write_all(machine: Machine, log: int) -> None:
-    async with anyio.create_task_group() as group:
-        for dataset in range(len(machine.paths)):
-            group.start_soon(_Writing(machine, dataset, log).run)
+    async with (
+        asyncrec.open_storage(machine.folder_url, **machine.store.options) as storage,
+        anyio.create_task_group() as watch,
+    ):
+        watch.start_soon(_probe, machine, storage, log)
+        async with anyio.create_task_group() as group:
+            for dataset in range(len(machine.names)):
+                group.start_soon(_Writing(machine, dataset, storage, log).run)
+        watch.cancel_scope.cancel()
+
+
+async def _probe(machine: Machine, storage: Storage, log: int) -> None:
+    """Measure one round trip after another: how late this process, this machine and the store are."""
+    while True:
+        for kind in (b"p", b"q"):
+            os.write(log, _LINE.pack(kind, 0, 0, time.monotonic()))
+            if kind == b"p":
+                await storage.put(f"_probes/{machine.number}", b"x")
+        await anyio.sleep(0.3)
 
 
 class _Writing:
     """One writer, and the tasks that share it."""
 
-    def __init__(self, machine: Machine, dataset: int, log: int) -> None:
-        self._machine, self._dataset, self._log = machine, dataset, log
+    def __init__(self, machine: Machine, dataset: int, storage: Storage, log: int) -> None:
+        self._machine, self._dataset, self._storage, self._log = machine, dataset, storage, log
         self._rng = random.Random(f"{machine.seed} {machine.number} {dataset}")
         self._taken = 0
         self._numbers = self._all_numbers()
@@ -150,8 +172,8 @@ class _Writing:
         machine = self._machine
         try:
             async with asyncrec.open_sharded_writer(
-                machine.paths[self._dataset],
-                storage_options=machine.store.options,
+                machine.names[self._dataset],
+                storage=self._storage,
                 writer_id=machine.writer,
                 dead_after=DEAD_AFTER,
                 **machine.options[self._dataset],
@@ -214,20 +236,20 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def recover(store: Store, paths: list[str], loop: str, name: str, folder: Path, pipe: int) -> None:
-    """Be another machine, which recovers each data set; raises what is no conflict with another that does so."""
-    become(name, folder)
-    prepare(store)
-    anyio.run(_recover_all, store, paths, backend=loop)
+def recover(machine: Machine, pipe: int) -> None:
+    """Recover each data set, as another machine; raise what is not a conflict with another that does so."""
+    become(f"machine-{machine.number}", machine.folder)
+    prepare(machine.store)
+    anyio.run(_recover_all, machine, backend=machine.loop)
 
 
-async def _recover_all(store: Store, paths: list[str]) -> None:
-    async def one(path: str) -> None:
-        try:
-            await asyncrec.recover(path, storage_options=store.options)
-        except (asyncrec.ObjectNotFoundError, ConflictError):  # nothing was begun; another was quicker
-            pass
+async def _recover_all(machine: Machine) -> None:
+    async with asyncrec.open_storage(machine.folder_url, **machine.store.options) as storage:
 
-    async with anyio.create_task_group() as group:
-        for path in paths:
-            group.start_soon(one, path)
+        async def one(name: str) -> None:
+            with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # nothing was begun; another was quicker
+                await asyncrec.recover(name, storage=storage)
+
+        async with anyio.create_task_group() as group:
+            for name in machine.names:
+                group.start_soon(one, name)

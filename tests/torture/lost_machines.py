@@ -36,7 +36,7 @@ from store_processes import Store
 
 # Behind the last sign of life. Stores tell times in whole seconds, and a request that was on its way may be served yet.
 _SILENCE = DEAD_AFTER + 1.3
-_AT_ONCE = 8
+_AT_ONCE = 5
 # What takes longer hangs.
 _MOST_SECONDS = 60
 # One round, of so many that others try, for each store: it takes some ten seconds.
@@ -49,8 +49,8 @@ class Round:
     def __init__(self, seed: int, store: Store, folder: Path) -> None:
         self.seed, self.store, self.folder = seed, store, folder
         self.rng = random.Random(seed)
-        self.paths = [f"{store.url}/{seed}/pages{number or ''}" for number in range(self.rng.choice((1, 2, 2, 3)))]
-        self.flush_seconds = [self.rng.choice((0.5, 0.7, 1.0)) for _ in self.paths]
+        self.names = [f"pages{number or ''}" for number in range(self.rng.choice((1, 2, 2, 3)))]
+        self.flush_seconds = [self.rng.choice((0.5, 0.7, 1.0)) for _ in self.names]
         self.keyed = self.rng.choice((0.0, 1.0, 1.0, 0.5))
         self.record_bytes = self.rng.choice((0, 30, 1000, 1000, 20_000))
         self.machines: list[Machine] = []
@@ -80,7 +80,7 @@ class Round:
             "seed": self.seed,
             "loop": rng.choice(("asyncio", "trio")),
             "store": self.store,
-            "paths": self.paths,
+            "names": self.names,
             "folder": self.folder,
             "most": rng.choice((50, 500, 3000)),
             "options": options,
@@ -131,7 +131,7 @@ class Round:
         """Wait, some seconds at most, until each writer of a machine has said one of these."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if {line.dataset for line in self.machines[number].lines() if line.kind in kinds} >= {*range(len(self.paths))}:
+            if {line.dataset for line in self.machines[number].lines() if line.kind in kinds} >= {*range(len(self.names))}:
                 return
             time.sleep(0.02)
 
@@ -201,8 +201,7 @@ class Round:
                 for options in machine.options:
                     options["on_duplicate"] = "skip"
             if way == "recover":
-                arguments = (recover, self.store, self.paths, machine.loop, f"machine-{machine.number}", self.folder)
-                self.start(machine.number, *arguments)
+                self.start(machine.number, recover, machine)
             else:
                 self.start(machine.number, write, machine)
             self.tried[way] += 1
@@ -221,7 +220,7 @@ class Round:
 
     def written(self, numbers: list[int]) -> dict[int, dict[int, int]]:
         """By data set, how many records each of these machines had written there."""
-        again: dict[int, dict[int, int]] = {dataset: {} for dataset in range(len(self.paths))}
+        again: dict[int, dict[int, int]] = {dataset: {} for dataset in range(len(self.names))}
         for number in numbers:
             for line in self.machines[number].lines():
                 if line.kind == "w":
@@ -253,12 +252,10 @@ def one_round(seed: int, store: Store, folder: Path, pipe: int) -> None:
 
 def use(store: Store, folder: Path, loop: str, pipe: int) -> None:
     """Do what the children do, and say which modules that took."""
-    this = Round(0, store, folder)
-    this.paths = [f"{store.url}/warm-{loop}/pages"]
-    machine = this.machine(most=10, loop=loop, seconds=0.1)
+    machine = Round(0, store, folder).machine(most=10, loop=loop, seconds=0.1, seed=f"warm-{loop}")
     nothing = os.open(os.devnull, os.O_WRONLY)
     write(machine, nothing)
-    judge([machine], {0: Life()}, [1.0], nothing)
+    judge([machine], {0: Life()}, [1.0] * 3, nothing)
     os.write(pipe, "\n".join(sys.modules).encode())
 
 

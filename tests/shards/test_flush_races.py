@@ -287,3 +287,21 @@ async def test_what_a_fenced_writer_says_reaches_waiting_callers() -> None:
             with pytest.raises(ConflictError, match="has declared the writer w dead"), anyio.fail_after(100):
                 await writer.wait(ticket, "spooled")
     assert await stored(storage) == RECORDS[:50]
+
+async def test_an_entry_that_another_took_up_as_it_came_is_a_conflict() -> None:
+    """The store has taken the entry. Before the writer looks for it, another machine has ended the writer."""
+    storage = MemoryStorage()
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        return taken_up if done and what == "put" and key == "_flush/pages/w-000001.frames" else None
+
+    async def taken_up() -> None:
+        await on_another_machine(storage)
+        await asyncrec.recover("pages", storage=storage, dead=["w"])
+        raise IntegrityError("the store acknowledged the object but does not have it; write it again")
+
+    with pytest.raises(ConflictError):
+        async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), writer_id="w") as writer:
+            await write(writer, RECORDS[:50])
+            await writer.flush()
+    assert await stored(storage) == RECORDS[:50]

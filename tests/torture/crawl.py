@@ -131,19 +131,20 @@ def looked(target: Path | str, form: Form, port: int) -> list[str]:
     return problems
 
 
-def fetched_again(site: Site, killed: list[float]) -> Iterator[float]:
+def fetched_again(site: Site, kills: list[tuple[float, float]]) -> Iterator[float]:
     """How long before a kill each page was asked for that was asked for again after it.
 
-    The client asks again within a run, too, where a connection broke.
+    A kill has the time at which the next run began. What the site sees before that, the killed one had asked for. The
+    client asks again within a run, too, where a connection broke.
     """
     for times in site.asked.values():
         for first, then in itertools.pairwise(times):
-            if kills := [kill for kill in killed if first < kill <= then]:
-                yield kills[0] - first
+            if ages := [max(0.0, kill - first) for kill, begun in kills if first < begun <= then]:
+                yield ages[0]
 
 
 def crawl(seed: int, rounds: int) -> Row:
-    return killed("README's crawler", seed, Form.of(rounds), None)
+    return tortured("README's crawler", seed, Form.of(rounds), None)
 
 
 def crawl_to_s3(seed: int, rounds: int) -> Row:
@@ -152,12 +153,12 @@ def crawl_to_s3(seed: int, rounds: int) -> Row:
     form = replace(Form.of(rounds), flush_seconds=0.5, most=3.0)
     try:
         with running("moto", folder) as store:
-            return killed("the same, to s3://, on other machines", seed, form, store)
+            return tortured("the same, to s3://, on other machines", seed, form, store)
     finally:
         shutil.rmtree(folder)
 
 
-def killed(what: str, seed: int, form: Form, store: Store | None) -> Row:
+def tortured(what: str, seed: int, form: Form, store: Store | None) -> Row:
     rng = random.Random(f"{seed} crawl")
     folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
     target, silence = ("crawl/pages", 0.0) if store is None else (f"{store.url}/crawl/pages", _SILENCE)
@@ -168,7 +169,7 @@ def killed(what: str, seed: int, form: Form, store: Store | None) -> Row:
     threading.Thread(target=site.serve_forever, daemon=True).start()
     (folder / "crawler.py").write_text(crawler(form, site.server_port, target))
     command = [sys.executable, "crawler.py"]
-    kills: list[float] = []
+    kills: list[tuple[float, float]] = []
     for number in range(form.kills):
         begun = site.count
         machine = {} if store is None else another_machine(folder / f"run-{number}")
@@ -179,9 +180,10 @@ def killed(what: str, seed: int, form: Form, store: Store | None) -> Row:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(form.least + rng.random() * (form.most - form.least))
                 break  # it has everything
-            kills.append(time.monotonic())
+            killed = time.monotonic()
             process.send_signal(signal.SIGKILL)
         time.sleep(silence)
+        kills.append((killed, time.monotonic()))
     machine = {} if store is None else another_machine(folder / "run-last")
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False, env=os.environ | machine

@@ -22,7 +22,6 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 
 import anyio
 
@@ -39,6 +38,7 @@ from asyncrec._shards.journal.flush_ledger import FlushLedger
 from asyncrec._shards.manifest.names import flush_key
 from asyncrec.errors import (
     ConflictError,
+    IntegrityError,
     ObjectExistsError,
     ObjectNotFoundError,
     StoragePermissionError,
@@ -168,20 +168,28 @@ class FlushLog:
             key = flush_key(self._name, self._writer, entry.number)
             await create(self._storage, key, entry.content, shield=False)
         except ObjectExistsError as error:
-            raise await self._ended(entry.number) from error
+            raise self._conflict(await self._fenced_by(entry.number)) from error
+        except IntegrityError as error:
+            # It came, and is gone before this writer had looked: a process that ended the writer took it up.
+            if by := await self._fenced_by(entry.number + 1):
+                raise self._conflict(by) from error
+            raise
         self.beats = 0 if entry.sections else self.beats + 1
         self._ledger.won()
         if self._budget.callers_waiting:
             self._ledger.forget_tail()
         self._changed()
 
-    async def _ended(self, number: int) -> Exception:
-        """What to say where the next number is taken: by a fence, or by another writer of this id."""
+    async def _fenced_by(self, number: int) -> str:
+        """Who made the fence that has this number; empty if there is none: another writer of this id, or nothing."""
         key = flush_key(self._name, self._writer, number)
-        by = ""
-        with suppress(ObjectNotFoundError):
+        try:
             data = await self._storage.get(key, max_bytes=4 * MOST_ENTRY)
-            by = (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
+        except ObjectNotFoundError:
+            return ""
+        return (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
+
+    def _conflict(self, by: str) -> ConflictError:
         return ConflictError(
             f"{self._path}: another process{f' ({by})' if by else ''} has declared the writer {self._writer} dead and "
             "recovered what it had flushed; later records are not safe: write them again with a new writer"

@@ -1,7 +1,7 @@
 """What became of the records of machines that were lost: the logs of the machines are held against the data sets.
 
 - Each acknowledged record is there, and none is there twice.
-- A lost record had been taken at most ``flush_seconds``, one request and `MARGIN` before its machine was lost.
+- A lost record had been taken at most ``flush_seconds``, its requests and `MARGIN` before its machine was lost.
 - `tools.verify` finds nothing wrong; after a last `recover` no flush entry is left but for fences.
 """
 
@@ -18,13 +18,15 @@ from store_processes import prepare
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.journal.flush_entry import parse_flush_entry
+from asyncrec._shards.journal.flush_entry import MOST_ENTRY, parse_flush_entry
 from asyncrec.storage import Storage
 
 # Beyond flush_seconds and the longest request of the last seconds, which each machine measures: what a thread takes to
 # compress an entry, and the loop to come to it, where thirty processes share two cores.
 MARGIN = 2.0
 _LAST_SECONDS = 10.0
+# Of an entry in parts: it begins, its parts go together, it is completed, and looked at.
+_REQUESTS_OF_PARTS = 4
 
 
 @dataclass
@@ -188,8 +190,10 @@ def _compare(
     found.counts["not flushed"] += len(ages)
     found.oldest = max(found.oldest, *ages, 0.0)
     slow = _slowest_request(machine, life, end)
+    if machine.store.chunk < MOST_ENTRY:
+        slow *= _REQUESTS_OF_PARTS
     if late := [age for age in ages if age > flush_seconds + slow + MARGIN]:
-        what = f"up to {max(late):.1f} s, and a request had taken {slow:.1f} s"
+        what = f"up to {max(late):.1f} s, and its requests had taken {slow:.1f} s"
         found.problems.append(f"{about}: {len(late)} records were lost at an age of {what}")
 
 

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +27,21 @@ _AZURITE = ROOT / ".venv-azurite/node_modules/.bin/azurite-blob"
 # Azurite's, which everybody knows.
 _AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _KIB = 1 << 10
+_LARGE = 8 << 20
 
 
 @dataclass(frozen=True)
 class Store:
-    """``url`` is of a bucket, ``options`` open it; ``chunk`` is the size of a part, as small as the store allows."""
+    """``url`` is of a bucket, ``options`` open it; ``chunk`` is the size of a part: as small as the store allows."""
 
     kind: str
     url: str
     options: dict[str, Any]
     chunk: int
+
+    def in_one_part(self) -> Store:
+        """The same store, whose parts are larger than any flush entry."""
+        return replace(self, options=self.options | {"chunk_size": _LARGE}, chunk=_LARGE)
 
 
 def kinds() -> list[str]:

@@ -185,8 +185,9 @@ def tortured(what: str, seed: int, form: Form, store: Store | None) -> Row:
         time.sleep(silence)
         kills.append((killed, time.monotonic()))
     machine = {} if store is None else another_machine(folder / "run-last")
+    environment = os.environ | machine
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False, env=os.environ | machine
+        command, cwd=folder, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False, env=environment
     )
     site.shutdown()
     site.server_close()

@@ -1,7 +1,7 @@
 """A machine without a disk: one process with a writer to each of some data sets, and a log of what it was told.
 
-The log is a file that outlives a SIGKILL. It has a line for each record that the writer took, with the time, and one for
-each acknowledgement.
+The log is a file that outlives a SIGKILL. It has a line for each record that the writer took, with the time, and one
+for each acknowledgement.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Line:
     """Of a log.
 
     ``kind``: ``o`` the writer is open; ``w`` it took the record ``number``; ``t`` it acknowledged that record; ``a`` it
-    acknowledged the first ``number`` of the records that it took; ``f`` it raised a `ConflictError`; ``e`` it ended, and
-    all is committed; ``x`` it failed.
+    acknowledged the first ``number`` of the records that it took; ``f`` it raised a `ConflictError`; ``e`` it ended,
+    and all is committed; ``x`` it failed. ``p`` and ``q``: a request of the process began and ended.
     """
 
     kind: str
@@ -219,7 +219,7 @@ class _Writing:
                 await anyio.sleep(machine.pause)
             if self._is_over:
                 return
-        while not self._is_over:
+        while not self._is_over:  # noqa: ASYNC110  # another process makes that file
             await anyio.sleep(0.05)
 
     @property

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import anyio
-from flushing_machines import MACHINE, Line, Machine, become, key_of, record_of
+from flushing_machines import Line, Machine, become, key_of, record_of
 from store_processes import prepare
 
 import asyncrec

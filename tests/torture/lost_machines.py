@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,7 @@ _AT_ONCE = 7
 _MOST_SECONDS = 60
 # One round, of so many that others try, for each store: it takes some ten seconds.
 _ROUNDS_FOR_ONE = 10
+_FAILED = '{"problems": ["the judge failed by itself"], "counts": {}, "oldest": 0.0}'
 
 
 class Round:
@@ -132,7 +132,7 @@ class Round:
         """Wait, some seconds at most, until each writer of a machine has said one of these."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if {line.dataset for line in self.machines[number].lines() if line.kind in kinds} >= {*range(len(self.names))}:
+            if len({line.dataset for line in self.machines[number].lines() if line.kind in kinds}) == len(self.names):
                 return
             time.sleep(0.02)
 
@@ -243,7 +243,7 @@ def one_round(seed: int, store: Store, folder: Path, pipe: int) -> None:
     while block := os.read(answers, 1 << 16):
         answer += block
     os.waitpid(child, 0)
-    seen = json.loads(answer) if answer else {"problems": ["the judge failed by itself"], "counts": {}, "oldest": 0.0}
+    seen = json.loads(answer or _FAILED)
     seen["problems"] += this.problems
     seen["counts"] = Counter(seen["counts"]) + this.tried
     if not seen["problems"] and "TORTURE_KEEP" not in os.environ:
@@ -285,7 +285,7 @@ def lost_machines(kind: str, seed: int, rounds: int) -> Row:
                 del running[pipe]
                 os.close(pipe)
                 os.waitpid(child, 0)
-                seen = json.loads(answer) if answer else {"problems": ["it failed by itself"], "counts": {}, "oldest": 0}
+                seen = json.loads(answer or _FAILED)
                 counts.update(seen["counts"])
                 oldest = max(oldest, seen["oldest"])
                 if seen["problems"]:

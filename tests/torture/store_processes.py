@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -146,9 +145,8 @@ def _azurite(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    node = shutil.which("node") or "node"
-    command = [node, str(_AZURITE.resolve()), "--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
-    with subprocess.Popen([*command, "--blobPort", str(port)], cwd=folder) as program:
+    options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
+    with subprocess.Popen([_AZURITE, *options, "--blobPort", str(port)], cwd=folder) as program:
         try:
             deadline = time.monotonic() + 60
             while program.poll() is None and time.monotonic() < deadline:
@@ -160,7 +158,7 @@ def _azurite(kind: str, folder: Path) -> Iterator[dict[str, Any]]:
             endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
             with ContainerClient(endpoint, "torture", credential=_AZURITE_KEY) as container:
                 container.create_container()
-            options = {"endpoint": endpoint, "account_key": _AZURITE_KEY, "chunk_size": 64 * _KIB}
-            yield {"url": "az://torture", "options": options, "chunk": 64 * _KIB}
+            access = {"endpoint": endpoint, "account_key": _AZURITE_KEY, "chunk_size": 64 * _KIB}
+            yield {"url": "az://torture", "options": access, "chunk": 64 * _KIB}
         finally:
             program.kill()

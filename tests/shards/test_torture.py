@@ -13,7 +13,9 @@ RUN = Path(__file__).parent.parent / "torture" / "run.py"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "rounds"), [("kill", 50), ("crawl", 30), ("operations", 10), ("power", 50)])
+@pytest.mark.parametrize(
+    ("module", "rounds"), [("kill", 50), ("lost_machines", 20), ("crawl", 30), ("operations", 10), ("power", 50)]
+)
 def test_nothing_is_lost(module: str, rounds: int) -> None:
     command = [sys.executable, str(RUN), "--only", module, "--rounds", str(rounds), "--seed", "1"]
     # What kill -9 leaves is in the page cache, whatever lies below it; in memory its thousand fsyncs take no time.

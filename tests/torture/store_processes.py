@@ -43,10 +43,10 @@ class Store:
         return replace(self, options=self.options | {"chunk_size": _LARGE}, chunk=_LARGE)
 
 
-def kinds() -> list[str]:
-    """Those that can be started: SeaweedFS and Azurite after `make test-seaweedfs` and `make test-azurite`."""
-    at_hand = [("moto", True), ("gcs", True), ("seaweedfs", _WEED.exists()), ("azurite", _AZURITE.exists())]
-    return [kind for kind, here in at_hand if here]
+def kinds(*, real: bool) -> list[str]:
+    """Those that can be started: the ``real`` ones after `make test-seaweedfs` and `make test-azurite`."""
+    here = [("seaweedfs", _WEED.exists()), ("azurite", _AZURITE.exists())]
+    return ["moto", "gcs", *(kind for kind, is_here in here if real and is_here)]
 
 
 def prepare(store: Store) -> None:

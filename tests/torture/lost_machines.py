@@ -276,7 +276,7 @@ def lost_machines(seed: int, rounds: int) -> Row:
 
 
 def on_store(kind: str, seed: int, times: int, folder: Path) -> Counter[str]:
-    """Play so many rounds on one store, some of them at once; returns what was tried and seen, and ``broken`` rounds."""
+    """Play so many rounds on one store, some at once; returns what was tried and seen, and ``broken`` rounds."""
     folder.mkdir()
     (folder / "store").mkdir()
     counts: Counter[str] = Counter()

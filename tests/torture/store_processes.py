@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,6 +42,14 @@ class Store:
     def in_one_part(self) -> Store:
         """The same store, whose parts are larger than any flush entry."""
         return replace(self, options=self.options | {"chunk_size": _LARGE}, chunk=_LARGE)
+
+    def for_round(self, name: str) -> Store:
+        """A place for one round: in moto a bucket, since it looks at all keys of a bucket when it lists some."""
+        if self.kind != "moto":
+            return replace(self, url=f"{self.url}/{name}")
+        request = urllib.request.Request(f"{self.options['endpoint_url']}/round-{name}", method="PUT")
+        urllib.request.urlopen(request).close()
+        return replace(self, url=f"s3://round-{name}/round")
 
 
 def kinds(*, real: bool) -> list[str]:

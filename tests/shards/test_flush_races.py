@@ -288,6 +288,7 @@ async def test_what_a_fenced_writer_says_reaches_waiting_callers() -> None:
                 await writer.wait(ticket, "spooled")
     assert await stored(storage) == RECORDS[:50]
 
+
 async def test_an_entry_that_another_took_up_as_it_came_is_a_conflict() -> None:
     """The store has taken the entry. Before the writer looks for it, another machine has ended the writer."""
     storage = MemoryStorage()

@@ -168,11 +168,11 @@ class FlushLog:
             key = flush_key(self._name, self._writer, entry.number)
             await create(self._storage, key, entry.content, shield=False)
         except ObjectExistsError as error:
-            raise self._conflict(await self._fenced_by(entry.number)) from error
+            raise _conflict(self._path, self._writer, await self._fenced_by(entry.number)) from error
         except IntegrityError as error:
             # It came, and is gone before this writer had looked: a process that ended the writer took it up.
             if by := await self._fenced_by(entry.number + 1):
-                raise self._conflict(by) from error
+                raise _conflict(self._path, self._writer, by) from error
             raise
         self.beats = 0 if entry.sections else self.beats + 1
         self._ledger.won()
@@ -188,12 +188,6 @@ class FlushLog:
         except ObjectNotFoundError:
             return ""
         return (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
-
-    def _conflict(self, by: str) -> ConflictError:
-        return ConflictError(
-            f"{self._path}: another process{f' ({by})' if by else ''} has declared the writer {self._writer} dead and "
-            "recovered what it had flushed; later records are not safe: write them again with a new writer"
-        )
 
     def _answer(self) -> None:
         """Tell those whose records are in an entry, or in a committed shard."""
@@ -307,6 +301,13 @@ class ShardLog:
     def drop(self) -> None:
         batches, self._batches = self._batches, []
         self._log.keep(-sum(batch.size for batch in batches))
+
+
+def _conflict(path: str, writer: str, by: str) -> ConflictError:
+    return ConflictError(
+        f"{path}: another process{f' ({by})' if by else ''} has declared the writer {writer} dead and recovered what it "
+        "had flushed; later records are not safe: write them again with a new writer"
+    )
 
 
 def fence_of(writer: str, number: int, *, by: str) -> bytes:

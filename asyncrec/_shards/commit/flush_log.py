@@ -305,8 +305,8 @@ class ShardLog:
 
 def _conflict(path: str, writer: str, by: str) -> ConflictError:
     return ConflictError(
-        f"{path}: another process{f' ({by})' if by else ''} has declared the writer {writer} dead and recovered what it "
-        "had flushed; later records are not safe: write them again with a new writer"
+        f"{path}: another process{f' ({by})' if by else ''} has declared the writer {writer} dead and recovered what "
+        "it had flushed; later records are not safe: write them again with a new writer"
     )
 
 

@@ -45,7 +45,7 @@ class Gated(dict[str, Answer]):
         super().__init__(linked(PAGES))
         self.opened = threading.Event()
 
-    def get(self, path: str, default: Answer) -> Answer:  # type: ignore[override]  # as it is called
+    def get(self, path: str, default: Answer) -> Answer:
         if path.startswith("/p/") and int(path[3:]) >= FIRST:
             self.opened.wait(PATIENCE)
         return super().get(path, default)
@@ -70,7 +70,9 @@ class Cluster:
             stack.callback(gate.opened.set)
         self.to = f"s3://crawl/{folder.name}/pages"
         # What stands for the host name that Kubernetes gives a Pod.
-        (folder / "sitecustomize.py").write_text("import os, socket\nsocket.gethostname = lambda: os.environ['HOSTNAME']\n")
+        (folder / "sitecustomize.py").write_text(
+            "import os, socket\nsocket.gethostname = lambda: os.environ['HOSTNAME']\n", "utf-8"
+        )
 
     def start(self, index: int, *, job: str = JOB["metadata"]["name"]) -> subprocess.Popen[str]:
         """A Pod, on a machine where no other has been."""
@@ -173,7 +175,7 @@ def test_sigterm_ends_pods_in_time_with_everything_committed(s3: dict[str, str],
         assert anyio.run(asyncrec.recover, world.to) == asyncrec.Recovery()
 
 
-def test_the_next_pod_of_a_killed_index_takes_up_what_it_flushed(s3: dict[str, str], tmp_path: Path) -> None:
+def test_the_next_pod_takes_up_what_was_flushed(s3: dict[str, str], tmp_path: Path) -> None:
     """At once, and from no other index, though nothing on its machine proves the writer dead."""
     with cluster(tmp_path, s3, flush_seconds=1) as world:
         killed, other = world.start(0), world.start(1)

@@ -161,7 +161,7 @@ async def test_without_a_runtime_folder_locks_are_among_temporary_files(
         assert len(locks(tmp_path / f"asyncrec-{os.geteuid()}")) == 1
 
 
-async def test_a_writer_needs_no_folder_that_can_be_written_to(
+async def test_a_writer_opens_without_a_writable_folder(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a container whose file system is read-only, a writer to a store works, and takes up what others left."""

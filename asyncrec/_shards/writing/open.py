@@ -142,8 +142,9 @@ async def open_sharded_writer(
             dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
             can then commit nothing more, and what it had not committed is deleted.
         dead_after: only for a writer that flushes to the store: if nothing of it has changed there for so many seconds,
-            another process may take it for dead, and commit what it has flushed. The default is two minutes, or four
-            times ``flush_seconds`` if that is longer.
+            another process may take it for dead, and commit what it has flushed. If the writer lives after all, it goes
+            on under a new id, with the records that it had not flushed. The default is two minutes, or four times
+            ``flush_seconds`` if that is longer.
         recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
             of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. With
             ``on_duplicate="skip"``, so does what writers on this machine that had no spool had published: its keys are

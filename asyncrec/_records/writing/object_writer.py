@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 
 from asyncrec._records.writing.flush_timer import FlushTimer
-from asyncrec._records.writing.inbox import EndObject, FlushRequest
+from asyncrec._records.writing.inbox import END_OBJECT, EndObject, FlushRequest
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_batch import WriteBatch
@@ -72,8 +72,6 @@ class ObjectWriter:
         self._events = events
         self._queue = queue
         self._inbox = queue.inbox
-        self._levels = queue.levels
-        self._quota = queue.quota
         self._timer = FlushTimer(queue.levels, queue.flush_seconds)
         self._budget = budget
         self._durable_flush = durable_flush
@@ -114,9 +112,8 @@ class ObjectWriter:
                 if again is None:
                     return error
                 self._failure = None
-                self._inbox.put_back(list(self._asked))
+                self._inbox.put_back([*again, *([END_OBJECT] if again else ()), *self._asked])
                 self._asked.clear()
-                self._inbox.put_again(again)
 
     async def _one_object(self) -> bool:
         """Write and publish one object; False when there is no other after it."""
@@ -136,8 +133,8 @@ class ObjectWriter:
         self.seconds_compressing += output.seconds_compressing
         self.seconds_storing += output.seconds_storing
         if await self._events.published_object(output, begun, anyio.current_time(), last_ticket):
-            self._levels.committed(last_ticket)
-        self._levels.spooled(last_ticket)
+            self._queue.levels.committed(last_ticket)
+        self._queue.levels.spooled(last_ticket)
         self._events.progressed()
         return not self._eager
 
@@ -153,7 +150,7 @@ class ObjectWriter:
                 return True
             if self._inbox.closed:
                 return False
-            seconds, since = self._quota.limits.seconds, self._queue.pending_since
+            seconds, since = self._queue.quota.limits.seconds, self._queue.pending_since
             await self._wait(math.inf if seconds is None or since is None else since + seconds)
 
     async def _fill(self, output: ObjectOutput) -> int:
@@ -169,10 +166,10 @@ class ObjectWriter:
                 self._check()
                 if batches := inbox.take_batches():
                     if not output.records:
-                        deadline = self._quota.deadline(batches[0].time, anyio.current_time())
+                        deadline = self._queue.quota.deadline(batches[0].time, anyio.current_time())
                     await self._write(output, batches)
                     last_ticket = batches[-1].last
-                    if self._quota.is_reached(output.size) or _has_come(deadline):
+                    if self._queue.quota.is_reached(output.size) or _has_come(deadline):
                         self._queue.count_again()
                         return last_ticket
                     if not inbox.closed and _has_come(self._timer.due()):
@@ -215,7 +212,7 @@ class ObjectWriter:
                 self._failure = outcome
                 return
             if outcome and self._durable_flush:
-                self._levels.spooled(ticket)
+                self._queue.levels.spooled(ticket)
             for request in requests:
                 request.finish(spooled=outcome and self._durable_flush)
             self._asked.difference_update(requests)

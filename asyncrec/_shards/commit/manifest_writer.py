@@ -201,7 +201,7 @@ class ManifestWriter:
             fresh = tuple(each for each in new if self._fates[each.path] != "committed")
             members = {"closed": True, "remove": remove, "removal": removal, "extra": self._closes_with}
             if abandoned_by:
-                members |= {"abandoned": True, "extra": {"abandoned_by": abandoned_by}}
+                members |= {"abandoned": True, "extra": {"abandoned_by": abandoned_by, **self._closes_with}}
             add = fresh if abandoned_by else (*self.entries, *fresh)
             return self._segment(add, time=self.clock.now(), **members), fresh
 
@@ -248,7 +248,7 @@ class ManifestWriter:
 
     def _segment(self, add: tuple[ShardEntry, ...], *, time: str, **members: Any) -> Segment:
         if self._flush_log is not None and not members.get("closed"):
-            members["flushed"] = self._flush_log.last
+            members["flushed"] = self._flush_log.ledger.last
         return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:

@@ -58,7 +58,7 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
         scope.start_soon(_make_checkpoints, job, path)
         if job.flush_log is not None:
             scope.start_soon(job.flush_log.send)
-            scope.start_soon(job.flush_log.sweep)
+            scope.start_soon(job.flush_log.sweeper.run)
             scope.start_soon(_stay_alive, job.flush_log, shards)
         if recovers and job.flush_log is not None:
             scope.start_soon(_take_up_silent, job, path)
@@ -76,7 +76,7 @@ async def _stay_alive(log: FlushLog, shards: OpenShards) -> None:
     quiet = shards.job.header.silent_after / 3
     while True:
         await anyio.sleep(quiet / 2)
-        if not log.is_needed or anyio.current_time() - log.changed < quiet:
+        if not log.ledger.is_needed or anyio.current_time() - log.changed < quiet:
             continue
         if log.beats < BEATS:
             log.beat()

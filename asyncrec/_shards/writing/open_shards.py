@@ -23,7 +23,7 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.uploader import Uploader
 from asyncrec._shards.writing.acknowledgements import Acknowledgements
-from asyncrec._shards.writing.coordinator import CommitCoordinator, GoOn
+from asyncrec._shards.writing.coordinator import CommitCoordinator
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.shard_events import ShardEvents, ShardUploadEvents
 from asyncrec._shards.writing.totals import ShardedWriterStats
@@ -40,6 +40,7 @@ class OpenShards:
         queues: one for each open shard.
         budget: bounds what all of them hold.
         acknowledgements: how far each write has come.
+        coordinator: commits the shards.
     """
 
     def __init__(self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget) -> None:
@@ -48,7 +49,7 @@ class OpenShards:
         self.queues = queues
         self.budget = budget
         self.acknowledgements = Acknowledgements(path, queues)
-        self._coordinator = CommitCoordinator(job, self.acknowledgements, budget, len(queues))
+        self.coordinator = CommitCoordinator(job, self.acknowledgements, budget, len(queues))
         self._writers: list[ObjectWriter] = []
         self._uploaders: list[Uploader] = []
         self._closed = False
@@ -56,37 +57,25 @@ class OpenShards:
         for index, queue in enumerate(queues):
             uploader = None
             if job.spool is not None:
-                upload_events = ShardUploadEvents(self._coordinator, queue)
+                upload_events = ShardUploadEvents(self.coordinator, queue)
                 uploader = Uploader(job.spool, job.store, budget, upload_events, job.fates)
                 self._uploaders.append(uploader)
-            events = ShardEvents(self._coordinator, index, queue, uploader)
+            events = ShardEvents(self.coordinator, index, queue, uploader)
             self._writers.append(
-                ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self._coordinator.fixed)
+                ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self.coordinator.fixed)
             )
         self._unasked: list[FlushRequest] = []
         self._earlier: list[ShardEntry] = []  # committed in earlier logs of this writer
         self._deadlines: list[Deadline] = []
-        self._begin(job)
+        self.begin(job)
 
-    def _begin(self, job: Job) -> None:
+    def begin(self, job: Job, *, earlier: Sequence[ShardEntry] = ()) -> None:
+        """Go on with another job; the one before is over, and has committed the ``earlier`` shards."""
+        self._earlier += earlier
+        self.job = self.coordinator.job = job
         self._deadlines.append(job.deadline)
         if job.flush_log is not None:
-            job.flush_log.on_full = self._flush_unasked
-
-    def succeed(self, job: Job, *, committed: Sequence[ShardEntry]) -> None:
-        """Go on with another job; the one before has ``committed`` these shards, and is over."""
-        self._earlier += committed
-        self.job = self._coordinator.job = job
-        self._begin(job)
-
-    @property
-    def go_on(self) -> GoOn:
-        """What says what is written once more of a shard that failed."""
-        return self._coordinator.go_on
-
-    @go_on.setter
-    def go_on(self, go_on: GoOn) -> None:
-        self._coordinator.go_on = go_on
+            job.flush_log.room.on_full = self._flush_unasked
 
     def end_by(self, time: float) -> None:
         """Have all that is still done end by this time of the event loop's clock."""
@@ -133,7 +122,7 @@ class OpenShards:
         Only fixed shards need it: what a rolling writer has on the disk is recovered in any case.
         """
         staging = self.job.staging
-        if self._coordinator.fixed and self.spools and not staging.acknowledged:
+        if self.coordinator.fixed and self.spools and not staging.acknowledged:
             await in_thread(staging.acknowledge)
 
     async def end_objects(self) -> None:
@@ -172,7 +161,7 @@ class OpenShards:
 
     async def start(self, scope: TaskScope) -> None:
         """Begin the tasks; fixed shards are open when it returns."""
-        fixed = self._coordinator.fixed
+        fixed = self.coordinator.fixed
         first, *others = self._writers
         scope.start_soon(first.run)
         if fixed:
@@ -201,23 +190,23 @@ class OpenShards:
             uploader.close()
         await self._all_finished(self._uploaders)
         self.acknowledgements.raise_failure()
-        await self._coordinator.close()
+        await self.coordinator.close()
         for queue in self.queues:
             queue.levels.committed(sys.maxsize)
         self.acknowledgements.ended = True
-        self._coordinator.progressed()
+        self.coordinator.progressed()
 
     def abandon(self) -> None:
         """Take no more: whoever still waits is told."""
         self._closed = True
         self.acknowledgements.ended = True
         self.budget.release_all()
-        self._coordinator.progressed()
+        self.coordinator.progressed()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
         """Wait for tasks. Rolling shards do not wait for one another; of fixed ones none goes on without the rest."""
         for task in tasks:
             while not task.finished.is_set() and not (
-                self._coordinator.fixed and self.acknowledgements.error is not None
+                self.coordinator.fixed and self.acknowledgements.error is not None
             ):
                 await self.acknowledgements.wait()

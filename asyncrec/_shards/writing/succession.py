@@ -9,7 +9,7 @@ has committed these records too.
 So A reads the segment that ended its log. It says how many records of each of A's shards are in the data set: all of a
 shard that it names, and otherwise as many as B made of A's flush entries. These are the first ones of the shard,
 because entries come in order and nothing comes behind the fence. A writes the rest again, in shards of a new log. If
-the segment has less than A's callers were told, a person has given A up: then A fails.
+the segment was not made by a recovery, a person has given A up: then A fails.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ class _End:
     Attributes:
         adopted: how many flushed records of a shard are in the data set, by the shard's number.
         entries: all that the log has committed.
+        is_given_up: a person has ended it, and nobody has looked for what it had flushed.
     """
 
     history: History
     adopted: dict[int, int]
     entries: list[ShardEntry]
+    is_given_up: bool
 
     @classmethod
     def of(cls, job: Job, closing: Segment, history: History) -> _End:
@@ -63,7 +65,7 @@ class _End:
             if maker is not None and maker.startswith(f"{writer}."):
                 adopted[sequence_of(entry.path)] = entry.records
         by_path = {entry.path: entry for entry in (*job.manifest.entries, *closing.add)}
-        return cls(history, adopted, list(by_path.values()))
+        return cls(history, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
 
     def stored(self, shard: str, records: int) -> int:
         """How many records of a shard are in the data set, of as many as its writer had taken."""
@@ -80,7 +82,7 @@ async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextM
         yield
         return
     succession = Succession(shards, begin)
-    shards.go_on = succession.go_on
+    shards.coordinator.go_on = succession.go_on
     async with TaskScope() as scope:
         scope.start_soon(succession.run)
         try:
@@ -113,16 +115,16 @@ class Succession:
             self._changed.set()
         await self._ended[job][1].wait()
         acknowledgements = self._shards.acknowledgements
-        if (end := self._ends.get(job)) is None or job.flush_log is None:
-            self._tell_first(error, acknowledgements.last_spooled + 1)
+        end = self._ends.get(job)
+        if end is None or end.is_given_up or job.flush_log is None:
+            lost = end is not None  # what was flushed, too
+            self._tell_first(error, acknowledgements.first_uncommitted if lost else acknowledgements.last_spooled + 1)
             return None
         batches: list[WriteBatch] = []
         if shard is not None:
-            flushed, batches, last = job.flush_log.unstored(shard)
+            flushed, batches, last = job.flush_log.shards[shard].unstored()
             more = end.stored(shard, flushed + sum(batch.count for batch in batches)) - flushed
-            if more < 0:
-                self._tell_first(error, acknowledgements.first_uncommitted)
-                return None
+            assert more >= 0, "what recovered the log found each entry of it"
             while batches and more >= batches[0].count:
                 more -= batches.pop(0).count
             if batches and more:
@@ -154,7 +156,9 @@ class Succession:
                     continue
                 try:
                     if (end := await _end_of(job)) is not None:
-                        await self._succeed(stack, job, end, error)
+                        if not end.is_given_up:
+                            await self._succeed(stack, job, end, error)
+                        self._ends[job] = end
                 except Exception as failure:
                     error.add_note(f"{self._shards.path}: the writer could not go on in a new log: {failure}")
                 finally:
@@ -169,10 +173,9 @@ class Succession:
         new = await stack.enter_async_context(self._begin())
         if job.flush_log is not None:
             job.flush_log.stop(error)
-            job.flush_log.close()
-        shards.succeed(new, committed=end.entries)
+            job.flush_log.room.close()
+        shards.begin(new, earlier=end.entries)
         await stack.enter_async_context(tending(shards, recovers=False))
-        self._ends[job] = end
         message = "the writer was taken for dead, and another process has ended its log; it goes on as %s: %s"
         _path_log.warning(shards.path, message, new.header.writer, error, writer=job.header.writer)
 

@@ -226,6 +226,24 @@ async def test_a_store_that_is_down_while_it_flushes_gets_it_later() -> None:
     assert await recovered(inner) == RECORDS
 
 
+async def test_what_was_flushed_is_said_to_be_in_the_store() -> None:
+    """The exit fails, since the store is down; the error says where the records are, and how to commit them."""
+    storage = MemoryStorage()
+    process = mortal.Process(storage)
+    with pytest.raises(StorageError) as caught:
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage) as writer:
+            await write(writer, RECORDS[:60])
+            await writer.flush()
+            await write(writer, RECORDS[60:])
+            process.kill()
+    said = (
+        "0 records were committed, 60 more are flushed to the store (to commit them, run 'asyncrec recover "
+        "memory://pages'), 40 accepted records are not safe: write them again"
+    )
+    assert any(note.endswith(said) for note in caught.value.__notes__), caught.value.__notes__
+    assert await recovered(storage) == RECORDS[:60]
+
+
 async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:
     storage = MemoryStorage()
     async with mortal.killed(storage, writer_id="w") as writer:

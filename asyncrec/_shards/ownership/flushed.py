@@ -217,27 +217,32 @@ async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: boo
 async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
     """The ids of those writers that have flushed something, and of which nothing has changed for too long.
 
-    By the store's own clock: a small object is made and deleted for it, if there is anything to judge.
+    By the store's own clock: a small object is made and deleted for it, if there is anything to judge. The flush logs
+    of all writers are listed at once, and then what those have committed that have not flushed for too long.
     """
-    told: dict[str, datetime] = {}
-    for header in headers:
-        if not header.silent_after:
-            continue
-        name, writer = header.name, header.writer
-        flushed = [info async for info in folder.list_objects(f"{flush_prefix(name)}{writer}-")]
-        if flushed:
-            committed = [info async for info in folder.list_objects(f"{manifest_prefix(name)}{writer}-")]
-            told[writer] = max(info.modified for info in (*flushed, *committed))
-    if not told:
+    silent_after = {header.writer: header.silent_after for header in headers if header.silent_after}
+    if not silent_after:
         return set()
-    now = await _time_of(folder, next(iter(headers)).name)
-    return {
-        header.writer
-        for header in headers
-        if header.writer in told
-        and now is not None
-        and (now - told[header.writer]).total_seconds() > header.silent_after
-    }
+    name = next(iter(headers)).name
+    prefix = flush_prefix(name)
+    told: dict[str, datetime] = {}
+    async for info in folder.list_objects(prefix):
+        found = flush_of(info.key[len(prefix) :])
+        if found is not None and found[0] in silent_after:
+            told[found[0]] = max(info.modified, told.get(found[0], info.modified))
+    if not told or (now := await _time_of(folder, name)) is None:
+        return set()
+
+    def is_silent(writer: str, since: datetime) -> bool:
+        return (now - since).total_seconds() > silent_after[writer]
+
+    silent = set()
+    for writer, flushed in told.items():
+        if is_silent(writer, flushed):
+            committed = [info.modified async for info in folder.list_objects(f"{manifest_prefix(name)}{writer}-")]
+            if is_silent(writer, max(committed, default=flushed)):
+                silent.add(writer)
+    return silent
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:

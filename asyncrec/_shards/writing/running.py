@@ -96,7 +96,8 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     if safe:
         where = job.header.url if job.spool is None else job.spool.root
         several = "at least " if len(shards.queues) > 1 else ""
-        message += f", {several}{safe} more are on the disk (to commit them, run {command_for(job.header, where)})"
+        kept = "on the disk" if job.flush_log is None else "flushed to the store"
+        message += f", {several}{safe} more are {kept} (to commit them, run {command_for(job.header, where)})"
     if left > safe:
         several = "up to " if safe and len(shards.queues) > 1 else ""
         message += f", {several}{left - safe} accepted records are not{' safe' * bool(safe)}: write them again"

@@ -83,6 +83,13 @@ class Run:
     spec: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def flushes_to_store(self) -> bool:
+        """What its flushes acknowledged outlives its machine."""
+        options = self.spec.get("options", {})
+        here = self.target.startswith("/") or "spool" in options
+        return self.kind == "rolling" and not here and not self.replaces and options.get("flush_seconds", 1) is not None
+
+    @property
     def flush_seconds(self) -> float | None:
         """After so many seconds a kill takes nothing of what was written."""
         options = self.spec.get("options", {})

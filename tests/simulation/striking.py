@@ -109,6 +109,10 @@ class Striker:
             case "disk":
                 self._world.log.note(f"disk {fault['for']}")
                 self._disk_fails = fault["for"]
+            case "stall":
+                self._world.log.note(f"stall {process.name} {fault['for']}")
+                self._world.faults += 1
+                process.hold(self._world.loop.now, fault["for"])
             case "down":
                 self._world.log.note(f"down {fault['for']}")
                 self._down(fault["for"])

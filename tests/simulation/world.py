@@ -195,12 +195,13 @@ class World:
         bucket.lost, bucket.short = settings["lost"], 2 * settings["short"]
         bucket.lists_fail = settings["lists"]
         bucket.parts, bucket.checksums = settings["parts"], settings["checksums"]
+        bucket.damaging, bucket.whole_seconds = settings["damaging"], settings["whole seconds"]
 
     def _clear_up(self) -> None:
         self.calm = True
         self.timing.end()
         self.bucket.failing, self.bucket.down_until, self.bucket.short = 0.0, 0.0, 0.0
-        self.bucket.lists_fail = 0.0
+        self.bucket.lists_fail = self.bucket.damaging = 0.0
         for machine in self.machines.values():
             machine.spare = 1 << 40
         for process in self.processes:

@@ -24,13 +24,14 @@ from contextlib import suppress
 import anyio
 from anyio.lowlevel import checkpoint_if_cancelled
 
+from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.journal.flush_entry import FlushEntry, parse_flush_entry
+from asyncrec._shards.journal.flush_entry import MOST_ENTRY, FlushEntry, parse_flush_entry
 from asyncrec._shards.journal.flush_ledger import FlushLedger
 from asyncrec._shards.manifest.names import flush_key
 from asyncrec.errors import (
@@ -47,9 +48,9 @@ from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-# Below one part of an upload, of any store: only such objects are created exclusively everywhere.
-MOST_ENTRY = 4 << 20
 _FOLDER = "_flush/"
+# While callers wait for room, a flush that failed is tried again after a pause, which doubles.
+_PAUSE, _MOST_PAUSE = 1.0, 30.0
 
 
 class FlushLog:
@@ -68,6 +69,7 @@ class FlushLog:
         self._turn = anyio.Lock(fast_acquire=True)  # held while an entry is under way
         self._storage = storage
         self._name = name
+        self._path = join(storage.root, name)
         self._writer = writer
         self._compression = compression
         self._budget = budget
@@ -94,8 +96,8 @@ class FlushLog:
     async def flush(self, shard: str, batches: Sequence[WriteBatch]) -> bool:
         """Put the records of a shard into an entry, with what others flush now; returns whether all of it is there.
 
-        They were kept until now. If the store does not answer, the next flush tries again. Cancelled, it is in the
-        next one.
+        They were kept until now. If the store does not answer, the next flush tries again; while callers wait for the
+        room that these records take, this one does. Cancelled, it is in the next one.
 
         Raises:
             ConflictError: another process is ending the writer.
@@ -121,22 +123,26 @@ class FlushLog:
 
     async def _send(self, wanted: int, *, at_least_once: bool = False) -> bool:
         """Create entries until so many sections are stored; returns whether they are."""
+        pause = _PAUSE
         async with self._turn:
-            try:
-                while at_least_once or self._ledger.stored < wanted:
-                    at_least_once = False
+            while at_least_once or self._ledger.stored < wanted:
+                try:
                     await self._send_entry()
-            except (TransientStorageError, UnsettledError) as error:
-                _path_log.warning(
-                    join(self._storage.root, self._name),
-                    "records could not be flushed to the store, and are tried again with the next flush: %s",
-                    error,
-                    writer=self._writer,
-                )
-                return False
-            except StoragePermissionError as error:
-                error.add_note(f"the writer flushes to {_FOLDER}; allow that, or pass flush_seconds=None")
-                raise
+                except (TransientStorageError, UnsettledError) as error:
+                    if pause == _PAUSE:
+                        message = (
+                            "records could not be flushed to the store, and are tried again with the next flush: %s"
+                        )
+                        _path_log.warning(self._path, message, error, writer=self._writer)
+                    if not self._budget.callers_waiting:
+                        return False
+                    await anyio.sleep(pause)
+                    pause = min(2 * pause, _MOST_PAUSE)
+                except StoragePermissionError as error:
+                    error.add_note(f"the writer flushes to {_FOLDER}; allow that, or pass flush_seconds=None")
+                    raise
+                else:
+                    at_least_once = False
         return True
 
     async def _send_entry(self) -> None:
@@ -151,6 +157,8 @@ class FlushLog:
         except ObjectExistsError as error:
             raise await self._ended(entry.number) from error
         self._ledger.won()
+        if self._budget.callers_waiting:
+            self._ledger.forget_tail()
         self.changed = anyio.current_time()
         self._account()
 
@@ -162,7 +170,7 @@ class FlushLog:
             data = await self._storage.get(key, max_bytes=4 * MOST_ENTRY)
             by = (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
         return ConflictError(
-            f"{join(self._storage.root, self._name)}: another process{f' ({by})' if by else ''} has declared the "
+            f"{self._path}: another process{f' ({by})' if by else ''} has declared the "
             f"writer {self._writer} dead and recovered what it had flushed; later records are not safe: write them "
             "again with a new writer"
         )
@@ -183,7 +191,7 @@ class FlushLog:
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
     async def clear(self) -> None:
-        """Delete the entries that nothing needs any more. What fails is tried again later."""
+        """Delete the entries that nothing needs any more, for some seconds. What is left is tried again later."""
 
         async def delete(number: int) -> None:
             try:
@@ -191,14 +199,15 @@ class FlushLog:
                 self._ledger.garbage.discard(number)
             except StoragePermissionError as error:
                 if self._may_delete:
-                    path = join(self._storage.root, self._name)
-                    _path_log.warning(path, "flushed records cannot be deleted: %s", error, writer=self._writer)
+                    message = "flushed records cannot be deleted: %s"
+                    _path_log.warning(self._path, message, error, writer=self._writer)
                 self._may_delete = False
             except StorageError as error:
-                _path_log.debug(join(self._storage.root, self._name), "a flush entry could not be deleted: %s", error)
+                _path_log.debug(self._path, "a flush entry could not be deleted: %s", error)
 
         if self._ledger.garbage and self._may_delete:
-            await for_each(delete, sorted(self._ledger.garbage))
+            with anyio.move_on_after(CLEAN_UP_SECONDS):
+                await for_each(delete, sorted(self._ledger.garbage))
 
     async def end(self) -> None:
         """Delete all entries: the writer has ended, and all its records are committed."""
@@ -214,10 +223,10 @@ class FlushLog:
         self._budget.account(-self._most)
 
     def _make_room(self) -> None:
-        """Hold no more what later entries might repeat, and have flushed what is kept: callers wait for room."""
+        """Hold no more what later entries might repeat, and have the rest flushed: callers wait for room."""
         self._ledger.forget_tail()
         self._account()
-        if self._ledger.kept:
+        if self._ledger.is_pending:
             self.on_full()
 
     def _account(self) -> None:

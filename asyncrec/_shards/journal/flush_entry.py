@@ -30,8 +30,10 @@ from asyncrec.storage._base import Buffer
 _VERSION = 1
 # Of records that are compressed anyway: it has to keep up with the writer, and shards are compressed well.
 _LEVEL = 1
-# The line of an entry with sections of some hundred shards.
-_MOST_LINE = 1 << 20
+# Below one part of an upload, of any store: only such objects are created exclusively everywhere.
+MOST_ENTRY = 4 << 20
+# What stands in the line for one section, without the shard's name.
+_SECTION_BYTES = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +54,8 @@ class Section:
 
     @property
     def size(self) -> int:
-        """The bytes of it in an entry that is not compressed."""
-        return sum(map(len, self.frames)) + len(self.digests or b"")
+        """The bytes of it in an entry that is not compressed, with what stands for it in the line."""
+        return sum(map(len, self.frames)) + len(self.digests or b"") + 2 * len(self.shard.encode()) + _SECTION_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,7 @@ class FlushEntry:
                 for each in self.sections
             ],
         }
-        return json.dumps(line, separators=(",", ":")).encode() + b"\n" + content
+        return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" + content
 
 
 def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
@@ -108,7 +110,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
     """
     line, newline, content = data.partition(b"\n")
     try:
-        head = json.loads(line[:_MOST_LINE])
+        head = json.loads(line)
         version, writer, since = head["version"], head["writer"], head["since"]
         if version != _VERSION:
             raise ManifestError(
@@ -128,6 +130,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
             and (len(content), f"{crc32c(content):08x}") == (head["bytes"], head["crc32c"])
         )
         size = sum(KEY_BYTES * records * keys + length for _, records, length, keys in described)
+        sound = sound and size <= 4 * MOST_ENTRY  # else it would be no entry of a writer, and fill the memory
         if head["compression"] and sound:
             content = zlib.decompressobj().decompress(content, size + 1)
         if not sound or len(content) != size:

@@ -73,6 +73,11 @@ class FlushLedger:
         return bool(self._live) or self.doubt is not None
 
     @property
+    def is_pending(self) -> bool:
+        """Whether something is to be put into an entry that is not known to be in one."""
+        return bool(self.kept or self._waiting) or self.doubt is not None
+
+    @property
     def held(self) -> int:
         """Bytes of records that are held in memory."""
         entries = self._tail if self.doubt is None else [*self._tail, self.doubt]
@@ -101,7 +106,7 @@ class FlushLedger:
             sections = before.sections + sections
             since = before.since
             size += before.size
-        self.doubt = SentEntry(number, since, sections, fresh, {each.shard for each in sections})
+        self.doubt = SentEntry(number, since, join(sections), fresh, {each.shard for each in sections})
         return self.doubt
 
     def won(self) -> None:
@@ -142,12 +147,37 @@ class FlushLedger:
     def end(self) -> None:
         """Note that the writer has ended, and all its records are committed."""
         self._drop({self._beat, *self._live})
+        if self.doubt is not None:
+            self.garbage.add(self.doubt.number)
         self._tail, self._waiting, self.doubt = [], [], None
 
     def _drop(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             if self._live.pop(number, None) is not None or (number and number == self._beat):
                 self.garbage.add(number)
+
+
+def join(sections: Sequence[Section]) -> list[Section]:
+    """Make one section of those of one shard, except where some records have keys and others have none."""
+    groups: list[list[Section]] = []
+    last: dict[str, list[Section]] = {}
+    for section in sections:
+        group = last.get(section.shard)
+        if group is None or (group[0].digests is None) != (section.digests is None):
+            group = last[section.shard] = []
+            groups.append(group)
+        group.append(section)
+    return [_joined(group) if len(group) > 1 else group[0] for group in groups]
+
+
+def _joined(group: Sequence[Section]) -> Section:
+    digests = [each.digests for each in group if each.digests is not None]
+    return Section(
+        shard=group[0].shard,
+        records=sum(each.records for each in group),
+        digests=b"".join(digests) if digests else None,
+        frames=tuple(frame for each in group for frame in each.frames),
+    )
 
 
 def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:

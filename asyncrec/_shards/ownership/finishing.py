@@ -71,9 +71,13 @@ class Finishing:
         if self._flushes:
             if not self._staging.dead:
                 await put_fence(self._target, header.name, header.writer, by=this_host())
-            self._last, _ = await load_last(self._target, header.name, header.writer)
-            last = self._last
-            self._flushed = await live_of(self._target, header.name, header.writer)
+            last, segment = await load_last(self._target, header.name, header.writer)
+            self._last = last
+            self._flushed = None
+            if segment is not None and segment.closed:  # another was faster: `_commit` finds out what it has
+                last = None
+            else:
+                self._flushed = await live_of(self._target, header.name, header.writer)
         self._history = await load_history(self._target, header.name)
         committed = await in_thread(self._history.added_by, header.writer)
         self._own = {entry.path for entry in committed}
@@ -134,7 +138,7 @@ class Finishing:
             wanted = [
                 shard
                 for shard in self._flushed.shards
-                if not (shard in entries or self._is_listed(shard) or self._history.removes(shard))
+                if not (shard in entries or self._is_listed(shard))  # of a void one, the records are here alone
             ]
             adopted, cut = await publish_flushed(self._target, self._header, self._flushed, wanted, self._manifest)
             self._ending.cut_bytes += cut

@@ -24,11 +24,11 @@ from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.commit.closing import load_last
 from asyncrec._shards.commit.exclusive import create
-from asyncrec._shards.commit.flush_log import MOST_ENTRY, fence_of
+from asyncrec._shards.commit.flush_log import fence_of
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.journal.flush_entry import FlushEntry, Section, parse_flush_entry
+from asyncrec._shards.journal.flush_entry import MOST_ENTRY, FlushEntry, Section, parse_flush_entry
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import (
     flush_key,
@@ -96,7 +96,7 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
         StorageError: whether it flushes is not known.
     """
     for _ in range(_ATTEMPTS):
-        top = await _last_of(folder, name, writer)
+        top = max(await _last_of(folder, name, writer))
         there = await load_entry(folder, name, writer, top) if top else None
         if there is not None and there.fenced_by:
             return
@@ -104,17 +104,20 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
             await create(folder, flush_key(name, writer, top + 1), fence_of(writer, top + 1, by=by), shield=False)
         except ObjectExistsError:
             continue
-        _, segment = await load_last(folder, name, writer)
-        listed = await numbers_of(folder, name, writer)
-        if max(listed, default=0) <= top + 1 and (segment is None or segment.flushed <= top):
+        listed, committed = await _last_of(folder, name, writer)
+        if listed <= top + 1 and committed <= top:
             return
     raise ConflictError(f"{join(folder.root, name)}: the writer {writer} is flushing too fast to be ended; stop it")
 
 
-async def _last_of(folder: Storage, name: str, writer: str) -> int:
-    """The last number of a flush log: what is listed, and what the last commit says."""
+async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
+    """The last number of a flush log that is listed, and the last that a commit says.
+
+    In this order: what is no longer listed because a commit made it void, that commit says.
+    """
+    listed = await numbers_of(folder, name, writer)
     _, segment = await load_last(folder, name, writer)
-    return max([*await numbers_of(folder, name, writer), 0 if segment is None else segment.flushed])
+    return max(listed, default=0), 0 if segment is None else segment.flushed
 
 
 async def live_of(folder: Storage, name: str, writer: str) -> Flushed:

@@ -39,6 +39,7 @@ def flushed(drawing: Drawing) -> None:
     rng, settings = drawing.rng, drawing.plan["settings"]
     path = drawing.target(local=False)
     settings["knobs"][f"{_FLUSH_LOG}:MOST_ENTRY"] = rng.choice((500, 5000, 4 << 20))
+    settings["failing"] = rng.choice((0.0, 0.0, 0.003, 0.02))
     settings["late"] = settings["late"] or rng.random() < 0.3
     settings["damaging"] = rng.choice((0.0, 0.0, 0.0, 0.05, 0.3))
     settings["whole seconds"] = rng.random() < 0.3
@@ -83,7 +84,7 @@ def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
         for option in ("max_shard_records", "max_shard_seconds"):
             spec["options"].pop(option, None)
     if rng.random() < 0.3:
-        spec["options"]["memory_limit"] = rng.choice((20_000, 200_000))
+        spec["options"]["memory_limit"] = rng.choice((20_000, 200_000, 200_000))
     for actions in spec["tasks"]:
         for _ in range(rng.choice((1, 3, 6))):
             more: list[list[Any]] = [["flush", None]] if rng.random() < 0.6 else [["wait", "spooled", None]]
@@ -139,8 +140,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
     start = moment + rng.choice((0.0, 1.0, times.silence, 1.3 * times.silence)) * (0.9 + 0.3 * rng.random())
     for _ in range(rng.choice((1, 2, 2, 3))):
         if rng.random() < 0.3:
-            spec = writer(drawing, path, fixed=False)
-            spec["options"] |= times.options
+            spec = _writer(drawing, path, times)
             if rng.random() < 0.5:
                 spec["options"]["on_duplicate"] = "skip"
         else:

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from asyncrec._framing.crc import masked_crc32c
 
-__all__ = ["Shard", "frames", "shards_of", "tree", "whole_frames"]
+__all__ = ["Shard", "frames", "is_ended", "shards_of", "tree", "whole_frames"]
 
 
 class Broken(Exception):
@@ -48,6 +48,14 @@ def tree(world: Any, folder: str) -> dict[str, bytes]:
     prefix = folder.partition("://")[2].partition("/")[2].rstrip("/") + "/"
     objects = world.bucket.objects
     return {key[len(prefix) :]: objects[key].data for key in sorted(objects) if key.startswith(prefix)}
+
+
+def is_ended(world: Any, path: str, writer: str) -> bool:
+    """Whether a writer to the store has ended, or another process has ended it, or is about to."""
+    folder, _, name = path.rpartition("/")
+    mine = (f"_manifest/{name}/{writer}-", f"_flush/{name}/{writer}-")
+    ends = (b'"closed":true', b'"fence":true')
+    return any(key.startswith(mine) and any(map(data.__contains__, ends)) for key, data in tree(world, folder).items())
 
 
 def whole_frames(data: bytes) -> list[bytes]:

@@ -12,11 +12,11 @@ from asyncrec.errors import ManifestError, StorageError
 from .bystanders import compactor
 from .cast import SIZES, writer
 from .operations import Drawing, operation, theme
+from .striking import MOST_ENTRY
 
 __all__: list[str] = []
 
 _MACHINES = ("m0", "m1")
-_FLUSH_LOG = "asyncrec._shards.commit.flush_log"
 
 
 class _Times(NamedTuple):
@@ -38,8 +38,9 @@ def flushed(drawing: Drawing) -> None:
     """Rolling writers flush to a store; others take them up: by a lock, by a person's word, or by their silence."""
     rng, settings = drawing.rng, drawing.plan["settings"]
     path = drawing.target(local=False)
-    settings["knobs"][f"{_FLUSH_LOG}:MOST_ENTRY"] = rng.choice((500, 5000, 4 << 20))
+    settings["knobs"][MOST_ENTRY] = rng.choice((500, 5000, 4 << 20))
     settings["failing"] = rng.choice((0.0, 0.0, 0.003, 0.02))
+    settings["parts"] = max(rng.choice((100, 700, 2000)), int(100_000 * settings["failing"]))
     settings["late"] = settings["late"] or rng.random() < 0.3
     settings["damaging"] = rng.choice((0.0, 0.0, 0.0, 0.05, 0.3))
     settings["whole seconds"] = rng.random() < 0.3
@@ -88,6 +89,8 @@ def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
     for actions in spec["tasks"]:
         for _ in range(rng.choice((1, 3, 6))):
             more: list[list[Any]] = [["flush", None]] if rng.random() < 0.6 else [["wait", "spooled", None]]
+            if rng.random() < 0.2:
+                more.append(["commit", None])
             if rng.random() < 0.6:
                 more.append(["sleep", rng.choice((0.1, 1.0, times.flush, times.silence / 2, 1.5 * times.silence))])
             if rng.random() < 0.1:
@@ -149,7 +152,13 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
                 says_dead = rng.random() < 0.9
                 spec |= {"gives_up": rng.choice(("dead", "any")), "target": path, "says_dead": says_dead}
         _process(drawing, spec, start=start + rng.choice((0.0, 0.5, times.silence)) * rng.random())
-        if rng.random() < 0.6:
+        if rng.random() < 0.4:
+            # Its look is old when its fence, its shards or its end arrive: meanwhile the writer goes on, or another ends it.
+            stall = {"kind": "stall", "process": len(drawing.plan["processes"]) - 1, "by": "step"}
+            stall |= {"since": rng.choice(("flush entry", "flush entry", "publishing", "committing"))}
+            stall |= {"at": int(10 ** (1.3 * rng.random())), "for": times.silence * rng.choice((0.1, 0.5, 1.5))}
+            drawing.faults.append(stall)
+        elif rng.random() < 0.6:
             _strike(drawing, times)
 
 

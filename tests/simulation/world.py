@@ -37,6 +37,7 @@ class World:
 
     Attributes:
         disks_fail: some call of a disk may fail, also in the wake of another fault.
+        store_answers: each request has its effect, and is answered.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -61,6 +62,7 @@ class World:
         self.power_cuts = self.kills = self.faults = self.operations = 0
         kinds = {each["kind"] for fault in plan["faults"] for each in (fault, fault.get("then", fault))}
         self.disks_fail = not kinds.isdisjoint(("full", "disk"))
+        self.store_answers = not settings["failing"] and "down" not in kinds
         self._tmpfs = settings.get("memory", False) and "power" not in kinds and not settings.get("shared")
         self.lives = Lives(self)
         self.striker = Striker(self)

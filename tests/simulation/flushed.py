@@ -153,7 +153,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
                 spec |= {"gives_up": rng.choice(("dead", "any")), "target": path, "says_dead": says_dead}
         _process(drawing, spec, start=start + rng.choice((0.0, 0.5, times.silence)) * rng.random())
         if rng.random() < 0.4:
-            # Its look is old when its fence, its shards or its end arrive: meanwhile the writer goes on, or another ends it.
+            # Its look is old when its fence or its end arrives: the writer has gone on, or another has ended it.
             stall = {"kind": "stall", "process": len(drawing.plan["processes"]) - 1, "by": "step"}
             stall |= {"since": rng.choice(("flush entry", "flush entry", "publishing", "committing"))}
             stall |= {"at": int(10 ** (1.3 * rng.random())), "for": times.silence * rng.choice((0.1, 0.5, 1.5))}

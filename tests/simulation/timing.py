@@ -60,7 +60,7 @@ class Timing:
         """An object, or the unfinished file of one, is about to get its name."""
         if "/_manifest/" in path:
             self.comes_to(process, "committing")
-        elif "/_flush/" in path:
+        elif path.endswith(".frames"):
             self.comes_to(process, "flush entry")
         elif ".tfrecord" in path and "/_index/" not in path and "/_keys/" not in path:
             self.comes_to(process, "publishing")

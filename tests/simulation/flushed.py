@@ -44,6 +44,9 @@ def flushed(drawing: Drawing) -> None:
     settings["late"] = settings["late"] or rng.random() < 0.3
     settings["damaging"] = rng.choice((0.0, 0.0, 0.0, 0.05, 0.3))
     settings["whole seconds"] = rng.random() < 0.3
+    if rng.random() < 0.3:
+        _race(drawing, path)
+        return
     times = _times(drawing)
     moment = 0.0  # at which something may have happened to a writer
     for _ in range(rng.choice((1, 1, 2, 2, 3, 4))):
@@ -102,6 +105,36 @@ def _writer(drawing: Drawing, path: str, times: _Times) -> dict[str, Any]:
     return spec
 
 
+def _race(drawing: Drawing, path: str) -> None:
+    """A writer flushes and commits at an even pace, and lives; who ends it stands still between two requests."""
+    rng, settings = drawing.rng, drawing.plan["settings"]
+    settings["damaging"] = 0.0
+    settings["failing"] = min(settings["failing"], 0.003)
+    pace = rng.choice((0.1, 1.0, 10.0, 30.0))
+    tasks: list[list[list[Any]]] = []
+    for task in range(rng.choice((1, 1, 2))):
+        actions: list[list[Any]] = []
+        flushes, commits = rng.choice((0.3, 0.9)), rng.choice((0.1, 0.5, 0.9))
+        for number in range(rng.choice((10, 25))):
+            actions.append(["write", rng.choice(SIZES[:2]), f"{task}-{number}" if rng.random() < 0.5 else None, {}])
+            actions += [["flush", None]] * (rng.random() < flushes) + [["commit", None]] * (rng.random() < commits)
+            actions.append(["sleep", pace])
+        tasks.append(actions)
+    options = {"compression": "", "mode": "append", "open_shards": len(tasks)}
+    options["flush_seconds"] = rng.choice((1.0, 40.0))
+    _process(drawing, {"kind": "sharded", "path": path, "options": options, "tasks": tasks}, start=0.0, machine="m1")
+    for _ in range(rng.choice((1, 2, 2))):
+        spec = {"kind": "recover", "path": path, "gives_up": "any", "target": path, "says_dead": True}
+        _process(drawing, spec, start=15 * pace * rng.random(), machine="m0")
+        stall = {"kind": "stall", "process": len(drawing.plan["processes"]) - 1, "by": "step"}
+        since = rng.choice(("flush entry", "flush entry", "committing", ""))
+        stall |= {"since": since, "at": rng.choice((0, 0, 1, 3, 10) if since else (10, 100))}
+        drawing.faults.append({**stall, "for": rng.choice((2.5, 4.5, 9.5)) * pace})
+    if rng.random() < 0.5:
+        pauses = [rng.choice((1.0, 61.0)) for _ in range(8)]
+        _process(drawing, {"kind": "compact", "path": path, "grace": 60.0, "pauses": pauses}, start=pace)
+
+
 def _process(drawing: Drawing, spec: dict[str, Any], *, start: float, machine: str | None = None) -> None:
     """One more, whose faults are drawn here."""
     machine = drawing.rng.choice(_MACHINES) if machine is None else machine
@@ -156,7 +189,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
             # Its look is old when its fence or its end arrives: the writer has gone on, or another has ended it.
             stall = {"kind": "stall", "process": len(drawing.plan["processes"]) - 1, "by": "step"}
             stall |= {"since": rng.choice(("flush entry", "flush entry", "publishing", "committing"))}
-            stall |= {"at": int(10 ** (1.3 * rng.random())), "for": times.silence * rng.choice((0.1, 0.5, 1.5))}
+            stall |= {"at": rng.choice((0, 0, 1, 3, 10)), "for": times.silence * rng.choice((0.1, 0.5, 1.5))}
             drawing.faults.append(stall)
         elif rng.random() < 0.6:
             _strike(drawing, times)

@@ -78,7 +78,7 @@ class Timing:
             self._later(fault["at"], lambda: None if self._over else self._strike_now(process, fault))
         elif fault.get("by") == "call":
             process.strike_at = process.calls + fault["at"]
-        elif fault["kind"] in ("disk", "power") and not fault["at"]:
+        elif fault["kind"] in ("disk", "power", "stall") and not fault["at"]:
             self._strike(process, fault)  # the very call that it has come to
         else:
             self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))

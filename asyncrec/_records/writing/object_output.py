@@ -20,6 +20,9 @@ from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
 
+# Told what became of a flush: whether all of it survives this process now, or the error.
+Outcome = Callable[[bool | Exception], None]
+
 
 class KeptRecords(Protocol):
     """Where the records of one object are kept until a flush has stored them elsewhere."""
@@ -27,8 +30,8 @@ class KeptRecords(Protocol):
     def keep(self, batches: Sequence[WriteBatch]) -> None:
         """Keep sealed batches that were written."""
 
-    async def flush(self) -> bool:
-        """Store what is kept, and tell whether it now survives this process."""
+    def flush(self, done: Outcome) -> None:
+        """Have what is kept stored, and ``done`` called then."""
 
     def drop(self) -> None:
         """Keep nothing any more: the object is finished, or failed."""
@@ -125,10 +128,15 @@ class ObjectOutput:
         if self._kept is not None:
             self._kept.drop()
 
+    def flush_kept(self, done: Outcome) -> bool:
+        """Have what is kept stored, and ``done`` called then. False if a flush stores it in the object: see `flush`."""
+        if self._kept is None:
+            return False
+        self._kept.flush(done)
+        return True
+
     async def flush(self) -> bool:
         """Send everything taken so far, and tell whether it now survives this process."""
-        if self._kept is not None:
-            return await self._kept.flush()
         if self._compresses:
             await self._store([await in_thread(self._compressor.flush)])
         durable = self._keys is None or await self._keys.flush() == self._keys.size

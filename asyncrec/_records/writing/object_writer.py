@@ -73,6 +73,8 @@ class ObjectWriter:
         self._durable_flush = durable_flush
         self._eager = eager
         self._sidecar_bytes = 0
+        self._asked: set[FlushRequest] = set()  # they wait for what is flushed elsewhere than into the object
+        self._failure: Exception | None = None
         self.opened = anyio.Event()
         self.finished = anyio.Event()
         self.seconds_compressing = 0.0
@@ -91,6 +93,8 @@ class ObjectWriter:
             raise
         finally:
             self._queue.end(error)
+            for request in self._asked:
+                request.finish(spooled=False)
             self.opened.set()
             self.finished.set()
             self._events.progressed()
@@ -122,6 +126,7 @@ class ObjectWriter:
     async def _first_record(self) -> bool:
         """Wait until a batch is at the head of the queue; False when the queue closes without one."""
         while True:
+            self._check()
             while (head := self._inbox.head) is not None and not isinstance(head, WriteBatch):
                 self._inbox.pop()
                 if isinstance(head, FlushRequest):
@@ -143,6 +148,7 @@ class ObjectWriter:
         shared: FlushRequest | None = None
         try:
             while True:
+                self._check()
                 if batches := inbox.take_batches():
                     if not output.records:
                         deadline = self._quota.deadline(batches[0].time, anyio.current_time())
@@ -183,13 +189,29 @@ class ObjectWriter:
 
     async def _flush(self, output: ObjectOutput, requests: list[FlushRequest], ticket: int) -> None:
         """Flush the object once for all who ask; what was written up to the ticket is spooled then."""
-        async with self._events.turn:
-            spooled = await output.flush() and self._durable_flush
-        if spooled:
-            self._levels.spooled(ticket)
-        for request in requests:
-            request.finish(spooled=spooled)
-        self._events.progressed()
+        self._asked.update(requests)
+
+        def done(outcome: bool | Exception) -> None:
+            self._inbox.wake()  # to raise the error, or to look at the timer anew
+            if isinstance(outcome, Exception):  # the requests are over when the callers can see the error
+                self._failure = outcome
+                return
+            if outcome and self._durable_flush:
+                self._levels.spooled(ticket)
+            for request in requests:
+                request.finish(spooled=outcome and self._durable_flush)
+            self._asked.difference_update(requests)
+            self._events.progressed()
+
+        if not output.flush_kept(done):
+            async with self._events.turn:
+                spooled = await output.flush()
+            done(spooled)
+
+    def _check(self) -> None:
+        """Raise what a flush to elsewhere failed with."""
+        if self._failure is not None:
+            raise self._failure
 
     def _account(self, sidecar_bytes: int) -> None:
         """Tell the budget how many bytes of index and keys are held in memory now."""

@@ -7,28 +7,31 @@ Suppose the deletion is late, or the request for an entry: then a process that r
 log and in a shard, and stores them twice.
 
 So an entry says for which shard each record was taken. A shard that was ever committed is known by its name for good,
-and what the log has of it is void, however late an entry comes. Entries below the last may be deleted; so each commit
-says up to which number the log had come (`Segment.flushed`). One entry is under way at a time, and what is ready
-meanwhile goes together into the next.
+and what the log has of it is void, however late an entry comes. Each commit says up to which number the log had come
+(`Segment.flushed`), and only then the last entry may be deleted: a process that ends the writer has to know its number.
 
-Which entries are needed, and which a later one repeats, is the affair of `FlushLedger`. If no answer comes, the same
-bytes are sent again, as for a commit.
+One entry is under way at a time, and what is ready meanwhile goes together into the next. The shards do not wait for
+it: they go on to the object store beside it, and learn by a call what became of their flush. If no answer comes, the
+same bytes are sent again, as for a commit.
+
+Which entries are needed, and which a later one repeats, is the affair of `FlushLedger`.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 import anyio
-from anyio.lowlevel import checkpoint_if_cancelled
 
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
 from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.object_output import Outcome
 from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.journal.flush_entry import MOST_ENTRY, FlushEntry, parse_flush_entry
@@ -38,7 +41,6 @@ from asyncrec.errors import (
     ConflictError,
     ObjectExistsError,
     ObjectNotFoundError,
-    StorageError,
     StoragePermissionError,
     TransientStorageError,
     UnsettledError,
@@ -54,28 +56,34 @@ _PAUSE, _MOST_PAUSE = 1.0, 30.0
 
 
 class FlushLog:
-    """The flush log of one writer.
+    """The flush log of one writer. Two tasks are its owners: `send` and `sweep`.
 
     Attributes:
         held: bytes of records that it holds in memory.
-        changed: when the store last took something of it, by the event loop's clock.
+        changed: when the store last took something of the writer, by the event loop's clock.
+        beats: how many entries without records it has made since it last made one with records.
         on_full: called when more is kept for a flush than an entry holds.
     """
 
     def __init__(self, storage: Storage, name: str, writer: str, *, compression: str, budget: ByteBudget) -> None:
         self.held = 0
         self.changed = anyio.current_time()
+        self.beats = 0
         self.on_full: Callable[[], None] = lambda: None
-        self._turn = anyio.Lock(fast_acquire=True)  # held while an entry is under way
         self._storage = storage
         self._name = name
         self._path = join(storage.root, name)
         self._writer = writer
         self._compression = compression
         self._budget = budget
-        self._may_delete = True
         self._most = max(1, min(MOST_ENTRY, budget.limit // 8))
         self._ledger = FlushLedger(self._most)
+        self._asked: deque[tuple[int, Outcome]] = deque()  # flushes, each with the last section that it waits for
+        self._error: Exception | None = None
+        self._beat_due = False
+        self._to_send = anyio.Event()
+        self._to_sweep = anyio.Event()
+        self._may_delete = True
         budget.when_starving(self._make_room)
         budget.account(self._most)  # an entry is held as it is sent, beside its records
 
@@ -93,60 +101,65 @@ class FlushLog:
         if self._ledger.kept > self._most:
             self.on_full()
 
-    async def flush(self, shard: str, batches: Sequence[WriteBatch]) -> bool:
-        """Put the records of a shard into an entry, with what others flush now; returns whether all of it is there.
+    def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> None:
+        """Have the records of a shard, which were kept until now, put into an entry, with what others flush.
 
-        They were kept until now. If the store does not answer, the next flush tries again; while callers wait for the
-        room that these records take, this one does. Cancelled, it is in the next one.
-
-        Raises:
-            ConflictError: another process is ending the writer.
-            StorageError: the store refused.
+        ``done`` is called with what became of it: whether all of it is there, or the error. If the store does not
+        answer, the next flush tries again.
         """
+        if self._error is not None:
+            self.keep(-sum(batch.size for batch in batches))
+            done(self._error)
+            return
         if batches:
             self._ledger.take(shard, batches)
             self._account()
-        wanted = self._ledger.handed_over
-        await checkpoint_if_cancelled()
-        done = await self._send(wanted)
-        await self.clear()
-        return done
+        self._asked.append((self._ledger.taken, done))
+        self._answer()
+        self._to_send.set()
 
-    async def beat(self) -> None:
-        """Say to others that the writer lives, while it has something in the log and flushes nothing.
+    def beat(self) -> None:
+        """Say to others that the writer lives, while it has something in the log and flushes nothing."""
+        self._beat_due = True
+        self._to_send.set()
 
-        Raises:
-            ConflictError: another process is ending the writer.
+    async def send(self) -> None:
+        """Be the task that creates entries, until it is cancelled. Then what is under way is in doubt."""
+        try:
+            while True:
+                await self._to_send.wait()
+                self._to_send = anyio.Event()
+                await self._send_all()
+        except Exception as error:
+            if isinstance(error, StoragePermissionError):
+                error.add_note(f"the writer flushes to {_FOLDER}; allow that, or pass flush_seconds=None")
+            self._error = error
+            self._answer_all(error)
+        finally:
+            self._answer_all(False)
+
+    async def _send_all(self) -> None:
+        """Create entries until nothing waits for one. If the store does not answer, the next flush tries again.
+
+        While callers wait for the room that these records take, they are tried again before.
         """
-        await self._send(self._ledger.stored, at_least_once=True)
-        await self.clear()
-
-    async def _send(self, wanted: int, *, at_least_once: bool = False) -> bool:
-        """Create entries until so many sections are stored; returns whether they are."""
         pause = _PAUSE
-        async with self._turn:
-            while at_least_once or self._ledger.stored < wanted:
-                try:
-                    await self._send_entry()
-                except (TransientStorageError, UnsettledError) as error:
-                    if pause == _PAUSE:
-                        message = (
-                            "records could not be flushed to the store, and are tried again with the next flush: %s"
-                        )
-                        _path_log.warning(self._path, message, error, writer=self._writer)
-                    if not self._budget.callers_waiting:
-                        return False
-                    await anyio.sleep(pause)
-                    pause = min(2 * pause, _MOST_PAUSE)
-                except StoragePermissionError as error:
-                    error.add_note(f"the writer flushes to {_FOLDER}; allow that, or pass flush_seconds=None")
-                    raise
-                else:
-                    at_least_once = False
-        return True
+        while self._beat_due or self._ledger.is_waiting:
+            self._beat_due = False
+            try:
+                await self._send_entry()
+            except (TransientStorageError, UnsettledError) as error:
+                if pause == _PAUSE:
+                    message = "records could not be flushed to the store, and the next flush tries again: %s"
+                    _path_log.warning(self._path, message, error, writer=self._writer)
+                self._answer_all(False)
+                if not self._budget.callers_waiting:
+                    return
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _MOST_PAUSE)
 
     async def _send_entry(self) -> None:
-        """Create the next entry; what is in doubt comes first. Cancelled, it is in doubt."""
+        """Create the next entry; what is in doubt comes first."""
         entry = self._ledger.ask()
         if not entry.content:
             packed = FlushEntry(writer=self._writer, since=entry.since, sections=tuple(entry.sections))
@@ -156,11 +169,11 @@ class FlushLog:
             await create(self._storage, key, entry.content, shield=False)
         except ObjectExistsError as error:
             raise await self._ended(entry.number) from error
+        self.beats = 0 if entry.sections else self.beats + 1
         self._ledger.won()
         if self._budget.callers_waiting:
             self._ledger.forget_tail()
-        self.changed = anyio.current_time()
-        self._account()
+        self._changed()
 
     async def _ended(self, number: int) -> Exception:
         """What to say where the next number is taken: by a fence, or by another writer of this id."""
@@ -170,10 +183,21 @@ class FlushLog:
             data = await self._storage.get(key, max_bytes=4 * MOST_ENTRY)
             by = (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
         return ConflictError(
-            f"{self._path}: another process{f' ({by})' if by else ''} has declared the "
-            f"writer {self._writer} dead and recovered what it had flushed; later records are not safe: write them "
-            "again with a new writer"
+            f"{self._path}: another process{f' ({by})' if by else ''} has declared the writer {self._writer} dead and "
+            "recovered what it had flushed; later records are not safe: write them again with a new writer"
         )
+
+    def _answer(self) -> None:
+        """Tell those whose records are in an entry, or in a committed shard."""
+        while self._asked and self._asked[0][0] <= self._ledger.stored:
+            self._asked.popleft()[1](True)
+        if self._budget.starving:  # what was kept meanwhile had to wait for these answers
+            self._make_room()
+
+    def _answer_all(self, outcome: bool | Exception) -> None:
+        self._answer()
+        while self._asked:
+            self._asked.popleft()[1](outcome)
 
     # -- for the manifest ---------------------------------------------------------------------------------------------
 
@@ -182,15 +206,25 @@ class FlushLog:
         """The number of the last entry that is there; 0 if there is none."""
         return self._ledger.last
 
-    def committed(self, shards: Collection[str]) -> None:
-        """Note that these shards are committed: their records in the log are void."""
-        self.changed = anyio.current_time()
-        self._ledger.committed(shards)
-        self._account()
+    def committed(self, shards: Collection[str], flushed: int) -> None:
+        """Note that a commit is there: what the log has of these shards is void.
+
+        The commit says that the log had come up to the number ``flushed``.
+        """
+        self.beats = 0
+        self._ledger.committed(shards, flushed)
+        self._changed()
 
     # -- cleaning up --------------------------------------------------------------------------------------------------
 
-    async def clear(self) -> None:
+    async def sweep(self) -> None:
+        """Be the task that deletes what nothing needs any more, until it is cancelled."""
+        while True:
+            await self._to_sweep.wait()
+            self._to_sweep = anyio.Event()
+            await self._clear()
+
+    async def _clear(self) -> None:
         """Delete the entries that nothing needs any more, for some seconds. What is left is tried again later."""
 
         async def delete(number: int) -> None:
@@ -202,18 +236,18 @@ class FlushLog:
                     message = "flushed records cannot be deleted: %s"
                     _path_log.warning(self._path, message, error, writer=self._writer)
                 self._may_delete = False
-            except StorageError as error:
+            except Exception as error:
                 _path_log.debug(self._path, "a flush entry could not be deleted: %s", error)
 
-        if self._ledger.garbage and self._may_delete:
+        if self._may_delete and (numbers := self._ledger.deletable()):
             with anyio.move_on_after(CLEAN_UP_SECONDS):
-                await for_each(delete, sorted(self._ledger.garbage))
+                await for_each(delete, numbers)
 
     async def end(self) -> None:
         """Delete all entries: the writer has ended, and all its records are committed."""
         self._ledger.end()
         self._account()
-        await self.clear()
+        await self._clear()
 
     def close(self) -> None:
         """Give back all room: nothing more is flushed."""
@@ -222,12 +256,21 @@ class FlushLog:
         self._account()
         self._budget.account(-self._most)
 
+    def _changed(self) -> None:
+        """Note that the store has taken something: some room is free, and some entries are needed no more."""
+        self.changed = anyio.current_time()
+        self._account()
+        self._answer()
+        self._to_sweep.set()
+
     def _make_room(self) -> None:
         """Hold no more what later entries might repeat, and have the rest flushed: callers wait for room."""
         self._ledger.forget_tail()
         self._account()
-        if self._ledger.is_pending:
+        if self._ledger.kept:
             self.on_full()
+        if self._ledger.is_waiting:
+            self._to_send.set()
 
     def _account(self) -> None:
         more, self.held = self._ledger.held - self.held, self._ledger.held
@@ -249,9 +292,9 @@ class ShardLog:
         self._batches += batches
         self._log.keep(sum(batch.size for batch in batches))
 
-    async def flush(self) -> bool:
+    def flush(self, done: Outcome) -> None:
         batches, self._batches = self._batches, []
-        return await self._log.flush(self._shard, batches)
+        self._log.flush(self._shard, batches, done)
 
     def drop(self) -> None:
         batches, self._batches = self._batches, []

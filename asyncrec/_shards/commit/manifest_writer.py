@@ -146,8 +146,6 @@ class ManifestWriter:
         if group.error is not None:
             raise group.error
         await self._tell(entry)
-        if self._flush_log is not None:
-            await self._flush_log.clear()
 
     async def _send_group(self, group: _Group) -> None:
         group.sent, self._next = True, _Group()
@@ -319,7 +317,7 @@ class ManifestWriter:
         for entry in doubt.new:
             self._listed(entry)
         if self._flush_log is not None:
-            self._flush_log.committed({entry.path for entry in doubt.new})
+            self._flush_log.committed({entry.path for entry in doubt.new}, doubt.segment.flushed)
 
     def _lost(self, closing: Segment | None) -> ConflictError:
         """Make the error for a writer whose next number another process has."""

@@ -10,6 +10,7 @@ live, each byte is sent as often, and what may be repeated is held in memory.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -22,14 +23,14 @@ from asyncrec.storage._base import Buffer
 class SentEntry:
     """An entry: its number, and the first that it repeats.
 
-    ``fresh`` of its sections are in no earlier entry. The sections are kept as long as a later one may repeat them, and
-    the content until its answer has come.
+    ``first`` is the count of the first section that is in no earlier entry, or 0. The sections are kept as long as a
+    later entry may repeat them, and the content until its answer has come.
     """
 
     number: int
     since: int
     sections: list[Section]
-    fresh: int
+    first: int
     shards: set[str] = field(default_factory=set)
     content: bytes = b""
 
@@ -44,28 +45,31 @@ class FlushLedger:
     Attributes:
         kept: bytes that object writers keep for their next flush.
         last: the number of the last entry that is there; 0 if there is none.
-        stored: how many sections are in an entry, or void.
+        taken: how many sections there were.
         doubt: the entry that was asked for and not answered.
-        garbage: numbers of entries that nothing needs any more.
+        garbage: numbers of entries that nothing needs any more; see `deletable`.
     """
 
     def __init__(self, most: int) -> None:
         """``most`` is how many bytes of records an entry has at the most."""
         self.kept = 0
         self.last = 0
-        self.stored = 0
+        self.taken = 0
         self.doubt: SentEntry | None = None
         self.garbage: set[int] = set()
         self._most = most
-        self._waiting: list[Section] = []
+        self._waiting: list[tuple[int, Section]] = []  # each with its count
+        self._said = 0  # the last number that a commit says
         self._live: dict[int, SentEntry] = {}
         self._tail: list[SentEntry] = []  # the last entries, while a later one may repeat them
-        self._beat = 0  # the last entry without records: it says that the writer lives
+        self._beat = 0  # the last entry, if nothing in it is needed: it says that the writer lives
 
     @property
-    def handed_over(self) -> int:
-        """How many sections there were, stored or not."""
-        return self.stored + len(self._waiting) + (self.doubt.fresh if self.doubt is not None else 0)
+    def stored(self) -> int:
+        """Up to which count each section is in an entry, or void."""
+        if self.doubt is not None and self.doubt.first:
+            return self.doubt.first - 1
+        return self._waiting[0][0] - 1 if self._waiting else self.taken
 
     @property
     def is_needed(self) -> bool:
@@ -73,21 +77,23 @@ class FlushLedger:
         return bool(self._live) or self.doubt is not None
 
     @property
-    def is_pending(self) -> bool:
-        """Whether something is to be put into an entry that is not known to be in one."""
-        return bool(self.kept or self._waiting) or self.doubt is not None
+    def is_waiting(self) -> bool:
+        """Whether an entry is in doubt, or something is to be put into the next one."""
+        return bool(self._waiting) or self.doubt is not None
 
     @property
     def held(self) -> int:
         """Bytes of records that are held in memory."""
         entries = self._tail if self.doubt is None else [*self._tail, self.doubt]
-        sections = [*self._waiting, *(each for entry in entries for each in entry.sections)]
+        sections = [each for _, each in self._waiting] + [each for entry in entries for each in entry.sections]
         return self.kept + sum(each.content for each in sections)
 
     def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
         """Take the records of a shard that were kept until now."""
         self.kept -= sum(batch.size for batch in batches)
-        self._waiting += cut(shard, batches, self._most)
+        for section in cut(shard, batches, self._most):
+            self.taken += 1
+            self._waiting.append((self.taken, section))
 
     def ask(self) -> SentEntry:
         """Return the entry to be created now: the one in doubt, or the next, of what waits and what it repeats."""
@@ -96,18 +102,18 @@ class FlushLedger:
         number = self.last + 1
         sections: list[Section] = []
         size = 0
-        while self._waiting and (not sections or size + self._waiting[0].size <= self._most):
-            section = self._waiting.pop(0)
+        first = self._waiting[0][0] if self._waiting else 0
+        while self._waiting and (not sections or size + self._waiting[0][1].size <= self._most):
+            _, section = self._waiting.pop(0)
             sections.append(section)
             size += section.size
-        fresh = len(sections)
         since = number
         while self._tail and self._tail[-1].size <= size and size + self._tail[-1].size <= self._most:
             before = self._tail.pop()
             sections = before.sections + sections
             since = before.since
             size += before.size
-        self.doubt = SentEntry(number, since, join(sections), fresh, {each.shard for each in sections})
+        self.doubt = SentEntry(number, since, join(sections), first, {each.shard for each in sections})
         return self.doubt
 
     def won(self) -> None:
@@ -115,13 +121,10 @@ class FlushLedger:
         entry, self.doubt = self.doubt, None
         assert entry is not None, "it was asked for"
         self.last, entry.content = entry.number, b""
-        self.stored += entry.fresh
         self._drop({self._beat, *range(entry.since, entry.number)})
         self._beat = 0 if entry.sections else entry.number
         if entry.shards:
             self._live[entry.number] = entry
-        elif entry.sections:  # all its shards were committed meanwhile
-            self.garbage.add(entry.number)
         self._tail.append(entry)
         if 2 * entry.size > self._most:  # nothing repeats these any more
             self.forget_tail()
@@ -132,11 +135,10 @@ class FlushLedger:
             each.sections = []
         self._tail = []
 
-    def committed(self, shards: Collection[str]) -> None:
-        """Note that these shards are committed: their records in the log are void."""
-        left = [each for each in self._waiting if each.shard not in shards]
-        self.stored += len(self._waiting) - len(left)
-        self._waiting = left
+    def committed(self, shards: Collection[str], flushed: int) -> None:
+        """Note that these shards are committed, by a commit that says that the log had come up to ``flushed``."""
+        self._said = max(self._said, flushed)
+        self._waiting = [(count, each) for count, each in self._waiting if each.shard not in shards]
         for entry in (*self._live.values(), *([self.doubt] if self.doubt is not None else ())):
             entry.shards.difference_update(shards)
             entry.sections = [each for each in entry.sections if each.shard not in shards]
@@ -144,9 +146,18 @@ class FlushLedger:
         self._tail = [entry for entry in self._tail if entry.shards]
         if not self._live:
             self._drop({self._beat})
+            self._beat = 0
+
+    def deletable(self) -> list[int]:
+        """The numbers of the entries that may be deleted now.
+
+        The last entry stays until a commit says its number: else a fence might take that number once more.
+        """
+        return sorted(number for number in self.garbage if number < self.last or number <= self._said)
 
     def end(self) -> None:
         """Note that the writer has ended, and all its records are committed."""
+        self._said = sys.maxsize
         self._drop({self._beat, *self._live})
         if self.doubt is not None:
             self.garbage.add(self.doubt.number)

@@ -88,18 +88,19 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
     """See that a writer flushes nothing more.
 
-    The number of a fence may have been used before: the writer deletes its entries. So it counts only if a look
-    afterwards shows that the writer has not come so far.
+    The number of a fence may have been used before: the writer deletes its entries. So a fence counts only if a look
+    behind it shows that the writer has not come so far.
 
     Raises:
         ConflictError: it flushes faster than this can be done.
         StorageError: whether it flushes is not known.
     """
     for _ in range(_ATTEMPTS):
-        top = max(await _last_of(folder, name, writer))
-        there = await load_entry(folder, name, writer, top) if top else None
+        listed, committed = await _last_of(folder, name, writer)
+        there = await load_entry(folder, name, writer, listed) if listed > committed else None
         if there is not None and there.fenced_by:
             return
+        top = max(listed, committed)
         try:
             await create(folder, flush_key(name, writer, top + 1), fence_of(writer, top + 1, by=by), shield=False)
         except ObjectExistsError:

@@ -27,7 +27,6 @@ from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec.errors import ConflictError
 
 _path_log = PathLog("asyncrec.shards")
 
@@ -58,6 +57,8 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
     async with TaskScope() as scope:
         scope.start_soon(_make_checkpoints, job, path)
         if job.flush_log is not None:
+            scope.start_soon(job.flush_log.send)
+            scope.start_soon(job.flush_log.sweep)
             scope.start_soon(_stay_alive, job.flush_log, shards)
         if recovers and job.flush_log is not None:
             scope.start_soon(_take_up_silent, job, path)
@@ -73,22 +74,14 @@ async def _stay_alive(log: FlushLog, shards: OpenShards) -> None:
     Then nothing of it is in the log, and nothing more has to be asked of the store.
     """
     quiet = shards.job.header.silent_after / 3
-    beats = 0
-    said = 0.0
     while True:
         await anyio.sleep(quiet / 2)
         if not log.is_needed or anyio.current_time() - log.changed < quiet:
             continue
-        beats = beats + 1 if log.changed == said else 1
-        try:
-            if beats > BEATS:
-                await shards.end_objects()
-                beats = 0
-            else:
-                await log.beat()
-        except ConflictError:
-            return  # whoever writes next is told
-        said = log.changed
+        if log.beats < BEATS:
+            log.beat()
+        else:
+            await shards.end_objects()
 
 
 async def _take_up_silent(job: Job, path: str) -> None:

@@ -1,0 +1,289 @@
+"""What is flushed to a store meets late answers, others that end the writer, memory that is full, and damage."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec.errors import ConflictError, IntegrityError, StorageError, TransientStorageError
+from asyncrec.storage import Buffer, ByteSink, ObjectInfo, Storage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing import FlakyStorage
+
+from . import mortal
+from .flushing import RECORDS, flush_entries, recovered, stored, write
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+Act = Callable[[], Awaitable[Any]]
+
+
+class Meeting(FlakyStorage):
+    """A process's way to a store, which has something happen before or behind its requests.
+
+    ``meet(what, key, done)`` is called before a request (``put``, ``list`` or ``delete``), and ``done`` behind it. What
+    it returns is awaited.
+    """
+
+    def __init__(self, storage: Storage, meet: Callable[[str, str, bool], Act | None]) -> None:
+        super().__init__(storage)
+        self._meet = meet
+
+    async def perform(self, operation: str, key: str, call: Callable[[], Awaitable[Any]], **_: Any) -> Any:
+        if (act := self._meet(operation, key, False)) is not None:
+            await act()
+        result = await call()
+        if (act := self._meet(operation, key, True)) is not None:
+            await act()
+        return result
+
+    async def put(self, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        put = partial(self._storage.put, key, data, exclusive=exclusive)
+        return await self.perform("put", key, put)  # type: ignore[no-any-return]
+
+
+async def on_another_machine(storage: Storage) -> None:
+    """Make a writer's mark one of a machine of which nothing can be asked here."""
+    key = "_manifest/pages/w-000000.jsonl"
+    await storage.put(key, (await storage.get(key)).replace(b'"life":"', b'"life":"0'))
+
+
+async def test_two_that_end_one_writer_leave_one_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another ends the log while this one looks what is in it."""
+    storage = MemoryStorage()
+    with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
+        async with mortal.killed(storage, writer_id="w") as writer:
+            await write(writer, RECORDS)
+            await writer.flush()
+    for place in range(6):  # behind each list of the first one in turn
+        copy = MemoryStorage()
+        for info in [info async for info in storage.list_objects()]:
+            await copy.put(info.key, await storage.get(info.key))
+        seen = 0
+        end = partial(asyncrec.recover, "pages", storage=copy, dead=["w"])
+
+        def meet(what: str, key: str, done: bool, *, place: int = place, end: Act = end) -> Act | None:
+            nonlocal seen
+            if done and what == "list" and key.startswith(("_manifest/pages/w-", "_flush/pages/w-")):
+                seen += 1
+                return end if seen == place + 1 else None
+            return None
+
+        await asyncrec.recover("pages", storage=Meeting(copy, meet), dead=["w"])
+        assert await stored(copy) == RECORDS
+        await asyncrec.recover("pages", storage=copy)
+
+
+@pytest.mark.parametrize("commits_at_once", [False, True])
+@pytest.mark.parametrize("places", list(itertools.combinations(range(14), 2)), ids=str)
+async def test_a_fence_is_behind_what_is_deleted_as_it_is_made(places: tuple[int, int], commits_at_once: bool) -> None:
+    """The writer flushes, commits and deletes its entries between two requests of the process that ends it."""
+    storage = MemoryStorage()
+    acknowledged: list[bytes] = []
+    seen = 0
+
+    async def write_more(writer: asyncrec.ShardedWriter, *, commit: bool) -> None:
+        for _ in range(1 if commit else 2):  # the second entry repeats the first
+            more = RECORDS[len(acknowledged) : len(acknowledged) + 5]
+            await write(writer, more)
+            if await writer.flush() == "spooled":
+                acknowledged.extend(more)
+        if commit:
+            await writer.commit()
+        await anyio.sleep(1)  # its entries are deleted
+
+    with pytest.raises(ConflictError):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard") as writer:
+            await write_more(writer, commit=True)
+            await on_another_machine(storage)
+
+            def meet(what: str, key: str, done: bool) -> Act | None:
+                nonlocal seen
+                if what in ("list", "put") and key.startswith(("_flush/pages/w-", "_manifest/pages/w-")):
+                    seen += 1
+                    if seen - 1 == places[0]:
+                        return partial(write_more, writer, commit=commits_at_once)
+                    return writer.commit if seen - 1 == places[1] else None
+                return None
+
+            await asyncrec.recover("pages", storage=Meeting(storage, meet), dead=["w"])
+            for record in RECORDS[50:60]:
+                await write(writer, [record])
+                await writer.flush()
+                acknowledged.append(record)
+    found = await stored(storage)
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
+
+
+async def test_the_last_entry_stays_until_a_commit_says_its_number() -> None:
+    """Else a fence would take the number once more, and the writer would flush on."""
+    storage = MemoryStorage()
+    entry, commit = anyio.Event(), anyio.Event()
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        slow = {"_flush/pages/w-000001.frames": entry, "_manifest/pages/w-000001.jsonl": commit}
+        return slow[key].wait if done and what == "put" and key in slow else None
+
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), writer_id="w") as writer:
+        async with anyio.create_task_group() as group:
+            await write(writer, RECORDS[:50])
+            group.start_soon(writer.flush)
+            await anyio.sleep(1)
+            group.start_soon(writer.commit)  # it says that the log has no entry
+            await anyio.sleep(1)
+            entry.set()
+            await anyio.sleep(1)
+            commit.set()
+        await anyio.sleep(1)
+        assert await flush_entries(storage) == ["_flush/pages/w-000001.frames"]
+        await write(writer, RECORDS[50:])
+        await writer.commit()
+        await anyio.sleep(1)
+        assert await flush_entries(storage) == []
+    assert await stored(storage) == RECORDS
+
+
+async def test_a_flush_is_not_answered_by_what_others_commit() -> None:
+    """Of two shards, one is committed while the other's records wait for an entry."""
+    storage = MemoryStorage()
+    slow = anyio.Event()
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        return slow.wait if done and what == "put" and key.startswith("_flush/") else None
+
+    options: dict[str, Any] = {"open_shards": 2, "max_shard_records": 60, "partition_by": lambda record: record[:1]}
+    first, second = b"a%05d", b"b%05d"
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), **options) as writer:
+        await writer.write(second % 0)
+        answers: list[str] = []
+
+        async def flush() -> None:
+            answers.append(await writer.flush())
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(flush)  # its entry is under way
+            await anyio.sleep(1)
+            for number in range(30):
+                await writer.write(first % number)
+            group.start_soon(flush)
+            await anyio.sleep(1)
+            for number in range(30, 61):  # one more than a shard holds
+                await writer.write(first % number)
+            await anyio.sleep(1)
+            assert answers == []
+            assert len(await asyncrec.list_shards("pages", storage=storage)) == 1
+            slow.set()
+        assert answers == ["spooled", "spooled"]
+
+
+async def test_many_flushes_of_small_records_can_be_read() -> None:
+    """One section for each flush would make a line of megabytes."""
+    storage = MemoryStorage()
+    name = "p" * 100
+    records = [b"%06d" % number for number in range(1500)]
+    async with mortal.killed(storage, name) as writer:
+        for number, record in enumerate(records):
+            ticket = await writer.write(record, key=record if number % 100 else None)
+            await writer.wait(ticket, "spooled")
+    sizes = [info.size async for info in storage.list_objects("_flush/")]
+    assert sum(sizes) < 100 * len(records)
+    assert (await asyncrec.recover(name, storage=storage)).records == len(records)
+
+
+async def test_flushed_records_of_a_damaged_shard_are_recovered() -> None:
+    class Damaging(Meeting):
+        @asynccontextmanager
+        async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+            async with super().open_sink(key, exclusive=exclusive) as sink:
+                yield sink
+            if key.endswith(".tfrecord") and sink.published is not None:
+                sink.published = replace(sink.published, crc32c=1)
+
+    storage = MemoryStorage()
+    with pytest.raises(IntegrityError):
+        async with asyncrec.open_sharded_writer("pages", storage=Damaging(storage, lambda *_: None)) as writer:
+            await write(writer, RECORDS)
+            assert await writer.flush() == "spooled"
+    assert await recovered(storage) == RECORDS
+
+
+async def test_a_record_near_the_memory_limit_waits_for_no_timer() -> None:
+    storage = MemoryStorage(chunk_size=64 << 10)
+    options: dict[str, Any] = {"flush_seconds": 10_000, "memory_limit": 2 << 20}
+    async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
+        with anyio.fail_after(1000):
+            for number in range(40):
+                await writer.write(bytes([number]) * (number * 379_721 % (3 << 20)))
+
+
+async def test_room_is_made_when_an_outage_is_over() -> None:
+    storage = MemoryStorage()
+    down = True
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        if down and key.startswith("_flush/"):
+            raise TransientStorageError("down, as asked")
+        return None
+
+    options: dict[str, Any] = {"flush_seconds": 10_000, "memory_limit": 8 << 20}
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), **options) as writer:
+        async with anyio.create_task_group() as group:
+
+            async def write_much() -> None:
+                for _ in range(30):
+                    await writer.write(bytes(1_000_000))
+
+            group.start_soon(write_much)
+            await anyio.sleep(600)
+            assert writer.stats().callers_waiting
+            assert await writer.flush() == "buffered"
+            down = False
+            with anyio.fail_after(100):
+                while writer.stats().records < 30:  # noqa: ASYNC110  # of a virtual clock
+                    await anyio.sleep(1)
+
+
+async def test_an_entry_in_doubt_is_deleted_when_the_writer_ends() -> None:
+    storage = MemoryStorage()
+    lost = True
+
+    async def lose() -> None:
+        raise TransientStorageError("lost, as asked")
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        if not (lost and key.startswith("_flush/")):
+            return None
+        if what != "put":
+            raise TransientStorageError("lost, as asked")
+        return lose if done else None
+
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet)) as writer:
+        await write(writer, RECORDS)
+        assert await writer.flush() == "buffered"
+        lost = False
+    assert await flush_entries(storage) == []
+    assert await stored(storage) == RECORDS
+
+
+async def test_what_a_fenced_writer_says_reaches_waiting_callers() -> None:
+    storage = MemoryStorage()
+    with pytest.raises((ConflictError, StorageError)):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard") as writer:
+            await write(writer, RECORDS[:50])
+            await writer.flush()
+            await on_another_machine(storage)
+            await asyncrec.recover("pages", storage=storage, dead=["w"])
+            ticket = await writer.write(RECORDS[50])
+            with pytest.raises(ConflictError, match="has declared the writer w dead"), anyio.fail_after(100):
+                await writer.wait(ticket, "spooled")
+    assert await stored(storage) == RECORDS[:50]

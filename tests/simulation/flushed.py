@@ -44,6 +44,7 @@ def flushed(drawing: Drawing) -> None:
     settings["late"] = settings["late"] or rng.random() < 0.3
     settings["damaging"] = rng.choice((0.0, 0.0, 0.0, 0.05, 0.3))
     settings["whole seconds"] = rng.random() < 0.3
+    settings["skews"] = rng.random() < 0.6
     if rng.random() < 0.3:
         _race(drawing, path)
         return
@@ -181,7 +182,7 @@ def _enders(drawing: Drawing, path: str, times: _Times, moment: float) -> None:
                 spec["options"]["on_duplicate"] = "skip"
         else:
             spec = {"kind": "recover", "path": path}
-            if rng.random() < 0.5:
+            if rng.random() < 0.4:
                 says_dead = rng.random() < 0.9
                 spec |= {"gives_up": rng.choice(("dead", "any")), "target": path, "says_dead": says_dead}
         _process(drawing, spec, start=start + rng.choice((0.0, 0.5, times.silence)) * rng.random())

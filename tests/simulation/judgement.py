@@ -13,7 +13,10 @@ from .book import Record, Run, identity
 # What `DatasetWriter` keeps beside all splits of a folder.
 _DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
 
-__all__ = ["of_dataset", "of_file", "of_leftovers", "wrong_keys"]
+# What a writer is told that was ended; and requests may take so many seconds that a shorter silence means nothing.
+_ENDED, _LEAST_JUDGED = "has declared the writer", 10.0
+
+__all__ = ["of_dataset", "of_endings", "of_file", "of_leftovers", "wrong_keys"]
 
 
 def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
@@ -55,6 +58,17 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
     for problem in wrong_keys(world, shards):
         book.complain("a record has its key", f"{path}: {problem}")
     _in_order(book, path, shards)
+
+
+def of_endings(world: Any, path: str) -> None:
+    """A writer that goes on, in a store that answers, is not taken for dead, whatever the clocks of machines say."""
+    said = any("gives_up" in spec for process in world.plan["processes"] for spec in process["operations"])
+    if said or world.power_cuts or not world.store_answers:
+        return
+    for run in world.book.of(path):
+        times = run.spec.get("options", {}).get("dead_after", _LEAST_JUDGED)
+        if _ENDED in run.error and not run.process.was_held and times >= _LEAST_JUDGED:
+            world.book.complain("a writer that goes on is not taken for dead", f"{path}: {run.process}: {run.error}")
 
 
 def _describe(run: Run, record: Record) -> str:

@@ -51,6 +51,10 @@ class Process:
         self.held_until = max(self.held_until, now + seconds)
         self._holds.append((now, now + seconds))
 
+    @property
+    def was_held(self) -> bool:
+        return bool(self._holds)
+
     def turned(self, since: float, now: float) -> float:
         """For how many seconds of these its loop turned."""
         held = sum(max(0.0, min(end, now) - max(begin, since)) for begin, end in self._holds)

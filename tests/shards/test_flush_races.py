@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.errors import ConflictError, IntegrityError, StorageError, TransientStorageError
+from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage import Buffer, ByteSink, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import FlakyStorage
@@ -120,6 +120,50 @@ async def test_a_fence_is_behind_what_is_deleted_as_it_is_made(places: tuple[int
                 await write(writer, [record])
                 await writer.flush()
                 acknowledged.append(record)
+    found = await stored(storage)
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("place", range(6))
+async def test_a_fence_that_came_late_is_not_relied_on(place: int) -> None:
+    """Another that ends the writer creates it under the number of an entry that the writer has deleted meanwhile."""
+    storage = MemoryStorage()
+    acknowledged: list[bytes] = []
+    lists = 0
+    with pytest.raises(ConflictError):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard") as writer:
+
+            async def flush(records: list[bytes]) -> None:
+                with suppress(ConflictError):
+                    await write(writer, records)
+                    if await writer.flush() == "spooled":
+                        acknowledged.extend(records)
+                await anyio.sleep(1)  # what it repeats is deleted
+
+            await flush(RECORDS[:1])
+            await on_another_machine(storage)
+            other = mortal.Process(storage, "_flush/pages/w-")
+            with pytest.raises(StorageError):
+                await asyncrec.recover("pages", storage=other.storage, dead=["w"])
+            assert other.late is not None
+            await flush(RECORDS[1:3])  # it has the number that the fence was to have
+            key, fence = other.late
+
+            async def go_on() -> None:
+                await flush(RECORDS[3:10])
+                with suppress(ObjectExistsError):
+                    await storage.put(key, fence, exclusive=True)
+
+            def meet(what: str, key: str, done: bool) -> Act | None:
+                nonlocal lists
+                if what == "list" and not done and key.startswith(("_flush/pages/w-", "_manifest/pages/w-")):
+                    lists += 1
+                    return go_on if lists == place + 1 else None
+                return partial(flush, RECORDS[10:20]) if what == "put" and key.endswith("w-000001.jsonl") else None
+
+            await asyncrec.recover("pages", storage=Meeting(storage, meet), dead=["w"])
+            await flush(RECORDS[20:30])
     found = await stored(storage)
     assert set(acknowledged) <= set(found)
     assert len(found) == len(set(found))

@@ -195,21 +195,6 @@ async def test_entries_that_come_late_are_void(again: bool) -> None:
     assert await recovered(storage) == RECORDS
 
 
-async def test_whoever_lives_and_was_ended_is_told_and_nothing_is_twice() -> None:
-    storage = MemoryStorage()
-    with pytest.raises(ConflictError):
-        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard") as writer:
-            await write(writer, RECORDS[:50])
-            assert await writer.flush() == "spooled"
-            mark = await storage.get("_manifest/pages/w-000000.jsonl")
-            await storage.put("_manifest/pages/w-000000.jsonl", mark.replace(b'"life":"', b'"life":"0'))
-            assert (await asyncrec.recover("pages", storage=storage, dead=["w"])).records == 50
-            await write(writer, RECORDS[50:])
-            with pytest.raises(ConflictError, match="has declared the writer w dead"):
-                await writer.flush()
-    assert await stored(storage) == RECORDS[:50]
-
-
 async def test_a_writer_that_meets_a_fence_still_commits_what_it_holds() -> None:
     """B fences the writer, and dies; nothing that was acknowledged is lost, and nothing is twice."""
     storage = MemoryStorage()

@@ -124,6 +124,14 @@ class Inbox:
         """Have these come next after all."""
         self._items.extendleft(reversed(requests))
 
+    def put_again(self, batches: list[WriteBatch]) -> None:
+        """Have batches come next that had been taken out, as an object of their own."""
+        for batch in batches:
+            self._budget.hold(batch.size)
+            self._budget.sent(batch.size)
+        if batches:
+            self._items.extendleft(reversed([*batches, END_OBJECT]))
+
     def take_batches(self) -> list[WriteBatch]:
         """Take out the batches that come next, as many as are written in one step."""
         batches: list[WriteBatch] = []

@@ -47,6 +47,12 @@ class ObjectEvents(Protocol):
     def progressed(self) -> None:
         """Called when tickets reached a level, or the object writer failed."""
 
+    async def go_on(self, error: Exception) -> list[WriteBatch] | None:
+        """Called when an object failed. What it returns is written once more, before all else.
+
+        Returns `None` if the object writer fails with it.
+        """
+
 
 class ObjectWriter:
     """The owner of one queue, and of the object that is open.
@@ -84,10 +90,7 @@ class ObjectWriter:
         """Be the owner task: return when the queue is closed and everything is published, or it failed."""
         error: BaseException | None = None
         try:
-            while await self._one_object():
-                pass
-        except Exception as failure:
-            error = failure
+            error = await self._all_objects()
         except BaseException as failure:
             error = failure
             raise
@@ -98,6 +101,22 @@ class ObjectWriter:
             self.opened.set()
             self.finished.set()
             self._events.progressed()
+
+    async def _all_objects(self) -> Exception | None:
+        """Write and publish objects until the queue is closed; returns what it failed with."""
+        while True:
+            try:
+                while await self._one_object():
+                    pass
+                return None
+            except Exception as error:
+                again = await self._events.go_on(error)
+                if again is None:
+                    return error
+                self._failure = None
+                self._inbox.put_back(list(self._asked))
+                self._asked.clear()
+                self._inbox.put_again(again)
 
     async def _one_object(self) -> bool:
         """Write and publish one object; False when there is no other after it."""
@@ -113,7 +132,6 @@ class ObjectWriter:
                     await output.finish()
             finally:
                 self._account(0)
-                output.drop_kept()
             await self._events.before_publish()
         self.seconds_compressing += output.seconds_compressing
         self.seconds_storing += output.seconds_storing

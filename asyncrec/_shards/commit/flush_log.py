@@ -20,6 +20,7 @@ Which entries are needed, and which a later one repeats, is the affair of `Flush
 from __future__ import annotations
 
 import secrets
+import sys
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -78,8 +79,12 @@ class FlushLog:
         self._budget = budget
         self._most = max(1, min(MOST_ENTRY, budget.limit // 8))
         self._ledger = FlushLedger(self._most)
+        self._finished = 0  # bytes of shards that are being published
+        self._shards: dict[str, ShardLog] = {}  # those that are not committed
         self._asked: deque[tuple[int, Outcome]] = deque()  # flushes, each with the last section that it waits for
         self._error: Exception | None = None
+        self._stored: int | None = None  # when nothing more could be flushed
+        self._closed = False
         self._beat_due = False
         self._to_send = anyio.Event()
         self._to_sweep = anyio.Event()
@@ -94,29 +99,53 @@ class FlushLog:
 
     # -- for the object writers ---------------------------------------------------------------------------------------
 
-    def keep(self, size: int) -> None:
-        """Note that so many bytes more are kept for a flush, or less."""
-        self._ledger.kept += size
+    def shard(self, key: str) -> ShardLog:
+        """Begin to keep the records of an open shard."""
+        self._shards[key] = shard = ShardLog(self, key)
+        return shard
+
+    def keep(self, *, open: int = 0, finished: int = 0) -> None:
+        """Note that so many bytes more are kept for a flush, or less; and of shards that are not flushed any more."""
+        if self._closed:
+            return
+        self._ledger.kept += open
+        self._finished += finished
         self._account()
-        if self._ledger.kept > self._most:
+        if open > 0 and self._ledger.kept > self._most:
             self.on_full()
 
-    def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> None:
+    def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
         """Have the records of a shard, which were kept until now, put into an entry, with what others flush.
 
         ``done`` is called with what became of it: whether all of it is there, or the error. If the store does not
-        answer, the next flush tries again.
+        answer, the next flush tries again. Returns the count of `stored` at which all of it is there.
         """
-        if self._error is not None:
-            self.keep(-sum(batch.size for batch in batches))
-            done(self._error)
-            return
         if batches:
             self._ledger.take(shard, batches)
             self._account()
-        self._asked.append((self._ledger.taken, done))
+        count = self._ledger.taken
+        self._asked.append((count, done))
         self._answer()
         self._to_send.set()
+        return count
+
+    @property
+    def stored(self) -> int:
+        """Up to which count all that was flushed is in an entry, or void; after an error, all that was then."""
+        return self._ledger.stored if self._stored is None else self._stored
+
+    @property
+    def error(self) -> Exception | None:
+        """Why nothing more can be flushed: another process has ended the writer, or the store refused."""
+        return self._error
+
+    def unstored(self, shard: str) -> tuple[int, list[WriteBatch], int]:
+        """What of a shard is not known to be in the store.
+
+        Returns how many records are, the batches behind them, and the last ticket.
+        """
+        log = self._shards.get(shard)
+        return (0, [], 0) if log is None else log.unstored()
 
     def beat(self) -> None:
         """Say to others that the writer lives, while it has something in the log and flushes nothing."""
@@ -126,17 +155,23 @@ class FlushLog:
     async def send(self) -> None:
         """Be the task that creates entries, until it is cancelled. Then what is under way is in doubt."""
         try:
-            while True:
+            while self._error is None:
                 await self._to_send.wait()
                 self._to_send = anyio.Event()
                 await self._send_all()
         except Exception as error:
             if isinstance(error, StoragePermissionError):
                 error.add_note(f"the writer flushes to {_FOLDER}; allow that, or pass flush_seconds=None")
-            self._error = error
-            self._answer_all(error)
+            self.stop(error)
         finally:
             self._answer_all(False)
+
+    def stop(self, error: Exception) -> None:
+        """Flush nothing more, because of an error."""
+        if self._error is None:
+            self._error, self._stored = error, self._ledger.stored
+        self._answer_all(self._error)
+        self._to_send.set()
 
     async def _send_all(self) -> None:
         """Create entries until nothing waits for one. If the store does not answer, the next flush tries again.
@@ -144,7 +179,7 @@ class FlushLog:
         While callers wait for the room that these records take, they are tried again before.
         """
         pause = _PAUSE
-        while self._beat_due or self._ledger.is_waiting:
+        while self._error is None and (self._beat_due or self._ledger.is_waiting):
             self._beat_due = False
             try:
                 await self._send_entry()
@@ -169,6 +204,8 @@ class FlushLog:
             await create(self._storage, key, entry.content, shield=False)
         except ObjectExistsError as error:
             raise await self._ended(entry.number) from error
+        if self._error is not None:
+            return
         self.beats = 0 if entry.sections else self.beats + 1
         self._ledger.won()
         if self._budget.callers_waiting:
@@ -213,6 +250,9 @@ class FlushLog:
         """
         self.beats = 0
         self._ledger.committed(shards, flushed)
+        for each in shards:
+            if (shard := self._shards.pop(each, None)) is not None:
+                self.keep(**shard.kept_bytes(-1))
         self._changed()
 
     # -- cleaning up --------------------------------------------------------------------------------------------------
@@ -250,11 +290,13 @@ class FlushLog:
         await self._clear()
 
     def close(self) -> None:
-        """Give back all room: nothing more is flushed."""
-        self._ledger.end()
-        self._ledger.kept = 0
-        self._account()
-        self._budget.account(-self._most)
+        """Give back all room: nothing more is flushed. What shards keep can still be asked for."""
+        if not self._closed:
+            self._ledger.end()
+            self._ledger.kept = self._finished = 0
+            self._account()
+            self._budget.account(-self._most)
+            self._closed = True
 
     def _changed(self) -> None:
         """Note that the store has taken something: some room is free, and some entries are needed no more."""
@@ -273,7 +315,8 @@ class FlushLog:
             self._to_send.set()
 
     def _account(self) -> None:
-        more, self.held = self._ledger.held - self.held, self._ledger.held
+        held = self._ledger.held + self._finished
+        more, self.held = held - self.held, held
         if more > 0:
             self._budget.hold(more)
         elif more:
@@ -281,24 +324,52 @@ class FlushLog:
 
 
 class ShardLog:
-    """The part of a flush log that one open shard has: `KeptRecords`."""
+    """The part of a flush log that one shard has until it is committed: `KeptRecords`."""
 
     def __init__(self, log: FlushLog, shard: str) -> None:
         self._log = log
         self._shard = shard
-        self._batches: list[WriteBatch] = []
+        self._kept: list[WriteBatch] = []
+        self._flushed: deque[tuple[int, list[WriteBatch]]] = deque()  # not known to be in the store
+        self._stored = 0  # records that are
+        self._last = 0
+        self._is_open = True
 
     def keep(self, batches: Sequence[WriteBatch]) -> None:
-        self._batches += batches
-        self._log.keep(sum(batch.size for batch in batches))
+        self._kept += batches
+        self._last = batches[-1].last
+        self._log.keep(open=sum(batch.size for batch in batches))
 
     def flush(self, done: Outcome) -> None:
-        batches, self._batches = self._batches, []
-        self._log.flush(self._shard, batches, done)
+        if (error := self._log.error) is not None:
+            done(error)
+            return
 
-    def drop(self) -> None:
-        batches, self._batches = self._batches, []
-        self._log.keep(-sum(batch.size for batch in batches))
+        def told(outcome: bool | Exception) -> None:
+            self._forget_stored()
+            done(outcome)
+
+        batches, self._kept = self._kept, []
+        self._flushed.append((sys.maxsize, batches))
+        self._flushed[-1] = self._log.flush(self._shard, batches, told), batches
+
+    def finish(self) -> None:
+        size = sum(self.kept_bytes(1).values())
+        self._is_open = False
+        self._log.keep(open=-size, finished=size)
+
+    def kept_bytes(self, sign: int) -> dict[str, int]:
+        """How many bytes it keeps, as `FlushLog.keep` takes them."""
+        return {"open" if self._is_open else "finished": sign * sum(batch.size for batch in self._kept)}
+
+    def unstored(self) -> tuple[int, list[WriteBatch], int]:
+        """How many records are in the store for certain, the batches behind them, and the last ticket."""
+        self._forget_stored()
+        return self._stored, [*(batch for _, batches in self._flushed for batch in batches), *self._kept], self._last
+
+    def _forget_stored(self) -> None:
+        while self._flushed and self._flushed[0][0] <= self._log.stored:
+            self._stored += sum(batch.count for batch in self._flushed.popleft()[1])
 
 
 def fence_of(writer: str, number: int, *, by: str) -> bytes:

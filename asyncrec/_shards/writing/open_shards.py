@@ -14,14 +14,16 @@ import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.clock import clock_of_loop
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._records.writing.inbox import FlushRequest
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_writer import ObjectWriter
 from asyncrec._records.writing.write_queue import WriteQueue
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.uploader import Uploader
 from asyncrec._shards.writing.acknowledgements import Acknowledgements
-from asyncrec._shards.writing.coordinator import CommitCoordinator
+from asyncrec._shards.writing.coordinator import CommitCoordinator, GoOn
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.shard_events import ShardEvents, ShardUploadEvents
 from asyncrec._shards.writing.totals import ShardedWriterStats
@@ -62,8 +64,34 @@ class OpenShards:
                 ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self._coordinator.fixed)
             )
         self._unasked: list[FlushRequest] = []
+        self._earlier: list[ShardEntry] = []  # committed in earlier logs of this writer
+        self._deadlines: list[Deadline] = []
+        self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        self._deadlines.append(job.deadline)
         if job.flush_log is not None:
             job.flush_log.on_full = self._flush_unasked
+
+    def succeed(self, job: Job, *, committed: Sequence[ShardEntry]) -> None:
+        """Go on with another job; the one before has ``committed`` these shards, and is over."""
+        self._earlier += committed
+        self.job = self._coordinator.job = job
+        self._begin(job)
+
+    @property
+    def go_on(self) -> GoOn:
+        """What says what is written once more of a shard that failed."""
+        return self._coordinator.go_on
+
+    @go_on.setter
+    def go_on(self, go_on: GoOn) -> None:
+        self._coordinator.go_on = go_on
+
+    def end_by(self, time: float) -> None:
+        """Have all that is still done end by this time of the event loop's clock."""
+        for deadline in self._deadlines:
+            deadline.bring(time)
 
     @property
     def spools(self) -> bool:
@@ -124,9 +152,9 @@ class OpenShards:
             records=sum(queue.records for queue in self.queues),
             bytes=sum(queue.bytes for queue in self.queues),
             duplicates=duplicates,
-            committed_records=manifest.records,
-            committed_bytes=manifest.bytes,
-            committed_shards=len(manifest.entries),
+            committed_records=manifest.records + sum(entry.records for entry in self._earlier),
+            committed_bytes=manifest.bytes + sum(entry.bytes for entry in self._earlier),
+            committed_shards=len(manifest.entries) + len(self._earlier),
             buffered_bytes=budget.used,
             reserved_bytes=budget.reserved,
             memory_limit=budget.limit,

@@ -31,7 +31,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
             await _finish_unless_cancelled(shards, exit_timeout)
         except BaseException as error:
             if not (finishing and isinstance(error, Exception)):
-                shards.job.deadline.bring(anyio.current_time() + exit_timeout)
+                shards.end_by(anyio.current_time() + exit_timeout)
                 if commits:
                     await _finish_in_time(shards, error, exit_timeout)
             _tell_what_is_lost(shards, error)
@@ -50,7 +50,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
             await anyio.sleep_forever()
         finally:
             if not ended:
-                shards.job.deadline.bring(anyio.current_time() + timeout)
+                shards.end_by(anyio.current_time() + timeout)
 
     try:
         async with anyio.create_task_group() as group:

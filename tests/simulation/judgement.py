@@ -13,8 +13,8 @@ from .book import Record, Run, identity
 # What `DatasetWriter` keeps beside all splits of a folder.
 _DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
 
-# What a writer is told that was ended; and requests may take so many seconds that a shorter silence means nothing.
-_ENDED, _LEAST_JUDGED = "has declared the writer", 10.0
+# Requests may take so many seconds that a shorter silence means nothing.
+_LEAST_JUDGED = 10.0
 
 __all__ = ["of_dataset", "of_endings", "of_file", "of_leftovers", "wrong_keys"]
 
@@ -67,8 +67,12 @@ def of_endings(world: Any, path: str) -> None:
         return
     for run in world.book.of(path):
         times = run.spec.get("options", {}).get("dead_after", _LEAST_JUDGED)
-        if _ENDED in run.error and not run.process.was_held and times >= _LEAST_JUDGED:
-            world.book.complain("a writer that goes on is not taken for dead", f"{path}: {run.process}: {run.error}")
+        if run.outcome != "clean" or run.process.was_held or times < _LEAST_JUDGED or not run.flushes_to_store:
+            continue
+        folder, _, name = path.rpartition("/")
+        log = f"_flush/{name}/{run.writer}-"
+        if any(key.startswith(log) and contents.FENCE in data for key, data in contents.tree(world, folder).items()):
+            world.book.complain("a writer that goes on is not taken for dead", f"{path}: {run.process}")
 
 
 def _describe(run: Run, record: Record) -> str:

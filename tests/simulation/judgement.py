@@ -194,7 +194,9 @@ def _in_order(book: Any, path: str, shards: list[contents.Shard]) -> None:
             record = book.records[number]
             if record.run.kind == "whole" or record.state != "taken":
                 continue
-            where = "" if record.run.one_shard else shard.path
+            # Of a writer that was ended and went on in a new log, each log for itself: their ids are of the same second.
+            log = shard.path.rpartition("-")[0].partition(".")[0]
+            where = log if record.run.one_shard else shard.path
             place = (where, record.run.number, record.task)
             if record.ticket <= last.get(place, 0):
                 book.complain("the order of a task is kept", f"{shard.path}: record {number}")

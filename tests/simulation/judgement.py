@@ -194,7 +194,7 @@ def _in_order(book: Any, path: str, shards: list[contents.Shard]) -> None:
             record = book.records[number]
             if record.run.kind == "whole" or record.state != "taken":
                 continue
-            # Of a writer that was ended and went on in a new log, each log for itself: their ids are of the same second.
+            # The id of the log in which a writer goes on that was ended need not sort behind the first.
             log = shard.path.rpartition("-")[0].partition(".")[0]
             where = log if record.run.one_shard else shard.path
             place = (where, record.run.number, record.task)

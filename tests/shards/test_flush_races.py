@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 import asyncrec
-from asyncrec.errors import IntegrityError, TransientStorageError
+from asyncrec.errors import IntegrityError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage import Buffer, ByteSink, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import FlakyStorage
@@ -125,6 +125,49 @@ async def test_a_fence_is_behind_what_is_deleted_as_it_is_made(places: tuple[int
             await writer.flush()
             written.append(record)
     assert await stored(storage) == sorted(written)
+
+
+@pytest.mark.parametrize("place", range(6))
+async def test_a_fence_that_came_late_is_not_relied_on(place: int) -> None:
+    """Another that ends the writer creates it under the number of an entry that the writer has deleted meanwhile."""
+    storage = MemoryStorage()
+    written: list[bytes] = []
+    lists = 0
+    async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+
+        async def flush(count: int) -> None:
+            more = RECORDS[len(written) : len(written) + count]
+            written.extend(more)
+            await write(writer, more)
+            with anyio.move_on_after(10):  # else it waits for the end of its log, which waits for this
+                await writer.flush()
+            await anyio.sleep(1)  # what it repeats is deleted
+
+        await flush(1)
+        await on_another_machine(storage)
+        other = mortal.Process(storage, "_flush/pages/w-")
+        with pytest.raises(StorageError):
+            await asyncrec.recover("pages", storage=other.storage, dead=["w"])
+        assert other.late is not None
+        await flush(2)  # it has the number that the fence was to have
+        key, fence = other.late
+
+        async def go_on() -> None:
+            await flush(7)
+            with suppress(ObjectExistsError):
+                await storage.put(key, fence, exclusive=True)
+
+        def meet(what: str, key: str, done: bool) -> Act | None:
+            nonlocal lists
+            if what == "list" and not done and key.startswith(("_flush/pages/w-", "_manifest/pages/w-")):
+                lists += 1
+                return go_on if lists == place + 1 else None
+            ends = what == "put" and not done and key.endswith("w-000001.jsonl")
+            return partial(flush, 10) if ends else None
+
+        await asyncrec.recover("pages", storage=Meeting(storage, meet), dead=["w"])
+        await flush(10)
+    assert await stored(storage) == written
 
 
 async def test_the_last_entry_stays_until_a_commit_says_its_number() -> None:

@@ -161,6 +161,23 @@ async def test_a_shard_that_was_published_and_not_committed_is_taken_once() -> N
     assert await recovered(storage) == RECORDS[:50]
 
 
+@pytest.mark.parametrize("flushed", [0, 30])
+async def test_of_a_damaged_shard_the_flushed_records_are_taken(flushed: int) -> None:
+    """The writer was killed before it could commit the shard, or say that it is damaged."""
+    storage = MemoryStorage()
+    process = mortal.Process(storage, "-000001.jsonl")
+    with pytest.raises((StorageError, anyio.ClosedResourceError)):
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage, max_shard_records=50) as writer:
+            await write(writer, RECORDS[:flushed])
+            await writer.flush()
+            await write(writer, RECORDS[flushed:70])
+            await writer.commit()
+    [shard] = [info.key async for info in storage.list_objects("pages-") if info.key.endswith("-000000.tfrecord")]
+    await storage.put(shard, (await storage.get(shard))[:-1])
+    assert await recovered(storage) == RECORDS[:flushed]
+    assert shard not in [info.key async for info in storage.list_objects()]
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_entries_that_come_late_are_void(again: bool) -> None:
     """A request that is repeated late, or a deletion that never comes, gives no record twice."""

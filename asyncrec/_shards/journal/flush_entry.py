@@ -53,9 +53,14 @@ class Section:
     frames: Sequence[Buffer]
 
     @property
+    def content(self) -> int:
+        """The bytes of the frames and digests: so much of it is held in memory."""
+        return sum(map(len, self.frames)) + len(self.digests or b"")
+
+    @property
     def size(self) -> int:
         """The bytes of it in an entry that is not compressed, with what stands for it in the line."""
-        return sum(map(len, self.frames)) + len(self.digests or b"") + 2 * len(self.shard.encode()) + _SECTION_BYTES
+        return self.content + 2 * len(self.shard.encode()) + _SECTION_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

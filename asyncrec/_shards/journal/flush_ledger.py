@@ -85,7 +85,8 @@ class FlushLedger:
     def held(self) -> int:
         """Bytes of records that are held in memory."""
         entries = self._tail if self.doubt is None else [*self._tail, self.doubt]
-        return self.kept + sum(section.size for _, section in self._waiting) + sum(entry.size for entry in entries)
+        sections = [each for _, each in self._waiting] + [each for entry in entries for each in entry.sections]
+        return self.kept + sum(each.content for each in sections)
 
     def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
         """Take the records of a shard that were kept until now."""

@@ -88,8 +88,8 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
     """See that a writer flushes nothing more.
 
-    The number of a fence may have been used before: the writer deletes its entries. So a fence counts only if a look
-    behind it shows that the writer has not come so far.
+    The number of a fence may have been used before: the writer deletes its entries. So a fence, also one that another
+    has put there, counts only if a look behind it shows that the writer has not come so far.
 
     Raises:
         ConflictError: it flushes faster than this can be done.
@@ -97,16 +97,16 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
     """
     for _ in range(_ATTEMPTS):
         listed, committed = await _last_of(folder, name, writer)
-        there = await load_entry(folder, name, writer, listed) if listed > committed else None
-        if there is not None and there.fenced_by:
-            return
-        top = max(listed, committed)
-        try:
-            await create(folder, flush_key(name, writer, top + 1), fence_of(writer, top + 1, by=by), shield=False)
-        except ObjectExistsError:
-            continue
+        number = max(listed, committed)
+        there = await load_entry(folder, name, writer, number) if listed > committed else None
+        if there is None or not there.fenced_by:
+            number += 1
+            try:
+                await create(folder, flush_key(name, writer, number), fence_of(writer, number, by=by), shield=False)
+            except ObjectExistsError:
+                continue
         listed, committed = await _last_of(folder, name, writer)
-        if listed <= top + 1 and committed <= top:
+        if listed <= number and committed < number:
             return
     raise ConflictError(f"{join(folder.root, name)}: the writer {writer} is flushing too fast to be ended; stop it")
 

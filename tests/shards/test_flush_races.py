@@ -318,3 +318,21 @@ async def test_an_entry_in_doubt_is_deleted_when_the_writer_ends() -> None:
         lost = False
     assert await flush_entries(storage) == []
     assert await stored(storage) == RECORDS
+
+
+async def test_an_entry_that_another_took_up_is_not_written_twice() -> None:
+    """The store has taken the entry. Before the writer looks for it, another machine has ended the writer."""
+    storage = MemoryStorage()
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        return taken_up if done and what == "put" and key == "_flush/pages/w-000001.frames" else None
+
+    async def taken_up() -> None:
+        await on_another_machine(storage)
+        await asyncrec.recover("pages", storage=storage, dead=["w"])
+        raise IntegrityError("the store acknowledged the object but does not have it; write it again")
+
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), writer_id="w") as writer:
+        await write(writer, RECORDS[:50])
+        await writer.flush()
+    assert await stored(storage) == RECORDS[:50]

@@ -2,11 +2,15 @@
 
 It is copied from the page. At the end every page is there exactly once, with its URL, status, headers and time; and
 what was fetched twice had been asked for in the last seconds before a kill. The site notes when it was asked for what.
+
+Once more it crawls to ``s3://``, without a disk: each start is on another machine, of which nothing is known, and comes
+when the one before counts as dead.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import re
 import shutil
@@ -19,17 +23,21 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from row import Row
+from store_processes import Store, running
 
 from asyncrec import blocking, pages
 
 _README = Path(__file__).parents[2] / "README.md"
 # Beyond flush_seconds and the page's own way: a machine that has other things to do.
 _LATE = 3.0
+# The least; and how long behind a kill the next one starts, for stores tell times in whole seconds.
+_DEAD_AFTER = 2
+_SILENCE = _DEAD_AFTER + 1.3
 _MOST_SECONDS = 300
 
 
@@ -94,21 +102,23 @@ class Site(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
 
 
-def crawler(form: Form, port: int) -> str:
+def crawler(form: Form, port: int, target: str) -> str:
     """The program: the page's own lines, after those that it takes for granted."""
     blocks = re.findall(r"^```python\n(.*?)^```$", _README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     lines = next(block for block in blocks if "open_sharded_writer" in block)
     program = f"urls = [f'http://127.0.0.1:{port}/{{n}}' for n in range({form.pages})]\n"
     if form.flush_seconds is not None:
         lines = lines.replace('"crawl/pages",', f'"crawl/pages", flush_seconds={form.flush_seconds},')
-    return program + lines
+    if target != "crawl/pages":
+        lines = lines.replace('"crawl/pages",', f'"crawl/pages", dead_after={_DEAD_AFTER},')
+    return program + lines.replace('"crawl/pages"', f'"{target}"')
 
 
-def looked(folder: Path, form: Form, port: int) -> list[str]:
+def looked(target: Path | str, form: Form, port: int) -> list[str]:
     """What is wrong about the pages that are there at the end."""
     problems = []
     found: Counter[str] = Counter()
-    with blocking.open_dataset(folder / "crawl" / "pages") as dataset:
+    with blocking.open_dataset(target) as dataset:
         for number in range(len(dataset)):
             page = pages.PAGE.decode(dataset[number])
             found[page["url"]] += 1
@@ -121,52 +131,86 @@ def looked(folder: Path, form: Form, port: int) -> list[str]:
     return problems
 
 
-def fetched_again(site: Site, killed: list[float]) -> Iterator[float]:
+def fetched_again(site: Site, kills: list[tuple[float, float]]) -> Iterator[float]:
     """How long before a kill each page was asked for that was asked for again after it.
 
-    The client asks again within a run, too, where a connection broke.
+    A kill has the time at which the next run began. What the site sees before that, the killed one had asked for. The
+    client asks again within a run, too, where a connection broke.
     """
     for times in site.asked.values():
         for first, then in itertools.pairwise(times):
-            if kills := [kill for kill in killed if first < kill <= then]:
-                yield kills[0] - first
+            if ages := [max(0.0, kill - first) for kill, begun in kills if first < begun <= then]:
+                yield ages[0]
 
 
 def crawl(seed: int, rounds: int) -> Row:
-    form, rng = Form.of(rounds), random.Random(f"{seed} crawl")
+    return tortured("README's crawler", seed, Form.of(rounds), None)
+
+
+def crawl_to_s3(seed: int, rounds: int) -> Row:
+    """To moto. ``flush_seconds`` is small, as is what makes a machine dead: else each start would wait two minutes."""
     folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
+    form = replace(Form.of(rounds), flush_seconds=0.5, most=3.0)
+    try:
+        with running("moto", folder) as store:
+            return tortured("the same, to s3://, on other machines", seed, form, store)
+    finally:
+        shutil.rmtree(folder)
+
+
+def tortured(what: str, seed: int, form: Form, store: Store | None) -> Row:
+    rng = random.Random(f"{seed} crawl")
+    folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
+    target, silence = ("crawl/pages", 0.0) if store is None else (f"{store.url}/crawl/pages", _SILENCE)
+    if store is not None:
+        os.environ |= {"AWS_ENDPOINT_URL_S3": store.options["endpoint_url"], "AWS_DEFAULT_REGION": "us-east-1"}
+        os.environ |= {name.upper(): value for name, value in store.options.items() if name.startswith("aws_")}
     site = Site(form.delay)
     threading.Thread(target=site.serve_forever, daemon=True).start()
-    (folder / "crawler.py").write_text(crawler(form, site.server_port))
+    (folder / "crawler.py").write_text(crawler(form, site.server_port, target))
     command = [sys.executable, "crawler.py"]
-    killed = []
-    for _ in range(form.kills):
+    kills: list[tuple[float, float]] = []
+    for number in range(form.kills):
         begun = site.count
-        with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL) as process:
+        machine = {} if store is None else another_machine(folder / f"run-{number}")
+        with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, env=os.environ | machine) as process:
             deadline = time.monotonic() + _MOST_SECONDS
             while site.count == begun and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.01)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(form.least + rng.random() * (form.most - form.least))
                 break  # it has everything
-            killed.append(time.monotonic())
+            killed = time.monotonic()
             process.send_signal(signal.SIGKILL)
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False)
+        time.sleep(silence)
+        kills.append((killed, time.monotonic()))
+    machine = {} if store is None else another_machine(folder / "run-last")
+    environment = os.environ | machine
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=_MOST_SECONDS, check=False, env=environment
+    )
     site.shutdown()
     site.server_close()
-    problems = [done.stderr[-2000:]] if done.returncode else looked(folder, form, site.server_port)
-    twice = list(fetched_again(site, killed))
+    found = folder / target if store is None else target
+    problems = [done.stderr[-2000:]] if done.returncode else looked(found, form, site.server_port)
+    twice = list(fetched_again(site, kills))
     limit = (form.flush_seconds or 5.0) + form.delay + _LATE
     problems += [f"fetched again: what was asked for {age:.1f} s before a kill" for age in twice if age > limit]
-    if len(killed) < form.kills:
-        problems.append(f"it had everything after {len(killed)} kills: it takes a slower site")
+    if len(kills) < form.kills:
+        problems.append(f"it had everything after {len(kills)} kills: it takes a slower site")
     for problem in problems[:5]:
         print(problem, flush=True)
     if not problems:
         shutil.rmtree(folder)
     oldest = max(twice, default=0.0)
-    what = f"kill -9 of README's crawler ({form.pages:,} pages, {len(twice):,} twice, {oldest:.1f} s old)"
-    return Row(what, len(killed), len(problems), seed)
+    row = f"kill -9 of {what} ({form.pages:,} pages, {len(twice):,} twice, {oldest:.1f} s old)"
+    return Row(row, len(kills), len(problems), seed)
 
 
-ROUNDS = [crawl]
+def another_machine(folder: Path) -> dict[str, str]:
+    """The environment of a machine where nothing proves that another's process is dead."""
+    folder.mkdir()
+    return {"XDG_RUNTIME_DIR": str(folder)}
+
+
+ROUNDS = [crawl, crawl_to_s3]

@@ -273,16 +273,21 @@ def import_what_children_use(plan: Plan) -> None:
     A child finds out what that is, since this process must have neither loop nor thread.
     """
     for loop in ("asyncio", "trio"):
-        child, pipe = forked(use, replace(plan, loop=loop, target=f"{plan.target}-{loop}"))
-        names = b""
-        while block := os.read(pipe, 1 << 16):
-            names += block
-        os.close(pipe)
-        os.waitpid(child, 0)
-        for name in names.decode().splitlines():
-            if name not in sys.modules:
-                with suppress(ImportError):  # a name that some package gave itself
-                    importlib.import_module(name)
+        import_what_is_used(use, replace(plan, loop=loop, target=f"{plan.target}-{loop}"))
+
+
+def import_what_is_used(use: Callable[..., None], *arguments: Any) -> None:
+    """Import here what a child imported, which tells their names through its pipe."""
+    child, pipe = forked(use, *arguments)
+    names = b""
+    while block := os.read(pipe, 1 << 16):
+        names += block
+    os.close(pipe)
+    os.waitpid(child, 0)
+    for name in names.decode().splitlines():
+        if name not in sys.modules:
+            with suppress(ImportError):  # a name that some package gave itself
+                importlib.import_module(name)
 
 
 def one_round(plan: Plan) -> list[str]:

@@ -21,7 +21,9 @@ from types import ModuleType
 HERE = Path(__file__).parent
 
 # By their file names; one that is given with --only is run alone.
-MODULES = ["mutations", "bombs", "kill", "crawl", "frameworks", "power", "operations", "chaos", "endurance"]
+MODULES = [
+    "mutations", "bombs", "kill", "lost_machines", "crawl", "frameworks", "power", "operations", "chaos", "endurance",
+]  # fmt: skip
 
 
 def load(name: str) -> ModuleType:

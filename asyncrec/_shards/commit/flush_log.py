@@ -23,7 +23,6 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 
 import anyio
 
@@ -38,6 +37,7 @@ from asyncrec._shards.commit.flush_sweeper import FlushPlace, FlushSweeper
 from asyncrec._shards.journal.flush_entry import MOST_ENTRY, FlushEntry, parse_flush_entry
 from asyncrec.errors import (
     ConflictError,
+    IntegrityError,
     ObjectExistsError,
     ObjectNotFoundError,
     StoragePermissionError,
@@ -172,7 +172,12 @@ class FlushLog:
         try:
             await create(place.storage, place.key(entry.number), entry.content, shield=False)
         except ObjectExistsError as error:
-            raise await _ended(place, entry.number) from error
+            raise _conflict(place, await _fenced_by(place, entry.number)) from error
+        except IntegrityError as error:
+            # It came, and is gone before this writer had looked: a process that ended the writer took it up.
+            if by := await _fenced_by(place, entry.number + 1):
+                raise _conflict(place, by) from error
+            raise
         if self.error is not None:
             return
         self.beats = 0 if entry.sections else self.beats + 1
@@ -216,13 +221,17 @@ class FlushLog:
         await self.sweeper.sweep()
 
 
-async def _ended(place: FlushPlace, number: int) -> Exception:
-    """What to say where the next number is taken: by a fence, or by another writer of this id."""
+async def _fenced_by(place: FlushPlace, number: int) -> str:
+    """Who made the fence that has this number; empty if there is none: another writer of this id, or nothing."""
     key = place.key(number)
-    by = ""
-    with suppress(ObjectNotFoundError):
+    try:
         data = await place.storage.get(key, max_bytes=4 * MOST_ENTRY)
-        by = (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
+    except ObjectNotFoundError:
+        return ""
+    return (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
+
+
+def _conflict(place: FlushPlace, by: str) -> ConflictError:
     return ConflictError(
         f"{place.path}: another process{f' ({by})' if by else ''} has declared the writer {place.writer} dead and "
         "recovered what it had flushed; later records are not safe: write them again with a new writer"

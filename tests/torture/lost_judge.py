@@ -1,0 +1,210 @@
+"""What became of the records of machines that were lost: the logs of the machines are held against the data sets.
+
+- Each acknowledged record is there, and none is there twice.
+- A lost record had been taken at most ``flush_seconds``, its requests and `MARGIN` before its machine was lost.
+- `tools.verify` finds nothing wrong; after a last `recover` no flush entry is left but for fences.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+
+import anyio
+from flushing_machines import Line, Machine, become, key_of, record_of
+from store_processes import prepare
+
+import asyncrec
+from asyncrec import tools
+from asyncrec._shards.journal.flush_entry import MOST_ENTRY, parse_flush_entry
+from asyncrec.storage import Storage
+
+# Beyond flush_seconds and the longest request of the last seconds, which each machine measures: what a thread takes to
+# compress an entry, and the loop to come to it, where thirty processes share two cores.
+MARGIN = 2.0
+_LAST_SECONDS = 10.0
+# Of an entry in parts: it begins, its parts go together, it is completed, and looked at.
+_REQUESTS_OF_PARTS = 4
+
+
+@dataclass
+class Life:
+    """When a process was killed, stopped and continued; `None` if it was not."""
+
+    killed: float | None = None
+    stopped: float | None = None
+    continued: float | None = None
+
+    def loss(self, *, conflict: bool, fenced: bool) -> float | None:
+        """From when on what was not flushed may be lost; `None` if that is not known, or never."""
+        if self.stopped is not None and (fenced or self.continued is None):
+            return self.stopped
+        return None if conflict else self.killed
+
+    def age(self, taken: float, lost: float) -> float:
+        """For how long it had run behind a moment when it was lost."""
+        if self.stopped is None or self.continued is None or lost <= self.continued:
+            return lost - taken
+        return lost - taken - max(0.0, self.continued - max(self.stopped, taken))
+
+
+@dataclass
+class Findings:
+    counts: Counter[str] = field(default_factory=Counter)
+    oldest: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+def judge(machines: list[Machine], lives: dict[int, Life], flush_seconds: list[float], pipe: int) -> None:
+    become("judge", machines[0].folder)
+    prepare(machines[0].store)
+    found = Findings()
+    for machine in machines:
+        errors = machine.log.with_suffix(".errors")
+        if errors.exists():
+            found.problems.append(f"the writer {machine.number} failed: {errors.read_text()[-300:]}")
+        found.counts["conflicts"] += any(line.kind == "f" for line in machine.lines())
+    anyio.run(_judge_all, machines, lives, flush_seconds, found)
+    answer = {"counts": found.counts, "oldest": found.oldest, "problems": found.problems[:10]}
+    os.write(pipe, json.dumps(answer).encode())
+
+
+async def _judge_all(
+    machines: list[Machine], lives: dict[int, Life], flush_seconds: list[float], found: Findings
+) -> None:
+    async with asyncrec.open_storage(machines[0].folder_url, **machines[0].store.options) as storage:
+        for dataset, name in enumerate(machines[0].names):
+            try:
+                await _judge_one(machines, lives, dataset, storage, flush_seconds[dataset], found)
+            except Exception as error:
+                found.problems.append(f"{name}: {error!r}")
+
+
+async def _judge_one(
+    machines: list[Machine],
+    lives: dict[int, Life],
+    dataset: int,
+    storage: Storage,
+    flush_seconds: float,
+    found: Findings,
+) -> None:
+    first, name = machines[0], machines[0].names[dataset]
+    try:
+        await asyncrec.recover(name, storage=storage)
+    except asyncrec.ObjectNotFoundError:
+        return  # no machine has begun
+    again = await asyncrec.recover(name, storage=storage)
+    if again.records or again.shards or again.lost or again.damaged:
+        found.problems.append(f"{name}: recovering once more did something: {again}")
+    fenced = await _fenced(storage, name, found)
+    stored = await _stored(first, storage, name, found)
+    for machine in machines:
+        life = lives[machine.number]
+        _compare(machine, life, dataset, stored, flush_seconds, found, fenced=machine.writer in fenced)
+    if again.unfinished:  # they have never flushed anything, or no more since they committed
+        found.counts["unfinished"] += len(again.unfinished)
+        await asyncrec.recover(name, dead=[job.id for job in again.unfinished], storage=storage)
+        if (then := await _stored(first, storage, name, found)) != stored:
+            found.counts["published"] += (then - stored).total()
+            if stored - then:
+                found.problems.append(f"{name}: when all are told dead {stored - then} went")
+        await _fenced(storage, name, found)
+
+
+async def _fenced(storage: Storage, name: str, found: Findings) -> set[str]:
+    """The writers whose flush logs end with a fence; nothing else is left of any."""
+    fenced = set()
+    async for info in storage.list_objects(f"_flush/{name}/"):
+        entry = parse_flush_entry(await storage.get(info.key), name=info.key)
+        fenced.add(entry.writer)
+        if not entry.fenced_by:
+            found.problems.append(f"{name}: {info.key} is left")
+    return fenced
+
+
+async def _stored(machine: Machine, storage: Storage, name: str, found: Findings) -> Counter[int]:
+    """The numbers of all records, each of which is whole and has its key."""
+    stored: Counter[int] = Counter()
+    try:
+        async with asyncrec.open_dataset(name, storage=storage) as dataset:
+            async for record in dataset:
+                number = int(record[:12])
+                stored[number] += 1
+                if record != record_of(machine.seed, number, machine.record_bytes):
+                    found.problems.append(f"{name}: there is another record {number}")
+            for number in [*stored][:: max(1, len(stored) // 20)]:
+                key = key_of(machine.seed, number, machine.keyed)
+                if key is not None and int((await dataset.get_by_key(key))[:12]) != number:
+                    found.problems.append(f"{name}: the key of {number} leads elsewhere")
+    except asyncrec.ObjectNotFoundError:
+        return stored  # nothing was flushed
+    if twice := [number for number, times in stored.items() if times > 1]:
+        found.counts["twice"] += len(twice)
+        found.problems.append(f"{name}: {len(twice)} records are there twice: {twice[:5]}")
+    report = await tools.verify(name, storage=storage)
+    if not report.ok:
+        found.problems.append(f"{name}: {report}"[:600])
+    return stored
+
+
+def _compare(
+    machine: Machine,
+    life: Life,
+    dataset: int,
+    stored: Counter[int],
+    flush_seconds: float,
+    found: Findings,
+    *,
+    fenced: bool,
+) -> None:
+    taken: list[Line] = []
+    acknowledged: set[int] = set()
+    conflict = False
+    for line in machine.lines():
+        if line.dataset != dataset:
+            continue
+        if line.kind == "w":
+            taken.append(line)
+        elif line.kind == "t":
+            acknowledged.add(line.number)
+        elif line.kind == "a":
+            acknowledged.update(each.number for each in taken[: line.number])
+        elif line.kind == "f":
+            conflict = True
+    if life.continued is not None and fenced:
+        found.counts["paused and fenced"] += 1
+        found.counts["told so"] += conflict
+    about = f"{machine.names[dataset]}, machine {machine.number}"
+    found.counts["taken"] += len(taken)
+    found.counts["stored"] += sum(stored[each.number] for each in taken)
+    found.counts["acknowledged"] += len(acknowledged)
+    if lost := sorted(acknowledged - set(stored)):
+        found.counts["lost"] += len(lost)
+        found.problems.append(f"{about}: {len(lost)} of {len(acknowledged)} acknowledged are lost: {lost[:5]}")
+    if (end := life.loss(conflict=conflict, fenced=fenced)) is None:
+        found.counts["conflicts of what ran"] += conflict
+        return
+    ages = [life.age(line.time, end) for line in taken if line.time <= end and line.number not in stored]
+    found.counts["not flushed"] += len(ages)
+    found.oldest = max(found.oldest, *ages, 0.0)
+    slow = _slowest_request(machine, life, end)
+    if machine.store.chunk < MOST_ENTRY:
+        slow *= _REQUESTS_OF_PARTS
+    if late := [age for age in ages if age > flush_seconds + slow + MARGIN]:
+        what = f"up to {max(late):.1f} s, and its requests had taken {slow:.1f} s"
+        found.problems.append(f"{about}: {len(late)} records were lost at an age of {what}")
+
+
+def _slowest_request(machine: Machine, life: Life, end: float) -> float:
+    """How long the slowest of the machine's own requests took before it was lost, or had taken until then."""
+    slowest, begun = 0.0, None
+    for line in machine.lines():
+        if line.kind == "p" and line.time < end:
+            begun = line.time
+        elif line.kind == "q" and begun is not None:
+            if line.time > end - _LAST_SECONDS:
+                slowest = max(slowest, life.age(begun, min(line.time, end)))
+            begun = None
+    return slowest if begun is None else max(slowest, life.age(begun, end))

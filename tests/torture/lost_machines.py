@@ -1,0 +1,301 @@
+"""Writers to a store, without a disk, on machines that are lost or paused: what was flushed is there, once.
+
+In each round some machines write to some data sets, one writer to each. Most are killed with -9 at a random moment, and
+what they had on this machine is removed. Others are stopped for longer than ``dead_after``, and go on later. Other
+machines take over meanwhile: by `recover`, by a writer that skips known keys and writes what the dead ones had written
+once more, or by a plain writer; sometimes two of them, sometimes one that is killed, too. Then `lost_judge` looks.
+
+Rounds run beside each other: most of their time they wait. The parent has neither loop nor thread, and everything
+imported, so that a process is a fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import store_processes
+from flushing_machines import DEAD_AFTER, IDLE_SECONDS, MACHINE, Machine, recover, write
+from kill import forked, import_what_is_used
+from lost_judge import MARGIN, Life, judge
+from row import Row  # this folder is on the path
+from store_processes import Store
+
+# Behind the last sign of life. Stores tell times in whole seconds, and a request that was on its way may be served yet.
+_SILENCE = DEAD_AFTER + 1.3
+_AT_ONCE = 7
+# What takes longer hangs.
+_MOST_SECONDS = 60
+# One round, of so many that others try, for each store: it takes some ten seconds.
+_ROUNDS_FOR_ONE = 10
+_FAILED = '{"problems": ["the judge failed by itself"], "counts": {}, "oldest": 0.0}'
+
+
+class Round:
+    """One round; each draw follows from the seed. What takes how long does not."""
+
+    def __init__(self, seed: int, store: Store, folder: Path) -> None:
+        self.rng = random.Random(seed)
+        self.seed, self.folder = seed, folder
+        self.store = store if self.rng.random() < 0.5 else store.in_one_part()
+        self.names = [f"pages{number or ''}" for number in range(self.rng.choice((1, 2, 2, 3)))]
+        self.flush_seconds = [self.rng.choice((0.5, 0.7, 1.0)) for _ in self.names]
+        self.keyed = self.rng.choice((0.0, 1.0, 1.0, 0.5))
+        self.record_bytes = self.rng.choice((0, 30, 1000, 1000, 20_000))
+        self.machines: list[Machine] = []
+        self.lives: dict[int, Life] = {}
+        self.processes: dict[int, int] = {}  # those that run, by the number of their machine
+        self.problems: list[str] = []
+        self.tried: Counter[str] = Counter()
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def machine(self, **given: Any) -> Machine:
+        rng = self.rng
+        options = []
+        for flush_seconds in self.flush_seconds:
+            shards = rng.choice((1, 1, 2, 3))
+            options.append(
+                {
+                    "flush_seconds": flush_seconds,
+                    "open_shards": shards,
+                    "max_shard_records": rng.choice((20, 100, 1000, 100_000)),
+                    "compression": rng.choice(("", "", "GZIP", "ZLIB")),
+                    "memory_limit": rng.choice((None, None, 8 * shards * self.store.chunk)),
+                }
+            )
+        plan = {
+            "number": len(self.machines),
+            "seed": self.seed,
+            "loop": rng.choice(("asyncio", "trio")),
+            "store": self.store,
+            "names": self.names,
+            "folder": self.folder,
+            "most": rng.choice((50, 500, 3000)),
+            "options": options,
+            "tasks": rng.choice((1, 1, 4)),
+            "record_bytes": self.record_bytes,
+            "keyed": self.keyed,
+            "burst": rng.choice((1, 10, 50)),
+            "pause": rng.choice((0.01, 0.05, 0.3)),
+            "waits": rng.choice((0.0, 0.02, 0.2)),
+            "flushes": rng.choice((0.0, 0.02, 0.2)),
+            "commits": rng.choice((0.0, 0.0, 0.01)),
+            "idles": rng.choice((0.0, 0.0, 0.005)),
+        }
+        machine = Machine(**plan | given)
+        self.machines.append(machine)
+        return machine
+
+    def start(self, number: int, func: Callable[..., None], *arguments: Any) -> None:
+        self.processes[number], pipe = forked(func, *arguments)
+        os.close(pipe)
+        self.lives[number] = Life()
+
+    def kill(self, number: int) -> None:
+        """The machine is lost, with all that it had."""
+        self.lives[number].killed = time.monotonic()
+        os.kill(self.processes[number], signal.SIGKILL)
+        self.wait(number)
+
+    def wait(self, number: int) -> None:
+        """Wait until a process has ended."""
+        process = self.processes.pop(number)
+        deadline = time.monotonic() + _MOST_SECONDS
+        while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+            if time.monotonic() > deadline:
+                self.problems.append(f"machine {number} hung")
+                self.lives[number].killed = time.monotonic()
+                os.kill(process, signal.SIGKILL)
+                ended = os.waitpid(process, 0)
+                break
+            time.sleep(0.01)
+        if os.WIFSIGNALED(ended[1]):
+            self.tried["kills"] += 1
+            shutil.rmtree(self.folder / f"run-machine-{number}", ignore_errors=True)
+        elif ended[1]:
+            self.problems.append(f"machine {number} failed by itself: {ended[1]}")
+
+    def until(self, number: int, kinds: str, seconds: float) -> None:
+        """Wait, some seconds at most, until each writer of a machine has said one of these."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if len({line.dataset for line in self.machines[number].lines() if line.kind in kinds}) == len(self.names):
+                return
+            time.sleep(0.02)
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def play(self) -> None:
+        rng = self.rng
+        first = [self.machine().number for _ in range(rng.choice((1, 2, 2, 3)))]
+        for number in first:
+            self.start(number, write, self.machines[number])
+        if rng.random() < 0.9:
+            for number in first:
+                self.until(number, "ofx", 30)
+        time.sleep(rng.random() * rng.choice((0.3, 1.0, 3.0)))
+        stopped, alive = [], []
+        for number in first:
+            fate = rng.random()
+            if fate < 0.65:
+                self.kill(number)
+            elif fate < 0.92:
+                self.lives[number].stopped = time.monotonic()
+                os.kill(self.processes[number], signal.SIGSTOP)
+                self.tried["stops"] += 1
+                stopped.append(number)
+            else:
+                alive.append(number)
+            time.sleep(rng.choice((0.0, rng.random() * 0.5)))
+        in_time = rng.random() < 0.8
+        time.sleep(_SILENCE * (1.0 if in_time else rng.random()))
+        early = rng.random() < 0.25
+        self.take_over(first if in_time else [], early=stopped if early else [])
+        if not early:
+            self.go_on(stopped)
+        for number in stopped:
+            self.until(number, "fex", max(self.flush_seconds) + MARGIN + IDLE_SECONDS)
+        for number in (*stopped, *alive):
+            if number in self.processes:
+                self.end(number)
+        time.sleep(_SILENCE)
+
+    def go_on(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.lives[number].continued = time.monotonic()
+            os.kill(self.processes[number], signal.SIGCONT)
+
+    def end(self, number: int) -> None:
+        """A machine ends, or is killed."""
+        if self.rng.random() < 0.25:
+            self.kill(number)
+        else:
+            self.machines[number].end.touch()
+            self.wait(number)
+
+    def take_over(self, lost: list[int], *, early: list[int]) -> None:
+        """Other machines come, of which some are killed; those that are stopped go on ``early``."""
+        rng = self.rng
+        numbers, killed, writes_again = [], [], False
+        for way in rng.choices(("recover", "skip", "plain"), k=rng.choice((1, 1, 2))):
+            given: dict[str, Any] = {"most": rng.choice((0, 50, 300)), "idles": 0.0, "seconds": DEAD_AFTER + 2.5}
+            if way == "skip":
+                given["seconds"] = rng.random() * 2
+                if not writes_again:  # two at once do not know each other's keys
+                    given["again"] = self.written([number for number in lost if self.lives[number].killed])
+                    writes_again = True
+            machine = self.machine(**given)
+            if way == "skip":
+                for options in machine.options:
+                    options["on_duplicate"] = "skip"
+            if way == "recover":
+                self.start(machine.number, recover, machine)
+            else:
+                self.start(machine.number, write, machine)
+            self.tried[way] += 1
+            numbers.append(machine.number)
+            if rng.random() < 0.3:
+                killed.append(machine.number)
+        if early:
+            time.sleep(rng.random())
+            self.go_on(early)
+        for number in killed:
+            time.sleep(rng.random() * 1.5)
+            self.kill(number)
+        for number in numbers:
+            if number in self.processes:
+                self.wait(number)
+
+    def written(self, numbers: list[int]) -> dict[int, dict[int, int]]:
+        """By data set, how many records each of these machines had written there."""
+        again: dict[int, dict[int, int]] = {dataset: {} for dataset in range(len(self.names))}
+        for number in numbers:
+            for line in self.machines[number].lines():
+                if line.kind == "w":
+                    again[line.dataset][number] = max(again[line.dataset].get(number, 0), line.number % MACHINE + 1)
+        return again
+
+
+def one_round(seed: int, store: Store, folder: Path, pipe: int) -> None:
+    folder.mkdir()
+    this = Round(seed, store, folder)
+    try:
+        this.play()
+    finally:
+        for process in this.processes.values():
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+    child, answers = forked(judge, this.machines, this.lives, this.flush_seconds)
+    answer = b""
+    while block := os.read(answers, 1 << 16):
+        answer += block
+    os.waitpid(child, 0)
+    seen = json.loads(answer or _FAILED)
+    seen["problems"] += this.problems
+    seen["counts"] = Counter(seen["counts"]) + this.tried
+    if not seen["problems"] and "TORTURE_KEEP" not in os.environ:
+        shutil.rmtree(folder)
+    os.write(pipe, json.dumps(seen).encode())
+
+
+def use(store: Store, folder: Path, loop: str, pipe: int) -> None:
+    """Do what the children do, and say which modules that took."""
+    machine = Round(0, store, folder).machine(most=10, loop=loop, seconds=0.1, seed=f"warm-{loop}")
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    write(machine, nothing)
+    judge([machine], {0: Life()}, [1.0] * 3, nothing)
+    os.write(pipe, "\n".join(sys.modules).encode())
+
+
+def lost_machines(kind: str, seed: int, rounds: int) -> Row:
+    root = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
+    times = max(2, rounds // _ROUNDS_FOR_ONE)
+    counts: Counter[str] = Counter()
+    lost, oldest = 0, 0.0
+    (root / "store").mkdir()
+    with store_processes.running(kind, root / "store") as store:
+        for loop in ("asyncio", "trio"):
+            (root / loop).mkdir()
+            import_what_is_used(use, store, root / loop, loop)
+        waiting = [seed * 1_000_003 + number for number in range(times)]
+        running: dict[int, tuple[int, int, bytes]] = {}
+        while waiting or running:
+            while waiting and len(running) < _AT_ONCE:
+                each = waiting.pop(0)
+                child, pipe = forked(one_round, each, store, root / str(each))
+                running[pipe] = each, child, b""
+            for pipe in select.select([*running], [], [])[0]:
+                each, child, answer = running[pipe]
+                if block := os.read(pipe, 1 << 16):
+                    running[pipe] = each, child, answer + block
+                    continue
+                del running[pipe]
+                os.close(pipe)
+                os.waitpid(child, 0)
+                seen = json.loads(answer or _FAILED)
+                counts.update(seen["counts"])
+                oldest = max(oldest, seen["oldest"])
+                if seen["problems"]:
+                    lost += 1
+                    print(f"{kind}, round {each}, {root / str(each)}:\n  " + "\n  ".join(seen["problems"]), flush=True)
+    if not lost:
+        shutil.rmtree(root)
+    print(f"{kind}: {dict(sorted(counts.items()))}, oldest lost record {oldest:.1f} s", flush=True)
+    what = f"{counts['kills']} kills, {counts['stops']} pauses of writers without a disk, {kind}"
+    return Row(what, counts["kills"] + counts["stops"], lost, seed)
+
+
+ROUNDS = [partial(lost_machines, kind) for kind in store_processes.kinds()]

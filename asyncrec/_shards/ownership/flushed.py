@@ -12,7 +12,9 @@ nobody else's if B loses, and the end of A's log names them (docs/protocol.md).
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections import deque
+from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -45,6 +47,8 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 _ATTEMPTS = 100
+# Shards that are made at once, if their chunks fit into the memory.
+_AT_ONCE = 16
 _TIME = "~time-"
 # Some stores take chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
@@ -145,43 +149,65 @@ async def publish_flushed(
     Returns their entries, and how many bytes are left of frames that go on nowhere.
     """
     own = replace(header, writer=f"{header.writer}.{secrets.token_hex(4)}")
-    publisher = ShardPublisher(
-        folder, own, budget=ByteBudget(_MEMORY_LIMIT), clock=manifest.clock, deadline=manifest.deadline
-    )
-    entries, cut = [], 0
-    for shard in shards:
-        sections = _sections_of(folder, header.name, header.writer, found, shard)
-        async with publisher.open_shard(rolling_shard_name(own.name, own.writer, sequence_of(shard))) as out:
-            cut += await _write_sections(out, sections)
-            await out.output.finish()
-        entries.append(replace(publisher.entry_of(out, 0, 0), first=None, last=None))
+    budget = ByteBudget(_MEMORY_LIMIT, objects=_AT_ONCE)
+    publisher = ShardPublisher(folder, own, budget=budget, clock=manifest.clock, deadline=manifest.deadline)
+    entries: list[ShardEntry] = []
+    cut = 0
+    waiting = deque(shards)
+    while waiting:
+        async with AsyncExitStack() as stack:
+            open_now: dict[str, _Adopted] = {}
+            # Each entry is loaded once for all of these.
+            while waiting and _has_room(budget, len(open_now)):
+                shard = waiting.popleft()
+                name = rolling_shard_name(own.name, own.writer, sequence_of(shard))
+                open_now[shard] = _Adopted(await stack.enter_async_context(publisher.open_shard(name)))
+            for number, inside in found.entries.items():
+                if inside.isdisjoint(open_now):
+                    continue
+                # If it is gone, the writer has committed, or another has ended it: then nothing of this is committed.
+                entry = await load_entry(folder, header.name, header.writer, number)
+                for section in () if entry is None else entry.sections:
+                    if (adopted := open_now.get(section.shard)) is not None:
+                        await adopted.write(section)
+            for adopted in open_now.values():
+                await adopted.out.output.finish()
+        for adopted in open_now.values():
+            entries.append(replace(publisher.entry_of(adopted.out, 0, 0), first=None, last=None))
+            cut += adopted.cut
     return entries, cut
 
 
-async def _write_sections(out: Shard, sections: AsyncIterator[Section]) -> int:
-    """Write the whole records of some sections; returns how many bytes are left of a frame that goes on nowhere."""
-    decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
-    digests = b""
-    fed = 0
-    async for section in sections:
-        digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
-        keyed = any(digests)
+def _has_room(budget: ByteBudget, shards: int) -> bool:
+    """Whether one more shard fits beside so many that are open."""
+    return not shards or (shards < _AT_ONCE and 2 * budget.reserved * (shards + 1) <= budget.limit * shards)
+
+
+class _Adopted:
+    """A shard that is made of what was flushed of another."""
+
+    def __init__(self, out: Shard) -> None:
+        self.out = out
+        self._decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
+        self._digests = b""
+        self._fed = 0
+
+    async def write(self, section: Section) -> None:
+        """Write the whole records of a section, and of the ones before it."""
+        self._digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
+        keyed = any(self._digests)
         for frames in section.frames:
-            fed += len(frames)
-            if records := await in_thread(lambda part: decoder.feed(bytes(part)), frames):
-                keys = [digests[KEY_BYTES * each : KEY_BYTES * (each + 1)] for each in range(len(records))]
-                digests = digests[KEY_BYTES * len(records) :]
-                await out.write(records, keys if keyed or any(map(any, keys)) else None)
-    return fed - decoder.offset
+            self._fed += len(frames)
+            if records := await in_thread(lambda part: self._decoder.feed(bytes(part)), frames):
+                end = KEY_BYTES * len(records)
+                keys = [self._digests[at : at + KEY_BYTES] for at in range(0, end, KEY_BYTES)]
+                self._digests = self._digests[end:]
+                await self.out.write(records, keys if keyed or any(map(any, keys)) else None)
 
-
-async def _sections_of(folder: Storage, name: str, writer: str, found: Flushed, shard: str) -> AsyncIterator[Section]:
-    """Load the records of one shard, in order: those of one entry at a time."""
-    for number, shards in found.entries.items():
-        if shard in shards and (entry := await load_entry(folder, name, writer, number)) is not None:
-            for section in entry.sections:
-                if section.shard == shard:
-                    yield section
+    @property
+    def cut(self) -> int:
+        """How many bytes are left of a frame that goes on nowhere."""
+        return self._fed - self._decoder.offset
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:

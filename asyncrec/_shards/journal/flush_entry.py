@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from asyncrec._framing.crc import crc32c
@@ -45,22 +45,21 @@ class Section:
         records: how many digests there would be: of the records that end in this section.
         digests: of the keys, or `None` if no record has a key.
         frames: the bytes of the frames; a frame may go on in the next section of the shard.
+        content: how many bytes frames and digests are: so much of it is held in memory.
+        size: the bytes of it in an entry that is not compressed, with what stands for it in the line.
     """
 
     shard: str
     records: int
     digests: bytes | None
     frames: Sequence[Buffer]
+    content: int = field(init=False)
+    size: int = field(init=False)
 
-    @property
-    def content(self) -> int:
-        """The bytes of the frames and digests: so much of it is held in memory."""
-        return sum(map(len, self.frames)) + len(self.digests or b"")
-
-    @property
-    def size(self) -> int:
-        """The bytes of it in an entry that is not compressed, with what stands for it in the line."""
-        return self.content + 2 * len(self.shard.encode()) + _SECTION_BYTES
+    def __post_init__(self) -> None:
+        content = sum(map(len, self.frames)) + len(self.digests or b"")
+        object.__setattr__(self, "content", content)
+        object.__setattr__(self, "size", content + 2 * len(self.shard.encode()) + _SECTION_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

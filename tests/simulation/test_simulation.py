@@ -127,6 +127,7 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
         ("a run of keys that nothing names goes", "keys", 100),
         ("what was flushed of a void shard is adopted", "flushed", 100),
         ("a shard that was published is not written again", "flushed", 100),
+        ("what was flushed of a committed shard is void", "flushed", 100),
         ("a fence stays where the writer may live", "flushed", 200),
     ],
 )

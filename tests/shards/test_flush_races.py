@@ -170,7 +170,8 @@ async def test_a_fence_that_came_late_is_not_relied_on(place: int) -> None:
     assert await stored(storage) == written
 
 
-async def test_the_last_entry_stays_until_a_commit_says_its_number() -> None:
+@pytest.mark.parametrize("is_idle", [False, True])
+async def test_the_last_entry_stays_until_a_commit_says_its_number(is_idle: bool) -> None:
     """Else a fence would take the number once more, and the writer would flush on."""
     storage = MemoryStorage()
     entry, commit = anyio.Event(), anyio.Event()
@@ -191,10 +192,15 @@ async def test_the_last_entry_stays_until_a_commit_says_its_number() -> None:
             commit.set()
         await anyio.sleep(1)
         assert await flush_entries(storage) == ["_flush/pages/w-000001.frames"]
-        await write(writer, RECORDS[50:])
-        await writer.commit()
-        await anyio.sleep(1)
+        if is_idle:  # else it would be taken for dead
+            await anyio.sleep(100)
+        else:
+            await write(writer, RECORDS[50:])
+            await writer.commit()
+            await anyio.sleep(1)
         assert await flush_entries(storage) == []
+        if is_idle:
+            await write(writer, RECORDS[50:])
     assert await stored(storage) == RECORDS
 
 

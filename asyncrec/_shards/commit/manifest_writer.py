@@ -163,14 +163,16 @@ class ManifestWriter:
             group.error.__cause__ = error
             raise
 
-    async def void(self, shard: str) -> None:
+    async def void(self, *shards: str) -> None:
         """Make sure that a published shard is never committed: it is damaged, and its deletion may come late.
+
+        The commit also says how far the flush log has come, which may be all that it is for.
 
         Raises:
             ConflictError, StorageError: as `commit`.
         """
         async with self._turn:
-            await self._append(lambda: (self._segment((), time=self.clock.now(), remove=(shard,)), ()))
+            await self._append(lambda: (self._segment((), time=self.clock.now(), remove=shards), ()))
 
     async def close(
         self,

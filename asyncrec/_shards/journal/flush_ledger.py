@@ -93,6 +93,11 @@ class FlushLedger:
         return bool(self._live) or self.doubt is not None
 
     @property
+    def is_unsaid(self) -> bool:
+        """Whether nothing in it is needed, and its last entry stays until a commit says its number."""
+        return not (self.is_needed or self.is_waiting) and self.last > self._said and self.last in self.garbage
+
+    @property
     def is_waiting(self) -> bool:
         """Whether an entry is in doubt, or something is to be put into the next one."""
         return bool(self._waiting) or self.doubt is not None

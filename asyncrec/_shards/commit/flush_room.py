@@ -19,7 +19,7 @@ class FlushRoom:
 
     Attributes:
         ledger: knows what waits for an entry, and what later entries may repeat.
-        on_full: called when more is kept for a flush than an entry holds.
+        on_full: called when almost as much is kept for a flush as an entry holds.
         on_waiting: called when something waits for an entry, and callers wait for its room.
     """
 
@@ -47,7 +47,7 @@ class FlushRoom:
         self.ledger.kept += open
         self._finished += finished
         self.account()
-        if open > 0 and self.ledger.kept > self._most:
+        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more than that would be an entry and a remainder
             self.on_full()
 
     def account(self) -> None:

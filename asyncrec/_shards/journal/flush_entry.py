@@ -22,14 +22,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from asyncrec._framing.compression.engines import compressobj
+from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec._framing.crc import crc32c
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
 
 _VERSION = 1
-# Of records that are compressed anyway: it has to keep up with the writer, and shards are compressed well.
-_LEVEL = 1
+# It has to keep up with the writer; of isal's levels this is the fastest, and four times as fast as zlib's.
+_PACKED = CompressionOptions(type="ZLIB", level=1)
 # Below one part of an upload, of any store: only such objects are created exclusively everywhere.
 MOST_ENTRY = 4 << 20
 # What stands in the line for one section, without the shard's name.
@@ -79,10 +81,10 @@ class FlushEntry:
     fenced_by: str = ""
 
     def encode(self, *, compression: str = "") -> bytes:
-        """Return the object. Blocks: a millisecond for each megabyte, and ten where it is compressed."""
+        """Return the object. Blocks: a millisecond for each megabyte, and some three where it is compressed."""
         parts = [part for each in self.sections for part in (each.digests or b"", *each.frames)]
         if compression:
-            packer = zlib.compressobj(_LEVEL)
+            packer = compressobj(_PACKED)
             content = b"".join([*map(packer.compress, parts), packer.flush()])
         else:
             content = b"".join(parts)

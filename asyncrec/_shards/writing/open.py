@@ -104,7 +104,7 @@ async def open_sharded_writer(
         max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
         flush_seconds: a rolling writer that appends flushes each record when it is this old, and the record then
             survives a kill -9. With a local disk under it (a local data set, or ``spool``), it flushes to the disk,
-            every 5 seconds by default; without, to the store, every 30 seconds by default, and then a record survives
+            every second by default; without, to the store, every 30 seconds by default, and then a record survives
             the loss of the machine, too. `None`: only when asked, and never to a store. Fixed and replacing writers
             promise nothing before they commit, and ignore it, as does one with ``on_error="discard"``.
         open_shards: how many shards are open at once; records go to them in turn, or by partition.

@@ -81,10 +81,6 @@ class Machine:
     seconds: float | None = None
 
     @property
-    def folder_url(self) -> str:
-        return f"{self.store.url}/{self.seed}"
-
-    @property
     def writer(self) -> str:
         return f"machine{self.number}"
 
@@ -130,7 +126,7 @@ def write(machine: Machine, pipe: int) -> None:
 
 async def _write_all(machine: Machine, log: int) -> None:
     async with (
-        asyncrec.open_storage(machine.folder_url, **machine.store.options) as storage,
+        asyncrec.open_storage(machine.store.url, **machine.store.options) as storage,
         anyio.create_task_group() as watch,
     ):
         watch.start_soon(_probe, machine, storage, log)
@@ -244,7 +240,7 @@ def recover(machine: Machine, pipe: int) -> None:
 
 
 async def _recover_all(machine: Machine) -> None:
-    async with asyncrec.open_storage(machine.folder_url, **machine.store.options) as storage:
+    async with asyncrec.open_storage(machine.store.url, **machine.store.options) as storage:
 
         async def one(name: str) -> None:
             with suppress(asyncrec.ObjectNotFoundError, ConflictError):  # nothing was begun; another was quicker

@@ -18,15 +18,17 @@ from store_processes import prepare
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.journal.flush_entry import MOST_ENTRY, parse_flush_entry
+from asyncrec._shards.journal.flush_entry import parse_flush_entry
 from asyncrec.storage import Storage
 
-# Beyond flush_seconds and the longest request of the last seconds, which each machine measures: what a thread takes to
-# compress an entry, and the loop to come to it, where thirty processes share two cores.
+# Beyond flush_seconds and requests: what a thread takes to compress an entry, and the loop to come to it, where thirty
+# processes share two cores.
 MARGIN = 2.0
-_LAST_SECONDS = 10.0
-# Of an entry in parts: it begins, its parts go together, it is completed, and looked at.
-_REQUESTS_OF_PARTS = 4
+# So many requests in turn, at the most: those of a shard that is full, with index, keys and segment, behind which the
+# next records wait, and of an entry in parts. Each machine measures one request after another; where one of the last
+# ten seconds took longer than a second, the machine or the store is slower than the writer, and no age is judged.
+_REQUESTS = 8
+_LAST_SECONDS, _SLOW = 10.0, 1.0
 
 
 @dataclass
@@ -74,7 +76,7 @@ def judge(machines: list[Machine], lives: dict[int, Life], flush_seconds: list[f
 async def _judge_all(
     machines: list[Machine], lives: dict[int, Life], flush_seconds: list[float], found: Findings
 ) -> None:
-    async with asyncrec.open_storage(machines[0].folder_url, **machines[0].store.options) as storage:
+    async with asyncrec.open_storage(machines[0].store.url, **machines[0].store.options) as storage:
         for dataset, name in enumerate(machines[0].names):
             try:
                 await _judge_one(machines, lives, dataset, storage, flush_seconds[dataset], found)
@@ -188,12 +190,13 @@ def _compare(
         return
     ages = [life.age(line.time, end) for line in taken if line.time <= end and line.number not in stored]
     found.counts["not flushed"] += len(ages)
-    found.oldest = max(found.oldest, *ages, 0.0)
     slow = _slowest_request(machine, life, end)
-    if machine.store.chunk < MOST_ENTRY:
-        slow *= _REQUESTS_OF_PARTS
-    if late := [age for age in ages if age > flush_seconds + slow + MARGIN]:
-        what = f"up to {max(late):.1f} s, and its requests had taken {slow:.1f} s"
+    found.counts["writers in time" if slow < _SLOW else "slow writers"] += 1
+    if slow > _SLOW:
+        return
+    found.oldest = max(found.oldest, *ages, 0.0)
+    if late := [age for age in ages if age > flush_seconds + _REQUESTS * slow + MARGIN]:
+        what = f"up to {max(late):.1f} s, and a request had taken {slow:.1f} s"
         found.problems.append(f"{about}: {len(late)} records were lost at an age of {what}")
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,11 +43,19 @@ class Store:
         """The same store, whose parts are larger than any flush entry."""
         return replace(self, options=self.options | {"chunk_size": _LARGE}, chunk=_LARGE)
 
+    def for_round(self, name: str) -> Store:
+        """A place for one round: in moto a bucket, since it looks at all keys of a bucket when it lists some."""
+        if self.kind != "moto":
+            return replace(self, url=f"{self.url}/{name}")
+        request = urllib.request.Request(f"{self.options['endpoint_url']}/round-{name}", method="PUT")
+        urllib.request.urlopen(request).close()
+        return replace(self, url=f"s3://round-{name}/round")
 
-def kinds() -> list[str]:
-    """Those that can be started: SeaweedFS and Azurite after `make test-seaweedfs` and `make test-azurite`."""
-    at_hand = [("moto", True), ("gcs", True), ("seaweedfs", _WEED.exists()), ("azurite", _AZURITE.exists())]
-    return [kind for kind, here in at_hand if here]
+
+def kinds(*, real: bool) -> list[str]:
+    """Those that can be started: the ``real`` ones after `make test-seaweedfs` and `make test-azurite`."""
+    here = [("seaweedfs", _WEED.exists()), ("azurite", _AZURITE.exists())]
+    return ["moto", "gcs", *(kind for kind, is_here in here if real and is_here)]
 
 
 def prepare(store: Store) -> None:

@@ -24,7 +24,8 @@ Six things are declared instead: `exclusive_parts` and `cancellable_requests`; `
 which programs reach the storage: the plugin is then looked for among what is installed, and records are written and
 read by that URL. What is not filled in is not tried: pytest shows the case as skipped, with the reason.
 
-The cases of journals are tried where the storage offers `asyncrec.storage.LocalFiles`.
+The cases of journals are tried where the storage offers `asyncrec.storage.LocalFiles`; those of a writer that
+flushes to the storage, where its `flush_level` is ``"buffered"``.
 
 A case has `case_seconds` (120) on the clock on the wall; then it is cancelled, and fails.
 
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 from asyncrec.testing._kit import replaces_case
 from asyncrec.testing._storage.exclusive import ExclusiveCases
+from asyncrec.testing._storage.flushing import FlushCases
 from asyncrec.testing._storage.journals import JournalCases
 from asyncrec.testing._storage.keys import KeyCases
 from asyncrec.testing._storage.objects import ObjectCases
@@ -58,5 +60,6 @@ class StorageConformance(
     StrangerCases,
     UrlCases,
     JournalCases,
+    FlushCases,
 ):
     """The cases that every store passes. Derive from it, and fill in `open_storage` and the ``raw_`` hooks."""

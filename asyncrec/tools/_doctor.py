@@ -332,11 +332,11 @@ async def _uploads(store: Storage, key: str) -> Check:
 def _kills(store: Storage) -> Check:
     """What a kill -9 takes of a rolling writer here."""
     if store.flush_level == "spooled":
-        detail = "a kill loses at most what a rolling writer wrote in the last 5 seconds (flush_seconds)"
+        detail = "a kill loses at most what a rolling writer wrote in the last second (flush_seconds)"
     else:
         detail = (
             "a kill loses at most what a rolling writer wrote in the last 30 seconds (flush_seconds), which it "
-            "flushes to the store; with spool= in a local folder it loses the last 5 seconds"
+            "flushes to the store; with spool= in a local folder it loses the last second"
         )
     return Check(name="kill -9", ok=None, detail=detail)
 

@@ -85,7 +85,7 @@ def writing(*, dicts: bool = True, **options: Any) -> Callable[[Case], Main]:
 
 
 _DICTS, _APART = "asyncrec dicts", "asyncrec encode_example, write"
-# Ten times as often as by default: what that costs is a tenth of this, and this shows in a run of a second.
+# Twice as often as by default, so that it shows in a run of a second.
 _OFTEN, _NEVER = "asyncrec flush_seconds=0.5", "asyncrec flush_seconds=None"
 
 CASES = [

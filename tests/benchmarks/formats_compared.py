@@ -35,7 +35,7 @@ from typing import Any
 from formats import FORMATS, POOL, SIZE, Format, record
 from harness import work_folder
 
-IDLE = 6  # asyncrec's `flush_seconds` is five
+IDLE = 6  # more than asyncrec's `flush_seconds`, which is one
 
 
 # What a process of its own does: it prints one line of JSON -----------------------------------------------------------

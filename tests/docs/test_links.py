@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [
     *ROOT.glob("*.md"),
-    ROOT / "examples" / "README.md",
+    *ROOT.glob("examples/**/README.md"),
     ROOT / "plugins" / "README.md",
     *ROOT.glob("docs/**/*.md"),
 ]

@@ -73,5 +73,7 @@ def test_the_example_passes_its_kit_and_its_commands_do_what_they_say(page: str,
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         said[line] = done.stdout
     assert {line: words in said[line] for line, words in PRINTED[page].items()} == dict.fromkeys(PRINTED[page], True)
+    if page == "storage-example":
+        assert "flush" not in said["pytest -q -rs"], "no case of a writer that flushes to the store is skipped"
     if page == "format":
         assert (tmp_path / "back.txt").read_text() == "one\ntwo\n"

@@ -125,6 +125,10 @@ def test_killed_with_a_spool_it_is_begun_again_and_leaves_nothing_waiting(s3: di
         ({"CRAWL_TO": "s3://crawl/x/pages"}, "CRAWL_START_URL is not set"),
         ({"CRAWL_START_URL": "https://example.org/"}, "CRAWL_TO is not set"),
         ({"CRAWL_START_URL": "u", "CRAWL_TO": "t", "CRAWL_PAGES": "many"}, "CRAWL_PAGES is a number, not 'many'"),
+        (
+            {"CRAWL_START_URL": "u v", "CRAWL_TO": "t", "JOB_COMPLETION_INDEX": "2"},
+            "CRAWL_START_URL has 2 sites, and JOB_COMPLETION_INDEX is 2",
+        ),
     ],
 )
 def test_what_is_wrong_with_the_environment_is_said(environment: dict[str, str], message: str) -> None:
@@ -135,6 +139,11 @@ def test_what_is_wrong_with_the_environment_is_said(environment: dict[str, str],
 def test_numbers_are_of_the_type_of_their_defaults() -> None:
     environment = {"CRAWL_START_URL": "u", "CRAWL_TO": "t", "CRAWL_PAGES": "5", "CRAWL_DELAY": "0.5"}
     assert Settings.of(environment) == Settings(start_url="u", to="t", pages=5, delay=0.5)
+
+
+def test_an_index_picks_one_site() -> None:
+    environment = {"CRAWL_START_URL": "u v\n  w", "CRAWL_TO": "t", "JOB_COMPLETION_INDEX": "1"}
+    assert Settings.of(environment) == Settings(start_url="v", to="t", index=1)
 
 
 def test_a_bucket_that_is_not_there_ends_it_with_a_line(s3: dict[str, str]) -> None:

@@ -85,6 +85,9 @@ class Host:
     def progressed(self) -> None:
         self.heard += 1
 
+    async def go_on(self, error: Exception) -> list[WriteBatch] | None:
+        return None
+
 
 async def settled() -> None:
     for _ in range(30):

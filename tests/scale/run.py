@@ -13,6 +13,7 @@ import argparse
 import math
 from dataclasses import fields, replace
 
+from . import flushes
 from .paper import CAUSES, MIB, Crawl, Prices, Requests, is_write, opening, the_day
 
 # What S3 promises to answer in a second, of one prefix.
@@ -102,6 +103,11 @@ def restart_of_all(crawl: Crawl) -> str:
     return _table(*rows)
 
 
+def flushing(prices: Prices) -> str:
+    """What a writer without a disk asks to flush: measured, and the same for each crawl."""
+    return _table(flushes.HEAD, *(flushes.flushing(*case, prices) for case in flushes.CASES))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make scale", description=__doc__.partition("\n")[0])
     for field in [*fields(Crawl), *fields(Prices)]:
@@ -111,6 +117,7 @@ def main() -> None:
     crawl = Crawl(**{field.name: args[field.name] for field in fields(Crawl)})
     prices = Prices(**{field.name: args[field.name] for field in fields(Prices)})
     print(summary(crawl, prices), costs(crawl, prices), choices(crawl, prices), restart_of_all(crawl), sep="\n\n")
+    print(f"\n{flushing(prices)}")
 
 
 if __name__ == "__main__":

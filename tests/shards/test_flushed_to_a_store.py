@@ -161,6 +161,23 @@ async def test_a_shard_that_was_published_and_not_committed_is_taken_once() -> N
     assert await recovered(storage) == RECORDS[:50]
 
 
+@pytest.mark.parametrize("flushed", [0, 30])
+async def test_of_a_damaged_shard_the_flushed_records_are_taken(flushed: int) -> None:
+    """The writer was killed before it could commit the shard, or say that it is damaged."""
+    storage = MemoryStorage()
+    process = mortal.Process(storage, "-000001.jsonl")
+    with pytest.raises((StorageError, anyio.ClosedResourceError)):
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage, max_shard_records=50) as writer:
+            await write(writer, RECORDS[:flushed])
+            await writer.flush()
+            await write(writer, RECORDS[flushed:70])
+            await writer.commit()
+    [shard] = [info.key async for info in storage.list_objects("pages-") if info.key.endswith("-000000.tfrecord")]
+    await storage.put(shard, (await storage.get(shard))[:-1])
+    assert await recovered(storage) == RECORDS[:flushed]
+    assert shard not in [info.key async for info in storage.list_objects()]
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_entries_that_come_late_are_void(again: bool) -> None:
     """A request that is repeated late, or a deletion that never comes, gives no record twice."""
@@ -176,21 +193,6 @@ async def test_entries_that_come_late_are_void(again: bool) -> None:
     for key, data in kept.items() if again else ():
         await storage.put(key, data)
     assert await recovered(storage) == RECORDS
-
-
-async def test_whoever_lives_and_was_ended_is_told_and_nothing_is_twice() -> None:
-    storage = MemoryStorage()
-    with pytest.raises(ConflictError):
-        async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w", on_error="discard") as writer:
-            await write(writer, RECORDS[:50])
-            assert await writer.flush() == "spooled"
-            mark = await storage.get("_manifest/pages/w-000000.jsonl")
-            await storage.put("_manifest/pages/w-000000.jsonl", mark.replace(b'"life":"', b'"life":"0'))
-            assert (await asyncrec.recover("pages", storage=storage, dead=["w"])).records == 50
-            await write(writer, RECORDS[50:])
-            with pytest.raises(ConflictError, match="has declared the writer w dead"):
-                await writer.flush()
-    assert await stored(storage) == RECORDS[:50]
 
 
 async def test_a_writer_that_meets_a_fence_still_commits_what_it_holds() -> None:
@@ -239,6 +241,24 @@ async def test_a_store_that_is_down_while_it_flushes_gets_it_later() -> None:
             process.kill()
             raise mortal.Killed
     assert await recovered(inner) == RECORDS
+
+
+async def test_what_was_flushed_is_said_to_be_in_the_store() -> None:
+    """The exit fails, since the store is down; the error says where the records are, and how to commit them."""
+    storage = MemoryStorage()
+    process = mortal.Process(storage)
+    with pytest.raises(StorageError) as caught:
+        async with asyncrec.open_sharded_writer("pages", storage=process.storage) as writer:
+            await write(writer, RECORDS[:60])
+            await writer.flush()
+            await write(writer, RECORDS[60:])
+            process.kill()
+    said = (
+        "0 records were committed, 60 more are flushed to the store (to commit them, run 'asyncrec recover "
+        "memory://pages'), 40 accepted records are not safe: write them again"
+    )
+    assert any(note.endswith(said) for note in caught.value.__notes__), caught.value.__notes__
+    assert await recovered(storage) == RECORDS[:60]
 
 
 async def test_a_damaged_entry_is_an_error_and_loses_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import os
@@ -158,6 +159,27 @@ async def test_without_a_runtime_folder_locks_are_among_temporary_files(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     async with asyncrec.open_sharded_writer("pages", storage=MemoryStorage()):
         assert len(locks(tmp_path / f"asyncrec-{os.geteuid()}")) == 1
+
+
+async def test_a_writer_opens_without_a_writable_folder(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a container whose file system is read-only, a writer to a store works, and takes up what others left."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/']")
+
+    storage = MemoryStorage()
+    await dies(storage, writer_id="elsewhere")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    async with asyncrec.open_sharded_writer("pages", storage=storage, on_duplicate="skip") as writer:
+        await writer.write(b"record", key="key")
+        assert await writer.flush() == "spooled"
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == 1
+    assert [job.id for job in (await asyncrec.recover("pages", storage=storage)).unfinished] == ["elsewhere"]
+    [warning] = [each.getMessage() for each in caplog.records if "XDG_RUNTIME_DIR" in each.getMessage()]
+    assert "No usable temporary directory" in warning
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])  # whose own cancellation loses what a thread returns

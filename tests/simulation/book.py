@@ -16,6 +16,8 @@ __all__ = ["Book", "Record", "Run", "identity"]
 _BEHIND = 60.0
 # And for the bytes of those before it: a call for each chunk, of two waits of 0.1 s at the most.
 _OF_A_CALL = 0.25
+# Or a request, of which both ways take 0.5 s at the most, and a look before the first and an answer behind the last.
+_OF_A_REQUEST = 2.0
 
 _MARK = re.compile(rb"<<(\d+)>>")
 
@@ -83,24 +85,32 @@ class Run:
     spec: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def flushes_to_store(self) -> bool:
+        """What its flushes acknowledged outlives its machine."""
+        options = self.spec.get("options", {})
+        here = self.target.startswith("/") or "spool" in options
+        return self.kind == "rolling" and not here and not self.replaces and options.get("flush_seconds", 1) is not None
+
+    @property
     def flush_seconds(self) -> float | None:
         """After so many seconds a kill takes nothing of what was written."""
         options = self.spec.get("options", {})
-        lasts = self.kind == "rolling" and not self.replaces and (self.target.startswith("/") or "spool" in options)
-        if not lasts or options.get("on_error") == "discard":
+        here = self.target.startswith("/") or "spool" in options
+        if self.kind != "rolling" or self.replaces or options.get("on_error") == "discard":
             return None
-        seconds = options.get("flush_seconds", 5.0)
+        seconds = options.get("flush_seconds", 5.0 if here else 30.0)
         return None if seconds is None else float(seconds)
 
     def promise_what_is_old(self, now: float, chunk: int) -> None:
-        """The writer goes, and was never asked: but the disk answered all the time, and has what is old enough.
+        """The writer goes, and was never asked: but disk or store answered all the time, and has what is old enough.
 
         A record ages while the event loop turns: for as long as the program holds it, nothing is promised.
 
         ``chunk``: the bytes that a call writes.
         """
         if self.flush_seconds is not None and self.writer:
-            behind = _BEHIND + sum(len(record.data) for record in self.records) / chunk * _OF_A_CALL
+            of_a_call = _OF_A_REQUEST if self.flushes_to_store else _OF_A_CALL
+            behind = _BEHIND + sum(len(record.data) for record in self.records) / chunk * of_a_call
             for record in self.records:
                 aged = self.process.turned(record.taken, now) - behind
                 if record.state == "taken" and aged >= self.flush_seconds:

@@ -52,6 +52,8 @@ class Bucket:
         short: the share of blocks that are shorter than they may be.
         lists_fail: the share of pages of lists that are errors, beside those of all requests: of the store, or not a
             page of a list at all; or that are cut, and an error where they are.
+        damaging: the share of shards that are published with a byte less.
+        whole_seconds: times of objects are told in these.
     lost: a publication that is told to have failed may have taken effect.
     late: it may also do so up to a minute later.
     """
@@ -66,6 +68,8 @@ class Bucket:
         self.late = False
         self.short = 0.0
         self.lists_fail = 0.0
+        self.damaging = 0.0
+        self.whole_seconds = False
         self.lost = True
         self.checksums = True
         self.latency = rng.choice((0.0, 0.001, 0.05, 0.5))
@@ -91,7 +95,11 @@ class Bucket:
             raise ObjectExistsError(
                 f"{SCHEME}://bucket/{key}: the object already exists, but was to be created exclusively"
             )
-        modified = datetime.fromtimestamp(self._epoch + self._loop.now, UTC)
+        if self.damaging and ".tfrecord" in key and self._rng.random() < self.damaging:
+            self.faults += 1
+            data = data[:-1]
+        now = self._epoch + self._loop.now
+        modified = datetime.fromtimestamp(int(now) if self.whole_seconds else now, UTC)
         checksum = crc32c(data) if self.checksums else None
         info = ObjectInfo(key, len(data), f"v{next(self._versions)}", checksum, modified)
         self.objects[key] = Stored(data, info)

@@ -108,7 +108,8 @@ def writer(
     local = path.startswith("/")
     if (local or spool is not None) and not drawing.may("keys beside a journal"):
         keys = "none"
-    spools = (local or spool is not None) and mode != "replace"
+    in_store = not fixed and options.get("flush_seconds", "default") is not None
+    spools = (local or spool is not None or in_store) and mode != "replace"
     tasks = _tasks(drawing, spools=spools, commits=not fixed and mode != "replace", keys=keys, partitions=partitions)
     spec = {"kind": "sharded", "path": path, "options": options, "tasks": tasks}
     if not partitions and rng.random() < 0.15:

@@ -13,7 +13,11 @@ from crc32c import crc32c
 
 from asyncrec._framing.crc import masked_crc32c
 
-__all__ = ["Shard", "frames", "shards_of", "tree", "whole_frames"]
+__all__ = ["FENCE", "Shard", "frames", "is_ended", "shards_of", "tree", "whole_frames"]
+
+
+# In the line of a fence of a flush log.
+FENCE = b'"fence":true'
 
 
 class Broken(Exception):
@@ -48,6 +52,14 @@ def tree(world: Any, folder: str) -> dict[str, bytes]:
     prefix = folder.partition("://")[2].partition("/")[2].rstrip("/") + "/"
     objects = world.bucket.objects
     return {key[len(prefix) :]: objects[key].data for key in sorted(objects) if key.startswith(prefix)}
+
+
+def is_ended(world: Any, path: str, writer: str) -> bool:
+    """Whether a writer to the store has ended, or another process has ended it, or is about to."""
+    folder, _, name = path.rpartition("/")
+    mine = (f"_manifest/{name}/{writer}-", f"_flush/{name}/{writer}-")
+    files = {key: data for key, data in tree(world, folder).items() if key.startswith(mine)}
+    return any(FENCE in data or b'"closed":true' in data for data in files.values())
 
 
 def whole_frames(data: bytes) -> list[bytes]:

@@ -13,7 +13,10 @@ from .book import Record, Run, identity
 # What `DatasetWriter` keeps beside all splits of a folder.
 _DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
 
-__all__ = ["of_dataset", "of_file", "of_leftovers", "wrong_keys"]
+# Requests may take so many seconds that a shorter silence means nothing.
+_LEAST_JUDGED = 10.0
+
+__all__ = ["of_dataset", "of_endings", "of_file", "of_leftovers", "wrong_keys"]
 
 
 def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
@@ -55,6 +58,21 @@ def of_dataset(world: Any, path: str, shards: list[contents.Shard]) -> None:
     for problem in wrong_keys(world, shards):
         book.complain("a record has its key", f"{path}: {problem}")
     _in_order(book, path, shards)
+
+
+def of_endings(world: Any, path: str) -> None:
+    """A writer that goes on, in a store that answers, is not taken for dead, whatever the clocks of machines say."""
+    said = any("gives_up" in spec for process in world.plan["processes"] for spec in process["operations"])
+    if said or world.power_cuts or not world.store_answers:
+        return
+    for run in world.book.of(path):
+        times = run.spec.get("options", {}).get("dead_after", _LEAST_JUDGED)
+        if run.outcome != "clean" or run.process.was_held or times < _LEAST_JUDGED or not run.flushes_to_store:
+            continue
+        folder, _, name = path.rpartition("/")
+        log = f"_flush/{name}/{run.writer}-"
+        if any(key.startswith(log) and contents.FENCE in data for key, data in contents.tree(world, folder).items()):
+            world.book.complain("a writer that goes on is not taken for dead", f"{path}: {run.process}")
 
 
 def _describe(run: Run, record: Record) -> str:
@@ -176,7 +194,9 @@ def _in_order(book: Any, path: str, shards: list[contents.Shard]) -> None:
             record = book.records[number]
             if record.run.kind == "whole" or record.state != "taken":
                 continue
-            where = "" if record.run.one_shard else shard.path
+            # The id of the log in which a writer goes on that was ended need not sort behind the first.
+            log = shard.path.rpartition("-")[0].partition(".")[0]
+            where = log if record.run.one_shard else shard.path
             place = (where, record.run.number, record.task)
             if record.ticket <= last.get(place, 0):
                 book.complain("the order of a task is kept", f"{shard.path}: record {number}")

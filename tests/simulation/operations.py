@@ -41,6 +41,7 @@ class Drawing:
 
     Attributes:
         steady: the store never fails.
+        faults: what themes have drawn of them, beside those that are drawn for everybody.
     """
 
     def __init__(self, rng: random.Random, plan: dict[str, Any], holes: frozenset[str]) -> None:
@@ -49,6 +50,7 @@ class Drawing:
         self._holes = holes
         self._targets = 0
         self.steady = False
+        self.faults: list[dict[str, Any]] = []
 
     def theme(self, name: str) -> None:
         THEMES[name](self)

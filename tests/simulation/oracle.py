@@ -45,6 +45,7 @@ async def examine(world: Any) -> None:
         await _give_up_unproven(world, path, [spool for spool in spools if _target_of(world, spool) == path])
     await _make_again(world)
     for path in datasets:
+        judgement.of_endings(world, path)
         await _look(world, path, verified=True)
     for spec in _specs(world):
         if spec["kind"] == "make" and spec["tool"] == "repair":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from . import cast, joint, keyed, operations, reading, sharing, tooling, writing  # noqa: F401  # what registers itself
+from . import cast, flushed, joint, keyed, operations, reading, sharing, tooling, writing  # noqa: F401  # what registers itself
 
 __all__ = ["KNOWN_HOLES", "draw"]
 
@@ -34,7 +34,7 @@ def draw(seed: int, *, holes: frozenset[str] = KNOWN_HOLES, themes: tuple[str, .
         drawing.theme(rng.choices(names, weights)[0])
     if plan["settings"]["shared"]:
         _spread_over_hosts(drawing)
-    plan["faults"] = _faults(drawing)
+    plan["faults"] = _faults(drawing) + drawing.faults
     settings = plan["settings"]
     settings["late"] = settings["late"] and drawing.may("effects after the answer")
     settings["lax"] = settings["lax"] and drawing.may("conditions that a store ignores")
@@ -77,6 +77,8 @@ def _settings(rng: random.Random) -> dict[str, Any]:
         "failing": 0.0 if calm else rng.choice((0.0, 0.01, 0.05, 0.2)),
         "late": rng.random() < 0.3,
         "lax": rng.random() < 0.3,
+        "damaging": 0.0,
+        "whole seconds": False,
         "checksums": rng.random() < 0.7,
         "parts": rng.choice((100, 700, 1 << 20)),
         "chunk": rng.choice((100, 700, 5000, 1 << 20)),
@@ -110,7 +112,7 @@ def _faults(drawing: operations.Drawing) -> list[dict[str, Any]]:
     faults: list[dict[str, Any]] = []
     for number, process in enumerate(processes):
         chance = rng.random()
-        if process["safe"]:
+        if process["safe"] or process.get("own faults"):
             continue
         if process.get("holds"):
             kill = {"kind": "kill", "process": number, "by": "time", "since": "holding"}

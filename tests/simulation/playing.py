@@ -30,6 +30,7 @@ _FAULTS = {
     "disk": "disks that fail",
     "full": "disks that are full",
     "down": "stores that are down",
+    "stall": "processes that stand still",
 }
 
 

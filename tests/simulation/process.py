@@ -48,8 +48,12 @@ class Process:
 
     def hold(self, now: float, seconds: float) -> None:
         """What runs on its loop from now on, for so many seconds, gives no other callback its turn."""
-        self.held_until = now + seconds
-        self._holds.append((now, self.held_until))
+        self.held_until = max(self.held_until, now + seconds)
+        self._holds.append((now, now + seconds))
+
+    @property
+    def was_held(self) -> bool:
+        return bool(self._holds)
 
     def turned(self, since: float, now: float) -> float:
         """For how many seconds of these its loop turned."""

@@ -16,6 +16,8 @@ _CALM = {
     "failing": 0.0,
     "late": False,
     "lax": False,
+    "damaging": 0.0,
+    "whole seconds": False,
     "checksums": True,
     "short": 0.0,
     "skews": False,

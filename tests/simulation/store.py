@@ -84,7 +84,7 @@ def _found(bucket: Bucket, key: str) -> Stored:
 class _Sink(ByteSink):
     def __init__(self, bucket: Bucket, key: str, *, exclusive: bool) -> None:
         # What decides goes up in one part, whatever the size of those of shards.
-        decides = "/_manifest/" in f"/{key}"
+        decides = any(folder in f"/{key}" for folder in ("/_manifest/", "/_flush/"))
         self.chunk_size = max(bucket.parts, 1 << 20) if decides else bucket.parts
         self.key = key
         self.begun = datetime.fromtimestamp(bucket._epoch + bucket._loop.now, UTC)

@@ -10,7 +10,10 @@ from .book import identity
 from .disk import failure
 from .process import Process
 
-__all__ = ["Striker"]
+__all__ = ["MOST_ENTRY", "Striker"]
+
+# The knob of the bytes that an entry of a flush log has at the most.
+MOST_ENTRY = "asyncrec._shards.commit.flush_log:MOST_ENTRY"
 
 
 class Striker:
@@ -34,8 +37,17 @@ class Striker:
         if not self._world.disks_fail and not self._world.shared(process.machine):
             for run in self._world.book.runs:
                 if run.process is process and run.outcome == "running":
-                    run.promise_what_is_old(self._world.loop.now, self._world.settings["chunk"])
+                    self._promise_what_is_old(run)
         self._note_what_reached_the_disk(process)
+
+    def _promise_what_is_old(self, run: Any) -> None:
+        world = self._world
+        chunk = world.settings["chunk"]
+        if run.flushes_to_store:
+            chunk = min(world.settings["parts"], world.settings["knobs"].get(MOST_ENTRY, 1 << 20))
+            if not world.store_answers or contents.is_ended(world, run.target, run.writer):
+                return
+        run.promise_what_is_old(world.loop.now, chunk)
 
     def cut_power(self, name: str) -> None:
         self._world.log.note(f"power {name}")
@@ -109,6 +121,10 @@ class Striker:
             case "disk":
                 self._world.log.note(f"disk {fault['for']}")
                 self._disk_fails = fault["for"]
+            case "stall":
+                self._world.log.note(f"stall {process.name} {fault['for']}")
+                self._world.faults += 1
+                process.hold(self._world.loop.now, fault["for"])
             case "down":
                 self._world.log.note(f"down {fault['for']}")
                 self._down(fault["for"])

@@ -125,6 +125,10 @@ def test_a_rule_can_be_taken_out(rule: str) -> None:
         ("a lock proves death only where it was taken", "shared folder", 100),
         ("shards behind a checkpoint are asked for their own keys", "keys", 100),
         ("a run of keys that nothing names goes", "keys", 100),
+        ("what was flushed of a void shard is adopted", "flushed", 100),
+        ("a shard that was published is not written again", "flushed", 100),
+        ("what was flushed of a committed shard is void", "flushed", 100),
+        ("a fence stays where the writer may live", "flushed", 200),
     ],
 )
 def test_a_rule_that_is_taken_out_is_missed(rule: str, theme: str, most: int) -> None:

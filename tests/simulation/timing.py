@@ -2,7 +2,8 @@
 
 Where most is at stake is a small part of a process's life: a job's header gets its name (``"beginning"``), its first
 key (``"first key"``), its first flush (``"flushing"``), the end of a writer's body (``"leaving"``), the first shard
-that gets its name (``"publishing"``), the first segment (``"committing"``); for the ``nth`` time, it has a lock
+that gets its name (``"publishing"``), the first segment (``"committing"``), the first entry of a flush log
+(``"flush entry"``); for the ``nth`` time, it has a lock
 (``"locking"``), a shard, an index or keys are gone (``"removing"``), or its user's code holds the event loop
 (``"holding"``).
 """
@@ -59,6 +60,8 @@ class Timing:
         """An object, or the unfinished file of one, is about to get its name."""
         if "/_manifest/" in path:
             self.comes_to(process, "committing")
+        elif path.endswith(".frames"):
+            self.comes_to(process, "flush entry")
         elif ".tfrecord" in path and "/_index/" not in path and "/_keys/" not in path:
             self.comes_to(process, "publishing")
         elif _HEADER.search(path):
@@ -75,7 +78,7 @@ class Timing:
             self._later(fault["at"], lambda: None if self._over else self._strike_now(process, fault))
         elif fault.get("by") == "call":
             process.strike_at = process.calls + fault["at"]
-        elif fault["kind"] in ("disk", "power") and not fault["at"]:
+        elif fault["kind"] in ("disk", "power", "stall") and not fault["at"]:
             self._strike(process, fault)  # the very call that it has come to
         else:
             self._armed.setdefault(process, []).append((process.steps + fault["at"], fault))

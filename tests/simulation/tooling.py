@@ -50,7 +50,8 @@ async def recover(world: Any, process: Any, spec: dict[str, Any]) -> None:
     # A person says which are dead, and may be wrong; who is proven to live stays.
     for run in world.book.of(spec["target"]):
         if run.writer and run.ended is None and (gives_up == "any" or run.process.dead):
-            before, run.given_up = run.given_up, True
+            before = run.given_up
+            run.given_up = before or not (spec.get("says_dead") and run.flushes_to_store)
             how = {"dead": [run.writer]} if spec.get("says_dead") else {"abandon": [run.writer]}
             try:
                 await asyncrec.recover(spec["path"], to=spec.get("to"), **how)

@@ -37,6 +37,7 @@ class World:
 
     Attributes:
         disks_fail: some call of a disk may fail, also in the wake of another fault.
+        store_answers: each request has its effect, and is answered.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -61,6 +62,7 @@ class World:
         self.power_cuts = self.kills = self.faults = self.operations = 0
         kinds = {each["kind"] for fault in plan["faults"] for each in (fault, fault.get("then", fault))}
         self.disks_fail = not kinds.isdisjoint(("full", "disk"))
+        self.store_answers = not settings["failing"] and "down" not in kinds
         self._tmpfs = settings.get("memory", False) and "power" not in kinds and not settings.get("shared")
         self.lives = Lives(self)
         self.striker = Striker(self)
@@ -195,12 +197,13 @@ class World:
         bucket.lost, bucket.short = settings["lost"], 2 * settings["short"]
         bucket.lists_fail = settings["lists"]
         bucket.parts, bucket.checksums = settings["parts"], settings["checksums"]
+        bucket.damaging, bucket.whole_seconds = settings["damaging"], settings["whole seconds"]
 
     def _clear_up(self) -> None:
         self.calm = True
         self.timing.end()
         self.bucket.failing, self.bucket.down_until, self.bucket.short = 0.0, 0.0, 0.0
-        self.bucket.lists_fail = 0.0
+        self.bucket.lists_fail = self.bucket.damaging = 0.0
         for machine in self.machines.values():
             machine.spare = 1 << 40
         for process in self.processes:

@@ -169,7 +169,7 @@ async def test_the_next_writer_commits_what_a_killed_one_had_flushed(tmp_path: P
     flush_and_be_killed(tmp_path)
     storage = OtherFiles(tmp_path)
     async with asyncrec.open_sharded_writer("crawl/pages", storage=storage, on_duplicate="skip") as writer:
-        assert writer.flush_seconds == 5.0
+        assert writer.flush_seconds == 1.0
         await writer.write(b"7 again", key="7")
         await writer.write(b"100", key="100")
     async with asyncrec.open_dataset("crawl/pages", storage=storage) as dataset:

@@ -450,6 +450,27 @@ class IgnoresExclusive(Toy):
         return super().publish(key, data, exclusive=False)
 
 
+@caught_by("test_a_flush_is_refused_when_its_number_is_taken")
+class IgnoresExclusiveBelowHiddenFolders(Toy):
+    def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
+        return super().publish(key, data, exclusive and "_flush/" not in key)
+
+
+@caught_by("test_what_was_flushed_to_the_store_survives_its_writer")
+class DeletesNothingBelowHiddenFolders(Toy):
+    async def delete(self, key: str) -> None:
+        if "/_flush/" not in key:
+            await super().delete(key)
+
+
+@caught_by("test_what_was_flushed_to_the_store_survives_its_writer")
+class ListsNoHiddenFolders(Toy):
+    async def list_objects(self, prefix: str = "", *, start_after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list_objects(prefix, start_after=start_after):
+            if "/_" not in info.key:
+                yield info
+
+
 @caught_by("test_exclusive_race")
 class LooksBeforeItLeaps(Toy):
     """Asks on opening whether the key is free, and then believes it."""

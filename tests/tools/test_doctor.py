@@ -202,7 +202,7 @@ async def test_it_says_what_a_kill_takes_where_no_disk_is_under_a_writer(tmp_pat
     assert "which it flushes to the store" in told.detail
     assert "spool=" in told.detail
     told = {check.name: check for check in (await tools.doctor(tmp_path)).checks}["kill -9"]
-    assert "loses at most what a rolling writer wrote in the last 5 seconds" in told.detail
+    assert "loses at most what a rolling writer wrote in the last second" in told.detail
 
 
 async def test_the_doctor_tries_the_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -120,9 +121,13 @@ class Inbox:
         """Take the head out."""
         self._items.popleft()
 
-    def put_back(self, requests: list[FlushRequest]) -> None:
-        """Have these come next after all."""
-        self._items.extendleft(reversed(requests))
+    def put_back(self, items: Sequence[Item]) -> None:
+        """Have these come next after all. Room is held for batches, which had been taken out and given theirs back."""
+        for item in items:
+            if isinstance(item, WriteBatch):
+                self._budget.hold(item.size)
+                self._budget.sent(item.size)
+        self._items.extendleft(reversed(items))
 
     def take_batches(self) -> list[WriteBatch]:
         """Take out the batches that come next, as many as are written in one step."""

@@ -33,8 +33,8 @@ class KeptRecords(Protocol):
     def flush(self, done: Outcome) -> None:
         """Have what is kept stored, and ``done`` called then."""
 
-    def drop(self) -> None:
-        """Keep nothing any more: the object is finished, or failed."""
+    def finish(self) -> None:
+        """Keep what is there until the object is committed: no flush comes any more."""
 
 
 class ObjectOutput:
@@ -123,11 +123,6 @@ class ObjectOutput:
         if self._kept is not None:
             self._kept.keep(batches)
 
-    def drop_kept(self) -> None:
-        """Keep nothing any more for a flush: there will be none."""
-        if self._kept is not None:
-            self._kept.drop()
-
     def flush_kept(self, done: Outcome) -> bool:
         """Have what is kept stored, and ``done`` called then. False if a flush stores it in the object: see `flush`."""
         if self._kept is None:
@@ -146,6 +141,8 @@ class ObjectOutput:
 
     async def finish(self) -> None:
         """Send what is left. Nothing can be written afterwards; the sinks publish when their contexts exit."""
+        if self._kept is not None:
+            self._kept.finish()
         if self._compresses:
             await self._store([await in_thread(self._compressor.finish)])
         await self._chunks.finish()

@@ -14,7 +14,7 @@ from typing import Protocol
 import anyio
 
 from asyncrec._records.writing.flush_timer import FlushTimer
-from asyncrec._records.writing.inbox import EndObject, FlushRequest
+from asyncrec._records.writing.inbox import END_OBJECT, EndObject, FlushRequest
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.write_batch import WriteBatch
@@ -47,6 +47,12 @@ class ObjectEvents(Protocol):
     def progressed(self) -> None:
         """Called when tickets reached a level, or the object writer failed."""
 
+    async def go_on(self, error: Exception) -> list[WriteBatch] | None:
+        """Called when an object failed. What it returns is written once more, before all else.
+
+        Returns `None` if the object writer fails with it.
+        """
+
 
 class ObjectWriter:
     """The owner of one queue, and of the object that is open.
@@ -66,8 +72,6 @@ class ObjectWriter:
         self._events = events
         self._queue = queue
         self._inbox = queue.inbox
-        self._levels = queue.levels
-        self._quota = queue.quota
         self._timer = FlushTimer(queue.levels, queue.flush_seconds)
         self._budget = budget
         self._durable_flush = durable_flush
@@ -84,10 +88,7 @@ class ObjectWriter:
         """Be the owner task: return when the queue is closed and everything is published, or it failed."""
         error: BaseException | None = None
         try:
-            while await self._one_object():
-                pass
-        except Exception as failure:
-            error = failure
+            error = await self._all_objects()
         except BaseException as failure:
             error = failure
             raise
@@ -98,6 +99,21 @@ class ObjectWriter:
             self.opened.set()
             self.finished.set()
             self._events.progressed()
+
+    async def _all_objects(self) -> Exception | None:
+        """Write and publish objects until the queue is closed; returns what it failed with."""
+        while True:
+            try:
+                while await self._one_object():
+                    pass
+                return None
+            except Exception as error:
+                again = await self._events.go_on(error)
+                if again is None:
+                    return error
+                self._failure = None
+                self._inbox.put_back([*again, *([END_OBJECT] if again else ()), *self._asked])
+                self._asked.clear()
 
     async def _one_object(self) -> bool:
         """Write and publish one object; False when there is no other after it."""
@@ -113,13 +129,12 @@ class ObjectWriter:
                     await output.finish()
             finally:
                 self._account(0)
-                output.drop_kept()
             await self._events.before_publish()
         self.seconds_compressing += output.seconds_compressing
         self.seconds_storing += output.seconds_storing
         if await self._events.published_object(output, begun, anyio.current_time(), last_ticket):
-            self._levels.committed(last_ticket)
-        self._levels.spooled(last_ticket)
+            self._queue.levels.committed(last_ticket)
+        self._queue.levels.spooled(last_ticket)
         self._events.progressed()
         return not self._eager
 
@@ -135,7 +150,7 @@ class ObjectWriter:
                 return True
             if self._inbox.closed:
                 return False
-            seconds, since = self._quota.limits.seconds, self._queue.pending_since
+            seconds, since = self._queue.quota.limits.seconds, self._queue.pending_since
             await self._wait(math.inf if seconds is None or since is None else since + seconds)
 
     async def _fill(self, output: ObjectOutput) -> int:
@@ -151,10 +166,10 @@ class ObjectWriter:
                 self._check()
                 if batches := inbox.take_batches():
                     if not output.records:
-                        deadline = self._quota.deadline(batches[0].time, anyio.current_time())
+                        deadline = self._queue.quota.deadline(batches[0].time, anyio.current_time())
                     await self._write(output, batches)
                     last_ticket = batches[-1].last
-                    if self._quota.is_reached(output.size) or _has_come(deadline):
+                    if self._queue.quota.is_reached(output.size) or _has_come(deadline):
                         self._queue.count_again()
                         return last_ticket
                     if not inbox.closed and _has_come(self._timer.due()):
@@ -197,7 +212,7 @@ class ObjectWriter:
                 self._failure = outcome
                 return
             if outcome and self._durable_flush:
-                self._levels.spooled(ticket)
+                self._queue.levels.spooled(ticket)
             for request in requests:
                 request.finish(spooled=outcome and self._durable_flush)
             self._asked.difference_update(requests)

@@ -13,6 +13,7 @@ from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._records.writing.object_writer import ObjectWriter
+from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._records.writing.write_queue import WriteQueue, copy_for_reraise
 from asyncrec.storage._base import ByteSink, ObjectInfo
 from asyncrec.storage._checksums import check_sent
@@ -104,6 +105,9 @@ class SingleObject:
 
     async def before_publish(self) -> None:
         pass
+
+    async def go_on(self, error: Exception) -> list[WriteBatch] | None:
+        return None
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
         return True

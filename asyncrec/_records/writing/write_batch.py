@@ -6,6 +6,7 @@ on the producer's side, while the store is busy with the one before. Its bounds 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
@@ -90,6 +91,20 @@ class WriteBatch:
         batch.frames = (frames,)
         batch.lengths = lengths
         batch.digests = digests
+        return batch
+
+    def without_first(self, count: int) -> WriteBatch:
+        """Make a sealed batch of a sealed one, without so many of its first records; its tickets stay."""
+        lengths = array("q")
+        lengths.frombytes(self.lengths)
+        taken = sum(lengths[:count]) + count * FRAME_OVERHEAD
+        batch = WriteBatch.of_frames(
+            b"".join(self.frames)[taken:],
+            count=self.count - count,
+            lengths=pack_lengths(lengths[count:]),
+            digests=None if self.digests is None else self.digests[KEY_BYTES * count :],
+        )
+        batch.first, batch.last, batch.time = self.first, self.last, self.time
         return batch
 
     def seal(self, join_digests: JoinDigests = b"".join) -> None:

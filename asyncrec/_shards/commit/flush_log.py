@@ -14,28 +14,27 @@ One entry is under way at a time, and what is ready meanwhile goes together into
 it: they go on to the object store beside it, and learn by a call what became of their flush. If no answer comes, the
 same bytes are sent again, as for a commit.
 
-Which entries are needed, and which a later one repeats, is the affair of `FlushLedger`.
+Which entries are needed, and which a later one repeats, is the affair of `FlushLedger`; what is held in memory, of
+`FlushRoom`; what is deleted, of `FlushSweeper`.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import anyio
 
-from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS
-from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import Outcome
 from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.commit.flush_room import FlushRoom, ShardRecords
+from asyncrec._shards.commit.flush_sweeper import FlushPlace, FlushSweeper
 from asyncrec._shards.journal.flush_entry import MOST_ENTRY, FlushEntry, parse_flush_entry
-from asyncrec._shards.journal.flush_ledger import FlushLedger
-from asyncrec._shards.manifest.names import flush_key
 from asyncrec.errors import (
     ConflictError,
     IntegrityError,
@@ -46,95 +45,101 @@ from asyncrec.errors import (
     UnsettledError,
 )
 from asyncrec.storage._base import Storage
-from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
-_FOLDER = "_flush/"
 # While callers wait for room, a flush that failed is tried again after a pause, which doubles.
 _PAUSE, _MOST_PAUSE = 1.0, 30.0
 
 
 class FlushLog:
-    """The flush log of one writer. Two tasks are its owners: `send` and `sweep`.
+    """The flush log of one writer. `send` is its task, and ``sweeper.run`` another.
 
     Attributes:
-        held: bytes of records that it holds in memory.
+        room: what it holds in memory.
+        ledger: what is in which entry.
+        sweeper: deletes entries.
+        shards: the records of the shards that are not committed.
         changed: when the store last took something of the writer, by the event loop's clock.
         beats: how many entries without records it has made since it last made one with records.
-        on_full: called when more is kept for a flush than an entry holds.
+        error: why nothing more can be flushed: another process has ended the writer, or the store refused.
     """
 
     def __init__(self, storage: Storage, name: str, writer: str, *, compression: str, budget: ByteBudget) -> None:
-        self.held = 0
+        self.room = FlushRoom(budget)
+        self.ledger = self.room.ledger
+        self.shards: dict[str, ShardRecords] = {}
         self.changed = anyio.current_time()
         self.beats = 0
-        self.on_full: Callable[[], None] = lambda: None
-        self._storage = storage
-        self._name = name
-        self._path = join(storage.root, name)
-        self._writer = writer
+        self.error: Exception | None = None
+        self._place = FlushPlace(storage, name, writer)
+        self.sweeper = FlushSweeper(self._place, self.ledger)
         self._compression = compression
-        self._budget = budget
-        self._most = max(1, min(MOST_ENTRY, budget.limit // 8))
-        self._ledger = FlushLedger(self._most)
         self._asked: deque[tuple[int, Outcome]] = deque()  # flushes, each with the last section that it waits for
-        self._error: Exception | None = None
+        self._stored: int | None = None  # when nothing more could be flushed
         self._beat_due = False
         self._to_send = anyio.Event()
-        self._to_sweep = anyio.Event()
-        self._may_delete = True
-        budget.when_starving(self._make_room)
-        budget.account(self._most)  # an entry is held as it is sent, beside its records
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether something is in it that no commit has."""
-        return self._ledger.is_needed
+        self.room.on_waiting = self._wake
 
     # -- for the object writers ---------------------------------------------------------------------------------------
 
-    def keep(self, size: int) -> None:
-        """Note that so many bytes more are kept for a flush, or less."""
-        self._ledger.kept += size
-        self._account()
-        if self._ledger.kept > self._most:
-            self.on_full()
+    def shard(self, key: str) -> ShardRecords:
+        """Begin to keep the records of an open shard."""
+        self.shards[key] = shard = ShardRecords(self, self.room, key)
+        return shard
 
-    def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> None:
+    def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
         """Have the records of a shard, which were kept until now, put into an entry, with what others flush.
 
         ``done`` is called with what became of it: whether all of it is there, or the error. If the store does not
-        answer, the next flush tries again.
+        answer, the next flush tries again. Returns the count of `stored` at which all of it is there.
         """
-        if self._error is not None:
-            self.keep(-sum(batch.size for batch in batches))
-            done(self._error)
-            return
         if batches:
-            self._ledger.take(shard, batches)
-            self._account()
-        self._asked.append((self._ledger.taken, done))
+            self.ledger.take(shard, batches)
+            self.room.account()
+        count = self.ledger.taken
+        self._asked.append((count, done))
         self._answer()
-        self._to_send.set()
+        self._wake()
+        return count
+
+    @property
+    def stored(self) -> int:
+        """Up to which count all that was flushed is in an entry, or void; after an error, all that was then."""
+        return self.ledger.stored if self._stored is None else self._stored
+
+    def _answer(self) -> None:
+        """Tell those whose records are in an entry, or in a committed shard."""
+        while self._asked and self._asked[0][0] <= self.ledger.stored:
+            self._asked.popleft()[1](True)
+        self.room.make()  # what was kept meanwhile had to wait for these answers
+
+    def _answer_all(self, outcome: bool | Exception) -> None:
+        self._answer()
+        while self._asked:
+            self._asked.popleft()[1](outcome)
+
+    # -- the task -----------------------------------------------------------------------------------------------------
 
     def beat(self) -> None:
         """Say to others that the writer lives, while it has something in the log and flushes nothing."""
         self._beat_due = True
+        self._wake()
+
+    def _wake(self) -> None:
         self._to_send.set()
 
     async def send(self) -> None:
         """Be the task that creates entries, until it is cancelled. Then what is under way is in doubt."""
         try:
-            while True:
+            while self.error is None:
                 await self._to_send.wait()
                 self._to_send = anyio.Event()
                 await self._send_all()
         except Exception as error:
             if isinstance(error, StoragePermissionError):
-                error.add_note(f"the writer flushes to {_FOLDER}; allow that, or pass flush_seconds=None")
-            self._error = error
-            self._answer_all(error)
+                error.add_note("the writer flushes to _flush/; allow that, or pass flush_seconds=None")
+            self.stop(error)
         finally:
             self._answer_all(False)
 
@@ -144,69 +149,44 @@ class FlushLog:
         While callers wait for the room that these records take, they are tried again before.
         """
         pause = _PAUSE
-        while self._beat_due or self._ledger.is_waiting:
+        while self.error is None and (self._beat_due or self.ledger.is_waiting):
             self._beat_due = False
             try:
                 await self._send_entry()
             except (TransientStorageError, UnsettledError) as error:
                 if pause == _PAUSE:
                     message = "records could not be flushed to the store, and the next flush tries again: %s"
-                    _path_log.warning(self._path, message, error, writer=self._writer)
+                    _path_log.warning(self._place.path, message, error, writer=self._place.writer)
                 self._answer_all(False)
-                if not self._budget.callers_waiting:
+                if not self.room.is_wanted:
                     return
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _MOST_PAUSE)
 
     async def _send_entry(self) -> None:
         """Create the next entry; what is in doubt comes first."""
-        entry = self._ledger.ask()
+        entry, place = self.ledger.ask(), self._place
         if not entry.content:
-            packed = FlushEntry(writer=self._writer, since=entry.since, sections=tuple(entry.sections))
+            packed = FlushEntry(writer=place.writer, since=entry.since, sections=tuple(entry.sections))
             entry.content = await in_thread(lambda: packed.encode(compression=self._compression))
         try:
-            key = flush_key(self._name, self._writer, entry.number)
-            await create(self._storage, key, entry.content, shield=False)
+            await create(place.storage, place.key(entry.number), entry.content, shield=False)
         except ObjectExistsError as error:
-            raise _conflict(self._path, self._writer, await self._fenced_by(entry.number)) from error
+            raise _conflict(place, await _fenced_by(place, entry.number)) from error
         except IntegrityError as error:
             # It came, and is gone before this writer had looked: a process that ended the writer took it up.
-            if by := await self._fenced_by(entry.number + 1):
-                raise _conflict(self._path, self._writer, by) from error
+            if by := await _fenced_by(place, entry.number + 1):
+                raise _conflict(place, by) from error
             raise
+        if self.error is not None:
+            return
         self.beats = 0 if entry.sections else self.beats + 1
-        self._ledger.won()
-        if self._budget.callers_waiting:
-            self._ledger.forget_tail()
+        self.ledger.won()
+        if self.room.is_wanted:
+            self.ledger.forget_tail()
         self._changed()
 
-    async def _fenced_by(self, number: int) -> str:
-        """Who made the fence that has this number; empty if there is none: another writer of this id, or nothing."""
-        key = flush_key(self._name, self._writer, number)
-        try:
-            data = await self._storage.get(key, max_bytes=4 * MOST_ENTRY)
-        except ObjectNotFoundError:
-            return ""
-        return (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
-
-    def _answer(self) -> None:
-        """Tell those whose records are in an entry, or in a committed shard."""
-        while self._asked and self._asked[0][0] <= self._ledger.stored:
-            self._asked.popleft()[1](True)
-        if self._budget.starving:  # what was kept meanwhile had to wait for these answers
-            self._make_room()
-
-    def _answer_all(self, outcome: bool | Exception) -> None:
-        self._answer()
-        while self._asked:
-            self._asked.popleft()[1](outcome)
-
     # -- for the manifest ---------------------------------------------------------------------------------------------
-
-    @property
-    def last(self) -> int:
-        """The number of the last entry that is there; 0 if there is none."""
-        return self._ledger.last
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
         """Note that a commit is there: what the log has of these shards is void.
@@ -214,99 +194,47 @@ class FlushLog:
         The commit says that the log had come up to the number ``flushed``.
         """
         self.beats = 0
-        self._ledger.committed(shards, flushed)
+        self.ledger.committed(shards, flushed)
+        for shard in shards:
+            if (records := self.shards.pop(shard, None)) is not None:
+                records.committed()
         self._changed()
-
-    # -- cleaning up --------------------------------------------------------------------------------------------------
-
-    async def sweep(self) -> None:
-        """Be the task that deletes what nothing needs any more, until it is cancelled."""
-        while True:
-            await self._to_sweep.wait()
-            self._to_sweep = anyio.Event()
-            await self._clear()
-
-    async def _clear(self) -> None:
-        """Delete the entries that nothing needs any more, for some seconds. What is left is tried again later."""
-
-        async def delete(number: int) -> None:
-            try:
-                await self._storage.delete(flush_key(self._name, self._writer, number))
-                self._ledger.garbage.discard(number)
-            except StoragePermissionError as error:
-                if self._may_delete:
-                    message = "flushed records cannot be deleted: %s"
-                    _path_log.warning(self._path, message, error, writer=self._writer)
-                self._may_delete = False
-            except Exception as error:
-                _path_log.debug(self._path, "a flush entry could not be deleted: %s", error)
-
-        if self._may_delete and (numbers := self._ledger.deletable()):
-            with anyio.move_on_after(CLEAN_UP_SECONDS):
-                await for_each(delete, numbers)
-
-    async def end(self) -> None:
-        """Delete all entries: the writer has ended, and all its records are committed."""
-        self._ledger.end()
-        self._account()
-        await self._clear()
-
-    def close(self) -> None:
-        """Give back all room: nothing more is flushed."""
-        self._ledger.end()
-        self._ledger.kept = 0
-        self._account()
-        self._budget.account(-self._most)
 
     def _changed(self) -> None:
         """Note that the store has taken something: some room is free, and some entries are needed no more."""
         self.changed = anyio.current_time()
-        self._account()
+        self.room.account()
         self._answer()
-        self._to_sweep.set()
+        self.sweeper.wake()
 
-    def _make_room(self) -> None:
-        """Hold no more what later entries might repeat, and have the rest flushed: callers wait for room."""
-        self._ledger.forget_tail()
-        self._account()
-        if self._ledger.kept:
-            self.on_full()
-        if self._ledger.is_waiting:
-            self._to_send.set()
+    def stop(self, error: Exception) -> None:
+        """Flush nothing more, because of an error."""
+        if self.error is None:
+            self.error, self._stored = error, self.ledger.stored
+        self._answer_all(self.error)
+        self._wake()
 
-    def _account(self) -> None:
-        more, self.held = self._ledger.held - self.held, self._ledger.held
-        if more > 0:
-            self._budget.hold(more)
-        elif more:
-            self._budget.give(-more)
+    async def end(self) -> None:
+        """Delete all entries: the writer has ended, and all its records are committed."""
+        self.ledger.end()
+        self.room.account()
+        await self.sweeper.sweep()
 
 
-class ShardLog:
-    """The part of a flush log that one open shard has: `KeptRecords`."""
-
-    def __init__(self, log: FlushLog, shard: str) -> None:
-        self._log = log
-        self._shard = shard
-        self._batches: list[WriteBatch] = []
-
-    def keep(self, batches: Sequence[WriteBatch]) -> None:
-        self._batches += batches
-        self._log.keep(sum(batch.size for batch in batches))
-
-    def flush(self, done: Outcome) -> None:
-        batches, self._batches = self._batches, []
-        self._log.flush(self._shard, batches, done)
-
-    def drop(self) -> None:
-        batches, self._batches = self._batches, []
-        self._log.keep(-sum(batch.size for batch in batches))
+async def _fenced_by(place: FlushPlace, number: int) -> str:
+    """Who made the fence that has this number; empty if there is none: another writer of this id, or nothing."""
+    key = place.key(number)
+    try:
+        data = await place.storage.get(key, max_bytes=4 * MOST_ENTRY)
+    except ObjectNotFoundError:
+        return ""
+    return (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
 
 
-def _conflict(path: str, writer: str, by: str) -> ConflictError:
+def _conflict(place: FlushPlace, by: str) -> ConflictError:
     return ConflictError(
-        f"{path}: another process{f' ({by})' if by else ''} has declared the writer {writer} dead and recovered what "
-        "it had flushed; later records are not safe: write them again with a new writer"
+        f"{place.path}: another process{f' ({by})' if by else ''} has declared the writer {place.writer} dead and "
+        "recovered what it had flushed; later records are not safe: write them again with a new writer"
     )
 
 

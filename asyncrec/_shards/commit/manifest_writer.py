@@ -163,14 +163,16 @@ class ManifestWriter:
             group.error.__cause__ = error
             raise
 
-    async def void(self, shard: str) -> None:
+    async def void(self, *shards: str) -> None:
         """Make sure that a published shard is never committed: it is damaged, and its deletion may come late.
+
+        The commit also says how far the flush log has come, which may be all that it is for.
 
         Raises:
             ConflictError, StorageError: as `commit`.
         """
         async with self._turn:
-            await self._append(lambda: (self._segment((), time=self.clock.now(), remove=(shard,)), ()))
+            await self._append(lambda: (self._segment((), time=self.clock.now(), remove=shards), ()))
 
     async def close(
         self,
@@ -201,7 +203,7 @@ class ManifestWriter:
             fresh = tuple(each for each in new if self._fates[each.path] != "committed")
             members = {"closed": True, "remove": remove, "removal": removal, "extra": self._closes_with}
             if abandoned_by:
-                members |= {"abandoned": True, "extra": {"abandoned_by": abandoned_by}}
+                members |= {"abandoned": True, "extra": {"abandoned_by": abandoned_by, **self._closes_with}}
             add = fresh if abandoned_by else (*self.entries, *fresh)
             return self._segment(add, time=self.clock.now(), **members), fresh
 
@@ -248,7 +250,7 @@ class ManifestWriter:
 
     def _segment(self, add: tuple[ShardEntry, ...], *, time: str, **members: Any) -> Segment:
         if self._flush_log is not None and not members.get("closed"):
-            members["flushed"] = self._flush_log.last
+            members["flushed"] = self._flush_log.ledger.last
         return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:

@@ -19,7 +19,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import ObjectOutput
 from asyncrec._shards.commit.fates import Event, Fates, State
-from asyncrec._shards.commit.flush_log import FlushLog, ShardLog
+from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.commit.shard import CommitClock, Shard
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
@@ -120,7 +120,7 @@ class ShardPublisher:
             compression=self._header.compression,
             index=await shard.open_index(sidecars) if self._header.index else None,
             open_keys=partial(shard.open_keys, sidecars, sink),
-            kept=None if self.flush_log is None else ShardLog(self.flush_log, shard.key),
+            kept=None if self.flush_log is None else self.flush_log.shard(shard.key),
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:

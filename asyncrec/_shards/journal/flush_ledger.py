@@ -11,6 +11,7 @@ live, each byte is sent as often, and what may be repeated is held in memory.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -31,12 +32,26 @@ class SentEntry:
     since: int
     sections: list[Section]
     first: int
-    shards: set[str] = field(default_factory=set)
+    shards: set[str]
     content: bytes = b""
 
-    @property
-    def size(self) -> int:
-        return sum(each.size for each in self.sections)
+    size: int = field(init=False)
+    held: int = field(init=False)  # bytes
+
+    def __post_init__(self) -> None:
+        self.hold(self.sections)
+
+    def hold(self, sections: list[Section]) -> None:
+        """Hold only these sections for a later entry."""
+        self.sections = sections
+        self.size = sum(each.size for each in sections)
+        self.held = sum(each.content for each in sections)
+
+    def leave_out(self, shards: Collection[str]) -> None:
+        """Note that its records of these shards are void."""
+        if not self.shards.isdisjoint(shards):
+            self.shards.difference_update(shards)
+            self.hold([each for each in self.sections if each.shard not in shards])
 
 
 class FlushLedger:
@@ -58,7 +73,8 @@ class FlushLedger:
         self.doubt: SentEntry | None = None
         self.garbage: set[int] = set()
         self._most = most
-        self._waiting: list[tuple[int, Section]] = []  # each with its count
+        self._waiting: deque[tuple[int, Section]] = deque()  # each with its count
+        self._waiting_bytes = 0
         self._said = 0  # the last number that a commit says
         self._live: dict[int, SentEntry] = {}
         self._tail: list[SentEntry] = []  # the last entries, while a later one may repeat them
@@ -77,6 +93,11 @@ class FlushLedger:
         return bool(self._live) or self.doubt is not None
 
     @property
+    def is_unsaid(self) -> bool:
+        """Whether nothing in it is needed, and its last entry stays until a commit says its number."""
+        return not (self.is_needed or self.is_waiting) and self.last > self._said and self.last in self.garbage
+
+    @property
     def is_waiting(self) -> bool:
         """Whether an entry is in doubt, or something is to be put into the next one."""
         return bool(self._waiting) or self.doubt is not None
@@ -85,7 +106,7 @@ class FlushLedger:
     def held(self) -> int:
         """Bytes of records that are held in memory."""
         entries = self._tail if self.doubt is None else [*self._tail, self.doubt]
-        return self.kept + sum(section.size for _, section in self._waiting) + sum(entry.size for entry in entries)
+        return self.kept + self._waiting_bytes + sum(entry.held for entry in entries)
 
     def take(self, shard: str, batches: Sequence[WriteBatch]) -> None:
         """Take the records of a shard that were kept until now."""
@@ -93,6 +114,7 @@ class FlushLedger:
         for section in cut(shard, batches, self._most):
             self.taken += 1
             self._waiting.append((self.taken, section))
+            self._waiting_bytes += section.content
 
     def ask(self) -> SentEntry:
         """Return the entry to be created now: the one in doubt, or the next, of what waits and what it repeats."""
@@ -103,9 +125,10 @@ class FlushLedger:
         size = 0
         first = self._waiting[0][0] if self._waiting else 0
         while self._waiting and (not sections or size + self._waiting[0][1].size <= self._most):
-            _, section = self._waiting.pop(0)
+            _, section = self._waiting.popleft()
             sections.append(section)
             size += section.size
+            self._waiting_bytes -= section.content
         since = number
         while self._tail and self._tail[-1].size <= size and size + self._tail[-1].size <= self._most:
             before = self._tail.pop()
@@ -131,16 +154,16 @@ class FlushLedger:
     def forget_tail(self) -> None:
         """Hold no more what later entries might repeat."""
         for each in self._tail:
-            each.sections = []
+            each.hold([])
         self._tail = []
 
     def committed(self, shards: Collection[str], flushed: int) -> None:
         """Note that these shards are committed, by a commit that says that the log had come up to ``flushed``."""
         self._said = max(self._said, flushed)
-        self._waiting = [(count, each) for count, each in self._waiting if each.shard not in shards]
+        self._waiting = deque((count, each) for count, each in self._waiting if each.shard not in shards)
+        self._waiting_bytes = sum(section.content for _, section in self._waiting)
         for entry in (*self._live.values(), *([self.doubt] if self.doubt is not None else ())):
-            entry.shards.difference_update(shards)
-            entry.sections = [each for each in entry.sections if each.shard not in shards]
+            entry.leave_out(shards)
         self._drop([number for number, entry in self._live.items() if not entry.shards])
         self._tail = [entry for entry in self._tail if entry.shards]
         if not self._live:
@@ -160,7 +183,9 @@ class FlushLedger:
         self._drop({self._beat, *self._live})
         if self.doubt is not None:
             self.garbage.add(self.doubt.number)
-        self._tail, self._waiting, self.doubt = [], [], None
+        self._tail, self.doubt = [], None
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def _drop(self, numbers: Iterable[int]) -> None:
         for number in numbers:

@@ -33,7 +33,7 @@ def begin_token() -> tuple[str, FileLock]:
     """Make the locked file of a job of this process; returns its token, for the job's mark.
 
     Raises:
-        StorageError: the folder cannot be written to.
+        StorageError: the folder cannot be written to, or there is none.
     """
     folder = _folder()
     with mapped_errors("creating", folder):
@@ -63,10 +63,10 @@ def take_token(token: str) -> tuple[FileLock | None, bool]:
     Raises:
         StorageError: the job lives; its ``errno`` is EWOULDBLOCK.
     """
-    path = os.path.join(_folder(), f"{token}.lock")
     try:
         if not token.isalnum():
             return None, False
+        path = os.path.join(_folder(), f"{token}.lock")
         fd = open_own(path, os.O_RDWR)
     except StorageError:
         return None, False  # not there, or not a file of this user's: it proves nothing
@@ -95,10 +95,15 @@ def end_token(lock: FileLock, *, keep: bool = False, briefly: bool = False) -> N
 
 
 def _folder() -> str:
+    """
+    Raises:
+        StorageError: the system has no folder that this process can write to.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     if runtime and os.path.isdir(runtime):
         return os.path.join(runtime, "asyncrec")
-    return os.path.join(tempfile.gettempdir(), f"asyncrec-{os.geteuid()}")
+    with mapped_errors("finding", "a folder for locks"):  # in a container, each may be read-only
+        return os.path.join(tempfile.gettempdir(), f"asyncrec-{os.geteuid()}")
 
 
 def _sweep(folder: str) -> None:

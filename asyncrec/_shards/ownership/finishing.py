@@ -34,9 +34,10 @@ from asyncrec._shards.manifest.snapshot import address_of, merged
 from asyncrec._shards.ownership.flushed import Flushed, check_end, delete_adopted, live_of, publish_flushed, put_fence
 from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there, published_by
 from asyncrec._shards.ownership.verdict import Ending
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import ConflictError, FormatError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._local.storage import mapped_errors
+from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
 
@@ -132,7 +133,15 @@ class Finishing:
                 refused = refused or error
         for shard in await published_by(self._target, self._names):
             if shard not in entries and not self._is_listed(shard) and not self._history.removes(shard):
-                entries[shard] = await self._unlisted(shard)
+                try:
+                    entries[shard] = await self._unlisted(shard)
+                except FormatError as error:
+                    if not self._flushes:
+                        raise
+                    # What a flush has acknowledged of it is in the flush log; the object is deleted behind the end.
+                    message = "the shard %s, which its writer had not committed, is damaged and was left out: %s"
+                    path = join(self._target.root, self._header.name)
+                    _path_log.warning(path, message, shard, error, writer=self._header.writer, shard=shard)
         adopted: list[ShardEntry] = []
         if self._flushed is not None:
             wanted = [

@@ -12,7 +12,9 @@ nobody else's if B loses, and the end of A's log names them (docs/protocol.md).
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections import deque
+from collections.abc import Collection, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -45,6 +47,8 @@ from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
 _ATTEMPTS = 100
+# Shards that are made at once, if their chunks fit into the memory.
+_AT_ONCE = 16
 _TIME = "~time-"
 # Some stores take chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
@@ -88,8 +92,8 @@ async def load_entry(folder: Storage, name: str, writer: str, number: int) -> Fl
 async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None:
     """See that a writer flushes nothing more.
 
-    The number of a fence may have been used before: the writer deletes its entries. So a fence counts only if a look
-    behind it shows that the writer has not come so far.
+    The number of a fence may have been used before: the writer deletes its entries. So a fence, also one that another
+    has put there, counts only if a look behind it shows that the writer has not come so far.
 
     Raises:
         ConflictError: it flushes faster than this can be done.
@@ -97,16 +101,16 @@ async def put_fence(folder: Storage, name: str, writer: str, *, by: str) -> None
     """
     for _ in range(_ATTEMPTS):
         listed, committed = await _last_of(folder, name, writer)
-        there = await load_entry(folder, name, writer, listed) if listed > committed else None
-        if there is not None and there.fenced_by:
-            return
-        top = max(listed, committed)
-        try:
-            await create(folder, flush_key(name, writer, top + 1), fence_of(writer, top + 1, by=by), shield=False)
-        except ObjectExistsError:
-            continue
+        number = max(listed, committed)
+        there = await load_entry(folder, name, writer, number) if listed > committed else None
+        if there is None or not there.fenced_by:
+            number += 1
+            try:
+                await create(folder, flush_key(name, writer, number), fence_of(writer, number, by=by), shield=False)
+            except ObjectExistsError:
+                continue
         listed, committed = await _last_of(folder, name, writer)
-        if listed <= top + 1 and committed <= top:
+        if listed <= number and committed < number:
             return
     raise ConflictError(f"{join(folder.root, name)}: the writer {writer} is flushing too fast to be ended; stop it")
 
@@ -145,43 +149,65 @@ async def publish_flushed(
     Returns their entries, and how many bytes are left of frames that go on nowhere.
     """
     own = replace(header, writer=f"{header.writer}.{secrets.token_hex(4)}")
-    publisher = ShardPublisher(
-        folder, own, budget=ByteBudget(_MEMORY_LIMIT), clock=manifest.clock, deadline=manifest.deadline
-    )
-    entries, cut = [], 0
-    for shard in shards:
-        sections = _sections_of(folder, header.name, header.writer, found, shard)
-        async with publisher.open_shard(rolling_shard_name(own.name, own.writer, sequence_of(shard))) as out:
-            cut += await _write_sections(out, sections)
-            await out.output.finish()
-        entries.append(replace(publisher.entry_of(out, 0, 0), first=None, last=None))
+    budget = ByteBudget(_MEMORY_LIMIT, objects=_AT_ONCE)
+    publisher = ShardPublisher(folder, own, budget=budget, clock=manifest.clock, deadline=manifest.deadline)
+    entries: list[ShardEntry] = []
+    cut = 0
+    waiting = deque(shards)
+    while waiting:
+        async with AsyncExitStack() as stack:
+            open_now: dict[str, _Adopted] = {}
+            # Each entry is loaded once for all of these.
+            while waiting and _has_room(budget, len(open_now)):
+                shard = waiting.popleft()
+                name = rolling_shard_name(own.name, own.writer, sequence_of(shard))
+                open_now[shard] = _Adopted(await stack.enter_async_context(publisher.open_shard(name)))
+            for number, inside in found.entries.items():
+                if inside.isdisjoint(open_now):
+                    continue
+                # If it is gone, the writer has committed, or another has ended it: then nothing of this is committed.
+                entry = await load_entry(folder, header.name, header.writer, number)
+                for section in () if entry is None else entry.sections:
+                    if (adopted := open_now.get(section.shard)) is not None:
+                        await adopted.write(section)
+            for adopted in open_now.values():
+                await adopted.out.output.finish()
+        for adopted in open_now.values():
+            entries.append(replace(publisher.entry_of(adopted.out, 0, 0), first=None, last=None))
+            cut += adopted.cut
     return entries, cut
 
 
-async def _write_sections(out: Shard, sections: AsyncIterator[Section]) -> int:
-    """Write the whole records of some sections; returns how many bytes are left of a frame that goes on nowhere."""
-    decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
-    digests = b""
-    fed = 0
-    async for section in sections:
-        digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
-        keyed = any(digests)
+def _has_room(budget: ByteBudget, shards: int) -> bool:
+    """Whether one more shard fits beside so many that are open."""
+    return not shards or (shards < _AT_ONCE and 2 * budget.reserved * (shards + 1) <= budget.limit * shards)
+
+
+class _Adopted:
+    """A shard that is made of what was flushed of another."""
+
+    def __init__(self, out: Shard) -> None:
+        self.out = out
+        self._decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
+        self._digests = b""
+        self._fed = 0
+
+    async def write(self, section: Section) -> None:
+        """Write the whole records of a section, and of the ones before it."""
+        self._digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
+        keyed = any(self._digests)
         for frames in section.frames:
-            fed += len(frames)
-            if records := await in_thread(lambda part: decoder.feed(bytes(part)), frames):
-                keys = [digests[KEY_BYTES * each : KEY_BYTES * (each + 1)] for each in range(len(records))]
-                digests = digests[KEY_BYTES * len(records) :]
-                await out.write(records, keys if keyed or any(map(any, keys)) else None)
-    return fed - decoder.offset
+            self._fed += len(frames)
+            if records := await in_thread(lambda part: self._decoder.feed(bytes(part)), frames):
+                end = KEY_BYTES * len(records)
+                keys = [self._digests[at : at + KEY_BYTES] for at in range(0, end, KEY_BYTES)]
+                self._digests = self._digests[end:]
+                await self.out.write(records, keys if keyed or any(map(any, keys)) else None)
 
-
-async def _sections_of(folder: Storage, name: str, writer: str, found: Flushed, shard: str) -> AsyncIterator[Section]:
-    """Load the records of one shard, in order: those of one entry at a time."""
-    for number, shards in found.entries.items():
-        if shard in shards and (entry := await load_entry(folder, name, writer, number)) is not None:
-            for section in entry.sections:
-                if section.shard == shard:
-                    yield section
+    @property
+    def cut(self) -> int:
+        """How many bytes are left of a frame that goes on nowhere."""
+        return self._fed - self._decoder.offset
 
 
 async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
@@ -217,27 +243,32 @@ async def delete_flushed(folder: Storage, name: str, writer: str, *, fenced: boo
 async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[str]:
     """The ids of those writers that have flushed something, and of which nothing has changed for too long.
 
-    By the store's own clock: a small object is made and deleted for it, if there is anything to judge.
+    By the store's own clock: a small object is made and deleted for it, if there is anything to judge. The flush logs
+    of all writers are listed at once, and then what those have committed that have not flushed for too long.
     """
-    told: dict[str, datetime] = {}
-    for header in headers:
-        if not header.silent_after:
-            continue
-        name, writer = header.name, header.writer
-        flushed = [info async for info in folder.list_objects(f"{flush_prefix(name)}{writer}-")]
-        if flushed:
-            committed = [info async for info in folder.list_objects(f"{manifest_prefix(name)}{writer}-")]
-            told[writer] = max(info.modified for info in (*flushed, *committed))
-    if not told:
+    silent_after = {header.writer: header.silent_after for header in headers if header.silent_after}
+    if not silent_after:
         return set()
-    now = await _time_of(folder, next(iter(headers)).name)
-    return {
-        header.writer
-        for header in headers
-        if header.writer in told
-        and now is not None
-        and (now - told[header.writer]).total_seconds() > header.silent_after
-    }
+    name = next(iter(headers)).name
+    prefix = flush_prefix(name)
+    told: dict[str, datetime] = {}
+    async for info in folder.list_objects(prefix):
+        found = flush_of(info.key[len(prefix) :])
+        if found is not None and found[0] in silent_after:
+            told[found[0]] = max(info.modified, told.get(found[0], info.modified))
+    if not told or (now := await _time_of(folder, name)) is None:
+        return set()
+
+    def is_silent(writer: str, since: datetime) -> bool:
+        return (now - since).total_seconds() > silent_after[writer]
+
+    silent = set()
+    for writer, flushed in told.items():
+        if is_silent(writer, flushed):
+            committed = [info.modified async for info in folder.list_objects(f"{manifest_prefix(name)}{writer}-")]
+            if is_silent(writer, max(committed, default=flushed)):
+                silent.add(writer)
+    return silent
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:

@@ -68,10 +68,15 @@ class Acknowledgements:
 
     def level_of(self, ticket: int) -> Level:
         """Tell which level every write up to the ticket has reached."""
-        uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
-        if not uncommitted or ticket < min(uncommitted):
+        if ticket < self.first_uncommitted:
             return "committed"
         return "spooled" if ticket <= self.last_spooled else "buffered"
+
+    @property
+    def first_uncommitted(self) -> int:
+        """The first ticket of what is not committed; beyond `sys.maxsize`: all is."""
+        uncommitted = [first for queue in self._queues if (first := queue.levels.first_uncommitted) is not None]
+        return min(uncommitted, default=sys.maxsize + 1)
 
     @property
     def last_spooled(self) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib import import_module
 
 import anyio
@@ -27,6 +27,7 @@ from asyncrec._path_log import PathLog
 from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_shards import OpenShards
+from asyncrec.errors import StorageError
 
 _path_log = PathLog("asyncrec.shards")
 
@@ -58,7 +59,7 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
         scope.start_soon(_make_checkpoints, job, path)
         if job.flush_log is not None:
             scope.start_soon(job.flush_log.send)
-            scope.start_soon(job.flush_log.sweep)
+            scope.start_soon(job.flush_log.sweeper.run)
             scope.start_soon(_stay_alive, job.flush_log, shards)
         if recovers and job.flush_log is not None:
             scope.start_soon(_take_up_silent, job, path)
@@ -71,14 +72,20 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
 async def _stay_alive(log: FlushLog, shards: OpenShards) -> None:
     """See that a writer that flushes nothing is not taken for dead; in the end, by committing what it has flushed.
 
-    Then nothing of it is in the log, and nothing more has to be asked of the store.
+    Then nothing of it is in the log, and nothing more has to be asked of the store. An entry that came while its shards
+    were being committed is deleted only if another commit says its number.
     """
     quiet = shards.job.header.silent_after / 3
     while True:
         await anyio.sleep(quiet / 2)
-        if not log.is_needed or anyio.current_time() - log.changed < quiet:
+        if anyio.current_time() - log.changed < quiet:
             continue
-        if log.beats < BEATS:
+        if log.ledger.is_unsaid:
+            with suppress(StorageError):
+                await shards.job.manifest.void()
+        elif not log.ledger.is_needed:
+            continue
+        elif log.beats < BEATS:
             log.beat()
         else:
             await shards.end_objects()

@@ -6,17 +6,28 @@ written before the first is published, and committed by one segment.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import anyio
 
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.levels import Levels
 from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.job import Job
+from asyncrec.errors import ConflictError
 
 # Shards that are opened, flushed or published at once: enough to keep a disk or a store busy.
 _AT_ONCE = 16
+
+
+GoOn = Callable[[Job, str | None, Levels, Exception], Awaitable[list[WriteBatch] | None]]
+
+
+async def _fails(job: Job, shard: str | None, levels: Levels, error: Exception) -> None:
+    return None
 
 
 class CommitCoordinator:
@@ -28,6 +39,7 @@ class CommitCoordinator:
         turn: held for each short step that many shards do at once: all of them together are not short.
         written: of fixed shards, all are written before the first is published;
         sent: and all are sent before the first upload ends.
+        go_on: says what of a shard that failed is written once more, in another job; `None`: the writer fails.
     """
 
     def __init__(self, job: Job, acknowledgements: Acknowledgements, budget: ByteBudget, open_shards: int) -> None:
@@ -37,6 +49,7 @@ class CommitCoordinator:
         self.turn = anyio.Semaphore(_AT_ONCE, fast_acquire=True)
         self.written = _Gate(open_shards)
         self.sent = _Gate(open_shards)
+        self.go_on: GoOn = _fails
         self._acknowledgements = acknowledgements
         self._budget = budget
         self._sequence = 0
@@ -49,12 +62,12 @@ class CommitCoordinator:
         self._sequence += 1
         return self.job.shard_name(self._sequence - 1)
 
-    async def published(self, levels: Levels, entry: ShardEntry, ticket: int) -> None:
+    async def published(self, job: Job, levels: Levels, entry: ShardEntry, ticket: int) -> None:
         """Commit a shard that is in the store, with the records up to a ticket, unless all are committed together."""
-        if self.job.header.together:
+        if job.header.together:
             self._unlisted.append(entry)
             return
-        await self.job.manifest.commit(entry)
+        await job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
         await self._unspool(entry)
@@ -68,8 +81,13 @@ class CommitCoordinator:
 
     async def close(self) -> None:
         """End the job, when everything is in the store."""
-        if not self.job.committed:  # else an attempt that was cancelled had taken effect
-            await self.job.commit(self._unlisted)
+        try:
+            if not self.job.committed:  # else an attempt that was cancelled had taken effect
+                await self.job.commit(self._unlisted)
+        except ConflictError as error:
+            if await self.go_on(self.job, None, Levels(), error) is None:
+                raise
+            await self.job.commit()
         for entry in self._unlisted:
             await self._unspool(entry)
         self._unlisted = []

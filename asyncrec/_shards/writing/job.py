@@ -179,7 +179,7 @@ class Job:
         ended = False
         async with AsyncExitStack() as stack:
             if self.flush_log is not None:
-                stack.callback(self.flush_log.close)
+                stack.callback(self.flush_log.room.close)
             if mark is not None:
                 stack.push_async_callback(lambda: surely_in_thread(partial(mark.end, keep=not ended)))
             stack.push_async_callback(lambda: surely_in_thread(partial(self.staging.end, keep=not ended)))
@@ -218,7 +218,7 @@ class Job:
                 # With a spool, what is in doubt is whole there, and `recover` uploads it.
                 left=bool(await in_thread(fates.those, "published"))
                 or (unsure and self.spool is not None)
-                or (self.flush_log is not None and self.flush_log.is_needed),
+                or (self.flush_log is not None and self.flush_log.ledger.is_needed),
                 doubtful=marked and unsure,
                 # Elsewhere than on a disk, a request that was given up may still create what it asked for.
                 lingers=marked and self._claim is not None and fates.asked and not committed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -29,12 +29,13 @@ from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
 from asyncrec._shards.writing.checkpoints import tending
 from asyncrec._shards.writing.flushing import seconds_to_flush, silence_of_dead
-from asyncrec._shards.writing.job import Mode
+from asyncrec._shards.writing.job import Job, Mode
 from asyncrec._shards.writing.keys import RepeatedKeys, join_digests
 from asyncrec._shards.writing.known_keys import load_keys
 from asyncrec._shards.writing.open_job import open_job
 from asyncrec._shards.writing.open_shards import OpenShards
 from asyncrec._shards.writing.running import running
+from asyncrec._shards.writing.succession import going_on
 from asyncrec._shards.writing.telling import telling
 from asyncrec._shards.writing.totals import counted
 from asyncrec._shards.writing.writer import Partition, ShardedWriter, commits_on_error
@@ -103,7 +104,7 @@ async def open_sharded_writer(
         max_shard_seconds: the time since a shard's first record; a shard then ends even if nothing more is written.
         flush_seconds: a rolling writer that appends flushes each record when it is this old, and the record then
             survives a kill -9. With a local disk under it (a local data set, or ``spool``), it flushes to the disk,
-            every 5 seconds by default; without, to the store, every 30 seconds by default, and then a record survives
+            every second by default; without, to the store, every 30 seconds by default, and then a record survives
             the loss of the machine, too. `None`: only when asked, and never to a store. Fixed and replacing writers
             promise nothing before they commit, and ignore it, as does one with ``on_error="discard"``.
         open_shards: how many shards are open at once; records go to them in turn, or by partition.
@@ -141,8 +142,9 @@ async def open_sharded_writer(
             dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
             can then commit nothing more, and what it had not committed is deleted.
         dead_after: only for a writer that flushes to the store: if nothing of it has changed there for so many seconds,
-            another process may take it for dead, and commit what it has flushed. The default is two minutes, or four
-            times ``flush_seconds`` if that is longer.
+            another process may take it for dead, and commit what it has flushed. If the writer lives after all, it goes
+            on under a new id, with the records that it had not flushed. The default is two minutes, or four times
+            ``flush_seconds`` if that is longer.
         recover: before a rolling writer that appends begins, what others had on the disk when they died (in the folder
             of a local data set, or in the spool) becomes part of the data set, as by `recover`; the log says so. With
             ``on_duplicate="skip"``, so does what writers on this machine that had no spool had published: its keys are
@@ -264,7 +266,13 @@ async def open_sharded_writer(
         before = None if mode == "replace" else job.before
         keys = await load_keys(folder, name, before) if on_duplicate == "skip" else None
         shards = OpenShards(display_path, job, queues, budget)
+
+        def begin() -> AbstractAsyncContextManager[Job]:
+            another = replace(header, writer=new_writer_id())
+            return open_job(folder, another, path=display_path, mode="append", budget=budget, on_commit=on_commit)
+
         async with (
+            going_on(shards, begin),
             tending(shards, recovers=recover),
             telling(shards) as teller,
             running(shards, commits=commits, exit_timeout=exit_timeout),

@@ -14,11 +14,13 @@ import anyio
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from asyncrec._concurrency.clock import clock_of_loop
+from asyncrec._concurrency.deadline import Deadline
 from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._records.writing.inbox import FlushRequest
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_writer import ObjectWriter
 from asyncrec._records.writing.write_queue import WriteQueue
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.spool.uploader import Uploader
 from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.coordinator import CommitCoordinator
@@ -38,6 +40,7 @@ class OpenShards:
         queues: one for each open shard.
         budget: bounds what all of them hold.
         acknowledgements: how far each write has come.
+        coordinator: commits the shards.
     """
 
     def __init__(self, path: str, job: Job, queues: Sequence[WriteQueue], budget: ByteBudget) -> None:
@@ -46,7 +49,7 @@ class OpenShards:
         self.queues = queues
         self.budget = budget
         self.acknowledgements = Acknowledgements(path, queues)
-        self._coordinator = CommitCoordinator(job, self.acknowledgements, budget, len(queues))
+        self.coordinator = CommitCoordinator(job, self.acknowledgements, budget, len(queues))
         self._writers: list[ObjectWriter] = []
         self._uploaders: list[Uploader] = []
         self._closed = False
@@ -54,16 +57,30 @@ class OpenShards:
         for index, queue in enumerate(queues):
             uploader = None
             if job.spool is not None:
-                upload_events = ShardUploadEvents(self._coordinator, queue)
+                upload_events = ShardUploadEvents(self.coordinator, queue)
                 uploader = Uploader(job.spool, job.store, budget, upload_events, job.fates)
                 self._uploaders.append(uploader)
-            events = ShardEvents(self._coordinator, index, queue, uploader)
+            events = ShardEvents(self.coordinator, index, queue, uploader)
             self._writers.append(
-                ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self._coordinator.fixed)
+                ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self.coordinator.fixed)
             )
         self._unasked: list[FlushRequest] = []
+        self._earlier: list[ShardEntry] = []  # committed in earlier logs of this writer
+        self._deadlines: list[Deadline] = []
+        self.begin(job)
+
+    def begin(self, job: Job, *, earlier: Sequence[ShardEntry] = ()) -> None:
+        """Go on with another job; the one before is over, and has committed the ``earlier`` shards."""
+        self._earlier += earlier
+        self.job = self.coordinator.job = job
+        self._deadlines.append(job.deadline)
         if job.flush_log is not None:
-            job.flush_log.on_full = self._flush_unasked
+            job.flush_log.room.on_full = self._flush_unasked
+
+    def end_by(self, time: float) -> None:
+        """Have all that is still done end by this time of the event loop's clock."""
+        for deadline in self._deadlines:
+            deadline.bring(time)
 
     @property
     def spools(self) -> bool:
@@ -105,7 +122,7 @@ class OpenShards:
         Only fixed shards need it: what a rolling writer has on the disk is recovered in any case.
         """
         staging = self.job.staging
-        if self._coordinator.fixed and self.spools and not staging.acknowledged:
+        if self.coordinator.fixed and self.spools and not staging.acknowledged:
             await in_thread(staging.acknowledge)
 
     async def end_objects(self) -> None:
@@ -124,9 +141,9 @@ class OpenShards:
             records=sum(queue.records for queue in self.queues),
             bytes=sum(queue.bytes for queue in self.queues),
             duplicates=duplicates,
-            committed_records=manifest.records,
-            committed_bytes=manifest.bytes,
-            committed_shards=len(manifest.entries),
+            committed_records=manifest.records + sum(entry.records for entry in self._earlier),
+            committed_bytes=manifest.bytes + sum(entry.bytes for entry in self._earlier),
+            committed_shards=len(manifest.entries) + len(self._earlier),
             buffered_bytes=budget.used,
             reserved_bytes=budget.reserved,
             memory_limit=budget.limit,
@@ -144,7 +161,7 @@ class OpenShards:
 
     async def start(self, scope: TaskScope) -> None:
         """Begin the tasks; fixed shards are open when it returns."""
-        fixed = self._coordinator.fixed
+        fixed = self.coordinator.fixed
         first, *others = self._writers
         scope.start_soon(first.run)
         if fixed:
@@ -173,23 +190,23 @@ class OpenShards:
             uploader.close()
         await self._all_finished(self._uploaders)
         self.acknowledgements.raise_failure()
-        await self._coordinator.close()
+        await self.coordinator.close()
         for queue in self.queues:
             queue.levels.committed(sys.maxsize)
         self.acknowledgements.ended = True
-        self._coordinator.progressed()
+        self.coordinator.progressed()
 
     def abandon(self) -> None:
         """Take no more: whoever still waits is told."""
         self._closed = True
         self.acknowledgements.ended = True
         self.budget.release_all()
-        self._coordinator.progressed()
+        self.coordinator.progressed()
 
     async def _all_finished(self, tasks: Sequence[ObjectWriter | Uploader]) -> None:
         """Wait for tasks. Rolling shards do not wait for one another; of fixed ones none goes on without the rest."""
         for task in tasks:
             while not task.finished.is_set() and not (
-                self._coordinator.fixed and self.acknowledgements.error is not None
+                self.coordinator.fixed and self.acknowledgements.error is not None
             ):
                 await self.acknowledgements.wait()

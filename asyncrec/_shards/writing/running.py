@@ -31,7 +31,7 @@ async def running(shards: OpenShards, *, commits: bool, exit_timeout: float) -> 
             await _finish_unless_cancelled(shards, exit_timeout)
         except BaseException as error:
             if not (finishing and isinstance(error, Exception)):
-                shards.job.deadline.bring(anyio.current_time() + exit_timeout)
+                shards.end_by(anyio.current_time() + exit_timeout)
                 if commits:
                     await _finish_in_time(shards, error, exit_timeout)
             _tell_what_is_lost(shards, error)
@@ -50,7 +50,7 @@ async def _finish_unless_cancelled(shards: OpenShards, timeout: float) -> None:
             await anyio.sleep_forever()
         finally:
             if not ended:
-                shards.job.deadline.bring(anyio.current_time() + timeout)
+                shards.end_by(anyio.current_time() + timeout)
 
     try:
         async with anyio.create_task_group() as group:
@@ -96,7 +96,8 @@ def _tell_what_is_lost(shards: OpenShards, error: BaseException) -> None:
     if safe:
         where = job.header.url if job.spool is None else job.spool.root
         several = "at least " if len(shards.queues) > 1 else ""
-        message += f", {several}{safe} more are on the disk (to commit them, run {command_for(job.header, where)})"
+        kept = "on the disk" if job.flush_log is None else "flushed to the store"
+        message += f", {several}{safe} more are {kept} (to commit them, run {command_for(job.header, where)})"
     if left > safe:
         several = "up to " if safe and len(shards.queues) > 1 else ""
         message += f", {several}{left - safe} accepted records are not{' safe' * bool(safe)}: write them again"

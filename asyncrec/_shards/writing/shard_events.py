@@ -9,6 +9,7 @@ from dataclasses import replace
 import anyio
 
 from asyncrec._records.writing.object_output import ObjectOutput
+from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.spool.backlog import Upload
@@ -28,6 +29,8 @@ class ShardEvents:
         self._queue = queue
         self._uploader = uploader
         self._shard: Shard
+        self._job = coordinator.job  # whose the open shard is
+        self._key: str | None = None
         self._upload: Upload | None = None
 
     @property
@@ -37,12 +40,13 @@ class ShardEvents:
     @asynccontextmanager
     async def open_object(self) -> AsyncIterator[ObjectOutput]:
         coordinator, uploader = self._coordinator, self._uploader
-        key = coordinator.next_name(self._index)
+        job = self._job = coordinator.job
+        key = self._key = coordinator.next_name(self._index)
         upload = self._upload = uploader.begin(key) if uploader is not None else None
         try:
             async with AsyncExitStack() as stack:
                 async with self.turn:
-                    self._shard = await stack.enter_async_context(coordinator.job.publisher.open_shard(key))
+                    self._shard = await stack.enter_async_context(job.publisher.open_shard(key))
                 yield self._shard.output
                 async with self.turn:
                     await stack.aclose()
@@ -56,15 +60,21 @@ class ShardEvents:
             await self._coordinator.written.wait()
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
-        entry = self._coordinator.job.publisher.entry_of(self._shard, first, last)
+        entry = self._job.publisher.entry_of(self._shard, first, last)
         if self._uploader is not None and self._upload is not None:
             self._uploader.complete(self._upload, entry, ticket)
         else:
-            await self._coordinator.published(self._queue.levels, entry, ticket)
+            await self._coordinator.published(self._job, self._queue.levels, entry, ticket)
+        self._key = None
         return False
 
     def progressed(self) -> None:
         self._coordinator.progressed(self._queue.error)
+
+    async def go_on(self, error: Exception) -> list[WriteBatch] | None:
+        job = self._job if self._key is not None else self._coordinator.job
+        key, self._key = self._key, None
+        return await self._coordinator.go_on(job, key, self._queue.levels, error)
 
 
 class ShardUploadEvents:
@@ -86,7 +96,7 @@ class ShardUploadEvents:
             job.fates.move(upload.key, "answer")
             # Kept for the next attempt: the same segment again is no other.
             upload.entry = replace(upload.entry, committed=job.manifest.clock.now())
-        await self._coordinator.published(self._queue.levels, upload.entry, upload.ticket)
+        await self._coordinator.published(job, self._queue.levels, upload.entry, upload.ticket)
 
     def ended(self, error: BaseException | None) -> None:
         self._coordinator.progressed(error)

@@ -9,6 +9,7 @@ import pytest
 from s3_opening import Open, opener
 from s3_store import CHUNK
 
+import asyncrec
 from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, ExclusiveParts
 
@@ -87,6 +88,16 @@ async def test_a_store_that_honours_no_condition_is_refused(open_storage: Open, 
         assert [info.key async for info in storage.list_objects()] == []
         await storage.put("c", SMALL)
         assert await storage.get("c") == SMALL
+
+
+async def test_a_writer_opens_on_no_store_that_ignores_the_condition(open_storage: Open, proxy: Any) -> None:
+    """What it flushes could be replaced by another process, and be lost."""
+    proxy.ignores = NOTHING
+    async with open_storage() as storage:
+        with pytest.raises(StorageError, match="the store ignores If-None-Match"):
+            async with asyncrec.open_sharded_writer("pages", storage=storage, flush_seconds=1):
+                pytest.fail("it was opened")
+        assert [info.key async for info in storage.list_objects()] == []
 
 
 async def test_an_object_deleted_meanwhile_is_no_sign_of_an_ignored_condition(

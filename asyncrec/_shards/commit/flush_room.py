@@ -1,0 +1,152 @@
+"""`FlushRoom`: what is kept for a flush is counted in the writer's budget, and flushed if callers wait for its room."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from asyncrec._records.writing.memory_budget import ByteBudget
+from asyncrec._records.writing.object_output import Outcome
+from asyncrec._records.writing.write_batch import WriteBatch
+from asyncrec._shards.journal.flush_entry import MOST_ENTRY
+from asyncrec._shards.journal.flush_ledger import FlushLedger
+
+
+class FlushRoom:
+    """The memory that a flush log takes.
+
+    Attributes:
+        ledger: knows what waits for an entry, and what later entries may repeat.
+        on_full: called when almost as much is kept for a flush as an entry holds.
+        on_waiting: called when something waits for an entry, and callers wait for its room.
+    """
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._most = max(1, min(MOST_ENTRY, budget.limit // 8))
+        self.ledger = FlushLedger(self._most)
+        self.on_full: Callable[[], None] = lambda: None
+        self.on_waiting: Callable[[], None] = lambda: None
+        self._budget = budget
+        self._finished = 0  # bytes of shards that are being published
+        self._held = 0
+        self._is_closed = False
+        budget.when_starving(self.make)
+        budget.account(self._most)  # an entry is held as it is sent, beside its records
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether callers wait for room."""
+        return self._budget.callers_waiting > 0
+
+    def keep(self, *, open: int = 0, finished: int = 0) -> None:
+        """Note that so many bytes more are kept for a flush, or less; and of shards that are not flushed any more."""
+        if self._is_closed:
+            return
+        self.ledger.kept += open
+        self._finished += finished
+        self.account()
+        if open > 0 and 8 * self.ledger.kept > 7 * self._most:  # more than that would be an entry and a remainder
+            self.on_full()
+
+    def account(self) -> None:
+        """Count what is held now."""
+        held = self.ledger.held + self._finished
+        more, self._held = held - self._held, held
+        if more > 0:
+            self._budget.hold(more)
+        elif more:
+            self._budget.give(-more)
+
+    def make(self) -> None:
+        """If callers wait and nothing else would give them room, repeat nothing later, and have the rest flushed."""
+        if not self._budget.starving:
+            return
+        self.ledger.forget_tail()
+        self.account()
+        if self.ledger.kept:
+            self.on_full()
+        if self.ledger.is_waiting:
+            self.on_waiting()
+
+    def close(self) -> None:
+        """Give back all room: nothing more is flushed. What shards keep can still be asked for."""
+        if not self._is_closed:
+            self.ledger.end()
+            self.ledger.kept = self._finished = 0
+            self.account()
+            self._budget.account(-self._most)
+            self._is_closed = True
+
+
+class Flushing(Protocol):
+    """Where a shard's records are flushed to.
+
+    Attributes:
+        error: why nothing more can be flushed.
+        stored: up to which count all that was flushed is in an entry, or void.
+    """
+
+    error: Exception | None
+
+    @property
+    def stored(self) -> int: ...
+
+    def flush(self, shard: str, batches: Sequence[WriteBatch], done: Outcome) -> int:
+        """Have records put into an entry; returns the count of `stored` at which they are."""
+
+
+class ShardRecords:
+    """The records of one shard that are in no commit: `KeptRecords`."""
+
+    def __init__(self, log: Flushing, room: FlushRoom, shard: str) -> None:
+        self._log = log
+        self._room = room
+        self._shard = shard
+        self._kept: list[WriteBatch] = []
+        self._flushed: deque[tuple[int, list[WriteBatch]]] = deque()  # not known to be in the store
+        self._stored = 0  # records that are
+        self._last = 0
+        self._is_open = True
+
+    def keep(self, batches: Sequence[WriteBatch]) -> None:
+        self._kept += batches
+        self._last = batches[-1].last
+        self._room.keep(open=sum(batch.size for batch in batches))
+
+    def flush(self, done: Outcome) -> None:
+        if self._log.error is not None:
+            done(self._log.error)
+            return
+
+        def told(outcome: bool | Exception) -> None:
+            self._forget_stored()
+            done(outcome)
+
+        batches, self._kept = self._kept, []
+        self._flushed.append((sys.maxsize, batches))
+        self._flushed[-1] = self._log.flush(self._shard, batches, told), batches
+
+    def finish(self) -> None:
+        size = self._kept_bytes
+        self._room.keep(open=-size, finished=size)
+        self._is_open = False
+
+    def committed(self) -> None:
+        """Keep nothing any more."""
+        size, self._kept = self._kept_bytes, []
+        self._room.keep(open=-size * self._is_open, finished=-size * (not self._is_open))
+
+    def unstored(self) -> tuple[int, list[WriteBatch], int]:
+        """How many records are in the store for certain, the batches behind them, and the last ticket."""
+        self._forget_stored()
+        return self._stored, [*(batch for _, batches in self._flushed for batch in batches), *self._kept], self._last
+
+    @property
+    def _kept_bytes(self) -> int:
+        return sum(batch.size for batch in self._kept)
+
+    def _forget_stored(self) -> None:
+        while self._flushed and self._flushed[0][0] <= self._log.stored:
+            self._stored += sum(batch.count for batch in self._flushed.popleft()[1])

@@ -1,0 +1,201 @@
+"""A writer that another process has ended goes on in a new log, with the records that it had not flushed.
+
+A writer without a disk is taken for dead if nothing of it changes in the store for too long. Suppose A's machine sleeps
+for an hour. B ends A's log, and commits what A had flushed. Then A wakes, with records in memory that B knows nothing
+of. The naive way is that A fails, and its program writes these records again; but the program does not have them any
+more. Another is that A opens a new log and writes all that no answer came for: an answer may have been lost, and then B
+has committed these records too.
+
+So A reads the segment that ended its log. It says how many records of each of A's shards are in the data set: all of a
+shard that it names, and otherwise as many as B made of A's flush entries. These are the first ones of the shard,
+because entries come in order and nothing comes behind the fence. A writes the rest again, in shards of a new log. If
+the segment was not made by a recovery, a person has given A up: then A fails.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from asyncrec._concurrency.tasks import TaskScope, in_thread
+from asyncrec._path_log import PathLog
+from asyncrec._records.writing.levels import Levels
+from asyncrec._records.writing.write_batch import WriteBatch
+from asyncrec._shards.commit.closing import load_closing
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.loading import load_history
+from asyncrec._shards.manifest.names import maker_of, sequence_of
+from asyncrec._shards.manifest.segment import Segment, ShardEntry
+from asyncrec._shards.writing.checkpoints import tending
+from asyncrec._shards.writing.job import Job
+from asyncrec._shards.writing.open_shards import OpenShards
+from asyncrec.errors import ConflictError, TransientStorageError
+
+_path_log = PathLog("asyncrec.shards")
+
+# Who has made a fence makes the end some seconds later, unless it died in between.
+_PATIENCE, _PAUSE = 120.0, 1.0
+
+
+@dataclass
+class _End:
+    """What ended a log.
+
+    Attributes:
+        adopted: how many flushed records of a shard are in the data set, by the shard's number.
+        entries: all that the log has committed.
+        is_given_up: a person has ended it, and nobody has looked for what it had flushed.
+    """
+
+    history: History
+    adopted: dict[int, int]
+    entries: list[ShardEntry]
+    is_given_up: bool
+
+    @classmethod
+    def of(cls, job: Job, closing: Segment, history: History) -> _End:
+        name, writer = job.header.name, job.header.writer
+        adopted = {}
+        for entry in closing.add:
+            maker, _ = maker_of(name, entry.path) or ("", True)
+            if maker is not None and maker.startswith(f"{writer}."):
+                adopted[sequence_of(entry.path)] = entry.records
+        by_path = {entry.path: entry for entry in (*job.manifest.entries, *closing.add)}
+        return cls(history, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
+
+    def stored(self, shard: str, records: int) -> int:
+        """How many records of a shard are in the data set, of as many as its writer had taken."""
+        return records if self.history.lists(shard) else self.adopted.get(sequence_of(shard), 0)
+
+
+@asynccontextmanager
+async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> AsyncIterator[None]:
+    """Have a writer that flushes to its store go on when it was ended, until the context ends.
+
+    ``begin`` begins the job with the next log.
+    """
+    if shards.job.flush_log is None:
+        yield
+        return
+    succession = Succession(shards, begin)
+    shards.coordinator.go_on = succession.go_on
+    async with TaskScope() as scope:
+        scope.start_soon(succession.run)
+        try:
+            yield
+        finally:
+            succession.close()
+
+
+class Succession:
+    """The logs of one writer, one after the other. `run` is its task, which begins and ends their jobs."""
+
+    def __init__(self, shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> None:
+        self._shards = shards
+        self._begin = begin
+        self._changed = anyio.Event()
+        self._turn = anyio.Lock()
+        self._is_closed = self._has_told = False
+        self._ended: dict[Job, tuple[Exception, anyio.Event]] = {}  # with what was met, and whether that is settled
+        self._ends: dict[Job, _End] = {}
+
+    async def go_on(self, job: Job, shard: str | None, levels: Levels, error: Exception) -> list[WriteBatch] | None:
+        """What is to be written once more of a shard that failed; `None` if the writer cannot go on.
+
+        Called when an object of the job failed with that error.
+        """
+        if not isinstance(error, ConflictError):
+            return None
+        if job not in self._ended:
+            self._ended[job] = error, anyio.Event()
+            self._changed.set()
+        await self._ended[job][1].wait()
+        acknowledgements = self._shards.acknowledgements
+        end = self._ends.get(job)
+        if end is None or end.is_given_up or job.flush_log is None:
+            lost = end is not None  # what was flushed, too
+            self._tell_first(error, acknowledgements.first_uncommitted if lost else acknowledgements.last_spooled + 1)
+            return None
+        batches: list[WriteBatch] = []
+        if shard is not None:
+            flushed, batches, last = job.flush_log.shards[shard].unstored()
+            more = end.stored(shard, flushed + sum(batch.count for batch in batches)) - flushed
+            assert more >= 0, "what recovered the log found each entry of it"
+            while batches and more >= batches[0].count:
+                more -= batches.pop(0).count
+            if batches and more:
+                batches[0] = batches[0].without_first(more)
+            safe = batches[0].first - 1 if batches else last
+            levels.spooled(safe)
+            levels.committed(safe)
+            acknowledgements.changed()
+            async with self._turn:  # published, and in no commit: behind the end of the log nothing names it any more
+                await job.publisher.take_back("drop", "published")
+        return batches
+
+    def _tell_first(self, error: Exception, ticket: int) -> None:
+        if ticket <= sys.maxsize and not self._has_told:
+            self._has_told = True
+            error.add_note(f"{self._shards.path}: the first record that is not stored has the ticket {ticket}")
+
+    async def run(self) -> None:
+        """Wait for the end of each log, and begin the next."""
+        async with AsyncExitStack() as stack:
+            while not self._is_closed:
+                await self._changed.wait()
+                self._changed = anyio.Event()
+                job = self._shards.job
+                if self._is_closed or job not in self._ended:
+                    continue
+                error, settled = self._ended[job]
+                if settled.is_set():
+                    continue
+                try:
+                    if (end := await _end_of(job)) is not None:
+                        if not end.is_given_up:
+                            await self._succeed(stack, job, end, error)
+                        self._ends[job] = end
+                except Exception as failure:
+                    error.add_note(f"{self._shards.path}: the writer could not go on in a new log: {failure}")
+                finally:
+                    settled.set()
+
+    async def _succeed(self, stack: AsyncExitStack, job: Job, end: _End, error: Exception) -> None:
+        shards = self._shards
+        for shard in job.fates.those("published", "doubtful"):
+            if end.history.lists(shard):
+                job.fates.move(shard, "keep")
+                job.fates.move(shard, "commit")
+        new = await stack.enter_async_context(self._begin())
+        if job.flush_log is not None:
+            job.flush_log.stop(error)
+            job.flush_log.room.close()
+        shards.begin(new, earlier=end.entries)
+        await stack.enter_async_context(tending(shards, recovers=False))
+        message = "the writer was taken for dead, and another process has ended its log; it goes on as %s: %s"
+        _path_log.warning(shards.path, message, new.header.writer, error, writer=job.header.writer)
+
+    def close(self) -> None:
+        """Begin no more; the jobs that were begun end."""
+        self._is_closed = True
+        self._changed.set()
+
+
+async def _end_of(job: Job) -> _End | None:
+    """Find what ended a job's log; `None` if nothing has, which is a process that died behind its fence."""
+    store, name, writer = job.store, job.header.name, job.header.writer
+    begun = anyio.current_time()
+    while True:
+        try:
+            if (closing := await load_closing(store, name, writer)) is not None:
+                return await in_thread(_End.of, job, closing, await load_history(store, name))
+        except TransientStorageError:
+            if anyio.current_time() - begun > _PATIENCE:
+                raise
+        if anyio.current_time() - begun > _PATIENCE:
+            return None
+        await anyio.sleep(_PAUSE)

@@ -1,0 +1,115 @@
+"""A rolling writer without a disk flushes to its storage: what a flush acknowledged survives the writer's process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import pytest
+
+from asyncrec._records.reading.reader import read_records
+from asyncrec._shards.manifest.snapshot import read_manifest
+from asyncrec._shards.recovery.recover import recover
+from asyncrec._shards.writing.open import open_sharded_writer
+from asyncrec._shards.writing.writer import ShardedWriter
+from asyncrec.errors import ConflictError, StorageError, StoragePermissionError
+from asyncrec.storage._base import Storage
+from asyncrec.testing._faults import Call, FlakyStorage
+from asyncrec.testing._kit import nothing_to_try
+from asyncrec.testing._storage.hooks import StorageHooks, keys_of
+
+T = TypeVar("T")
+
+_RECORDS = [b"one", b"two", b"three", b"four", b"five"]
+_FLUSHED = "flushing/_flush/pages/"
+
+
+class FlushCases(StorageHooks):
+    """The cases for a storage without local files."""
+
+    async def test_what_was_flushed_to_the_store_survives_its_writer(self) -> None:
+        """The process of a writer dies between two flushes: `asyncrec.recover` commits each flushed record once.
+
+        Then nothing that the writer had flushed is left in the storage.
+        """
+        async with self.open_storage() as storage:
+            process = _Process(storage)
+            async with _writer(process) as writer:
+                await _flush(writer, _RECORDS[:2])
+                await writer.commit()
+                for record in _RECORDS[2:]:
+                    await _flush(writer, [record])
+                await writer.write(b"not flushed", key="not flushed")
+                process.dead = True
+            assert await keys_of(storage, _FLUSHED), "the flushed records are in no object"
+            await recover("flushing/pages", storage=storage)
+            found = await _stored(storage)
+            assert found == sorted(_RECORDS), f"after the recovery the data set holds {found}"
+            again = await recover("flushing/pages", storage=storage)
+            assert again == type(again)(), f"the second recovery found {again}"
+            left = [key for key in await self.raw_list(storage) if key.startswith(_FLUSHED)]
+            assert not left, f"left behind by the recovery: {left}"
+            assert not await self.raw_unfinished(storage)
+
+    async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
+        """A process that ends a writer takes the number of its next flush, by exclusive creation; that flush fails.
+
+        If it did not, the writer would acknowledge records that nobody reads.
+        """
+        async with self.open_storage() as storage:
+            process = _Process(storage)
+            async with _writer(process) as writer:
+                await _flush(writer, _RECORDS[:2])
+                [first] = await keys_of(storage, _FLUSHED)
+                entry = await storage.get(first)
+                await storage.put(first.replace("-000001.", "-000002."), entry, exclusive=True)
+                await writer.write(_RECORDS[2])
+                with pytest.raises(ConflictError, match="dead"):
+                    await writer.flush()
+                assert await storage.get(first.replace("-000001.", "-000002.")) == entry, (
+                    "the flush replaced an object that another process had created"
+                )
+                process.dead = True
+
+
+class _Process(FlakyStorage):
+    """A storage, for as long as the process lives that uses it: from then on nothing that it asks is done."""
+
+    dead = False
+
+    async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
+        if self.dead:
+            raise StoragePermissionError("the process is dead")  # no request that fails so is repeated
+        return await call()
+
+
+class _Dies(Exception):
+    pass
+
+
+@asynccontextmanager
+async def _writer(process: _Process) -> AsyncIterator[ShardedWriter]:
+    """Open a writer whose process is dead when the body has ended."""
+    if process.flush_level == "spooled":
+        nothing_to_try("what this storage flushes is on a disk, so writers flush nothing to it")
+    try:
+        async with open_sharded_writer("flushing/pages", storage=process) as writer:
+            yield writer
+            raise _Dies
+    except (_Dies, StorageError):
+        if not process.dead:
+            raise
+
+
+async def _flush(writer: ShardedWriter, records: Sequence[bytes]) -> None:
+    for record in records:
+        await writer.write(record, key=record)
+    level = await writer.flush()
+    assert level == "spooled", f"a flush reached the level {level!r} instead of spooled"
+
+
+async def _stored(storage: Storage) -> list[bytes]:
+    manifest = await read_manifest("flushing/pages", storage=storage)
+    shards = [await read_records(f"flushing/{shard.path}", storage=storage) for shard in manifest.shards]
+    return sorted(record for shard in shards for record in shard)

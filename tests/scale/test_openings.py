@@ -1,0 +1,76 @@
+"""What is asked as a data set is opened beside a thousand writers that flush to the store."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+import asyncrec
+from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.names import begin_key, flush_key
+
+from .paper import PAGE
+from .store import CountingBucket
+
+pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
+
+WRITERS, ENTRIES = 1000, 3
+
+
+async def open_to_read(store: CountingBucket) -> None:
+    async with asyncrec.open_dataset("pages", storage=store):
+        pass
+
+
+async def open_to_write(store: CountingBucket) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=store):
+        pass
+
+
+async def open_to_skip(store: CountingBucket) -> None:
+    async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip"):
+        pass
+
+
+async def stay_open(store: CountingBucket) -> None:
+    """Until it has looked twice for writers that are silent."""
+    async with asyncrec.open_sharded_writer("pages", storage=store):
+        await anyio.sleep(200)
+
+
+# A look at the flush logs of all, and one at the clock of the store.
+LOOK = WRITERS * ENTRIES // PAGE + 1
+
+
+@pytest.mark.parametrize(
+    ("opening", "looks"), [(open_to_read, 0), (open_to_write, 0), (open_to_skip, 1), (stay_open, 2)]
+)
+async def test_opening_beside_writers_that_flush_asks_no_more_lists(
+    opening: Callable[[CountingBucket], Awaitable[None]], looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Than beside writers that do not flush; only a look for silent writers lists all flush logs, and asks the time."""
+    monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no look comes at once
+    asked = []
+    for flush in (False, True):
+        store = CountingBucket()
+        async with asyncrec.open_sharded_writer("pages", storage=store) as writer:
+            await writer.write(b"record")
+        for number in range(WRITERS):
+            header = JobHeader(
+                kind="rolling",
+                name="pages",
+                writer=f"w{number:04}",
+                url="memory://pages",
+                metadata={},
+                host="elsewhere",
+                silent_after=120.0 if flush else 0.0,
+            )
+            await store.put(begin_key("pages", header.writer), header.encode())
+            for entry in range(1, ENTRIES + 1) if flush else ():
+                await store.put(flush_key("pages", header.writer, entry), b"flushed")
+        before = store.requests["ListObjectsV2"]
+        await opening(store)
+        asked.append(store.requests["ListObjectsV2"] - before)
+    assert asked[1] <= asked[0] + looks * LOOK, asked

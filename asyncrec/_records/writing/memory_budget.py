@@ -70,6 +70,10 @@ class ByteBudget:
         """Have this called whenever callers wait and nothing is under way; each queue sends what it has."""
         self._send.append(send)
 
+    def no_longer_when_starving(self, send: Callable[[], None]) -> None:
+        """Have this called no more."""
+        self._send.remove(send)
+
     def reserve(self, size: int) -> None:
         """Set ``size`` bytes aside, for a chunk that fills for as long as an object is open; see `unreserve`.
 

@@ -14,6 +14,7 @@ With a spool, these are the states of the shard in the store: ``"sending"`` unti
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 State = Literal["nothing", "sending", "sent", "doubtful", "published", "committed", "dropped"]
@@ -51,6 +52,9 @@ class Fates:
     def __init__(self) -> None:
         self.asked = False
         self._states: dict[str, State] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._states))
 
     def __getitem__(self, shard: str) -> State:
         return self._states.get(shard, "nothing")

@@ -73,10 +73,11 @@ class FlushRoom:
     def close(self) -> None:
         """Give back all room: nothing more is flushed. What shards keep can still be asked for."""
         if not self._is_closed:
-            self.ledger.end()
-            self.ledger.kept = self._finished = 0
+            self.ledger.forget()
+            self._finished = 0
             self.account()
             self._budget.account(-self._most)
+            self._budget.no_longer_when_starving(self.make)
             self._is_closed = True
 
 

@@ -7,7 +7,7 @@ hold their maker's: readers of the data set do not see them, and whoever ends th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
@@ -106,10 +106,13 @@ class ShardPublisher:
         """Describe a published shard for the manifest; ``first`` and ``last`` are times of the event loop's clock."""
         return shard.entry(self._header.compression.type, first, last, self._clock)
 
-    async def take_back(self, event: Event, *states: State) -> None:
-        """Delete the shards in these states, with this event. Shielded, limited in time; failures are logged."""
+    async def take_back(self, event: Event, *states: State, besides: Collection[str] = ()) -> None:
+        """Delete the shards in these states but for some, with this event.
+
+        Shielded, limited in time; failures are logged.
+        """
         shards = {}
-        for key in await in_thread(self.fates.those, *states):
+        for key in await in_thread(lambda: [each for each in self.fates.those(*states) if each not in besides]):
             sidecar_name = with_maker(self._header.name, key, self._header.writer)
             shards[key] = (key, index_key(sidecar_name), keys_key(sidecar_name))
         await self._delete(self._store, self.fates, event, shards)

@@ -183,9 +183,13 @@ class FlushLedger:
         self._drop({self._beat, *self._live})
         if self.doubt is not None:
             self.garbage.add(self.doubt.number)
+        self.forget()
+
+    def forget(self) -> None:
+        """Hold nothing any more. What is in the store stays there."""
         self._tail, self.doubt = [], None
         self._waiting.clear()
-        self._waiting_bytes = 0
+        self._waiting_bytes = self.kept = 0
 
     def _drop(self, numbers: Iterable[int]) -> None:
         for number in numbers:

@@ -276,10 +276,13 @@ class Exit:
     claim: int | None
 
 
-async def end_own_job(folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[], Awaitable[None]]) -> bool:
+async def end_own_job(
+    folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
+) -> bool:
     """Take away what is left of a job that ends by itself; False where something needs its mark or its header.
 
-    ``bury`` deletes what is in doubt; it is called behind the job's tombstone.
+    ``bury`` deletes what is in doubt, but for some shards; it is called behind the job's tombstone, and these are what
+    that adds: another process may have taken up a shard whose answer had not come.
 
     Raises:
         StorageError, ManifestError: so does what is left then.
@@ -306,7 +309,7 @@ async def end_own_job(folder: Storage, staging: Staging, exit: Exit, *, bury: Ca
     if not exit.committed and (exit.placed or exit.lingers or exit.doubtful):
         closing = await entomb(folder, name, writer, by="itself")
         if exit.doubtful and closing.abandoned:
-            await bury()
+            await bury({entry.path for entry in closing.add})
     if exit.claim is not None and not exit.lingers:
         # Its own alone: one of an earlier job, which may live elsewhere, keeps the plain names from being used.
         await folder.delete(claim_key(name, exit.claim))

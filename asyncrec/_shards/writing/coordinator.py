@@ -81,13 +81,12 @@ class CommitCoordinator:
 
     async def close(self) -> None:
         """End the job, when everything is in the store."""
-        try:
-            if not self.job.committed:  # else an attempt that was cancelled had taken effect
+        while not self.job.committed:  # else an attempt that was cancelled had taken effect
+            try:
                 await self.job.commit(self._unlisted)
-        except ConflictError as error:
-            if await self.go_on(self.job, None, Levels(), error) is None:
-                raise
-            await self.job.commit()
+            except ConflictError as error:
+                if await self.go_on(self.job, None, Levels(), error) is None:
+                    raise
         for entry in self._unlisted:
             await self._unspool(entry)
         self._unlisted = []

@@ -227,5 +227,5 @@ class Job:
                 replaced=await in_thread(set, replaced),
                 claim=None if self._claim is None else self._claim.number,
             ),
-            bury=partial(self.publisher.take_back, "bury", "sent", "doubtful"),
+            bury=lambda listed: self.publisher.take_back("bury", "sent", "doubtful", besides=listed),
         )

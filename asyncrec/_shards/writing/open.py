@@ -156,7 +156,8 @@ async def open_sharded_writer(
         spool_limit: how many bytes the spool may hold (8 GiB by default, an hour of 2 MB/s); beyond it ``write`` waits
             for the store, and open shards end early. Records accepted before that, at most ``memory_limit``, come on
             top.
-        on_commit: called with each `ShardEntry` after its commit; may be async. If it raises an exception, the writer
+        on_commit: called with each `ShardEntry` after this writer has committed it, and not for what another process
+            commits for it; may be async. If it raises an exception, the writer
             fails with it.
         mode: ``"append"`` adds to an existing data set; ``"new"`` raises an error if there is one; ``"replace"`` makes
             this the whole data set when the context exits cleanly, and then deletes what the data set held when it was

@@ -64,7 +64,7 @@ class OpenShards:
             self._writers.append(
                 ObjectWriter(events, queue, budget, durable_flush=self.spools, eager=self.coordinator.fixed)
             )
-        self._unasked: list[FlushRequest] = []
+        self._unasked: list[FlushRequest | None] = []
         self._earlier: list[ShardEntry] = []  # committed in earlier logs of this writer
         self._deadlines: list[Deadline] = []
         self.begin(job)
@@ -112,9 +112,12 @@ class OpenShards:
         self.acknowledgements.check()
 
     def _flush_unasked(self) -> None:
-        """Have every shard flushed, unless that is under way. What fails is told to whoever calls next."""
-        if all(request.done.is_set() for request in self._unasked):
-            self._unasked = [queue.flush() for queue in self.queues]
+        """Have every shard flushed for which that is not under way. What fails is told to the next caller."""
+        before = self._unasked or [None] * len(self.queues)
+        self._unasked = [
+            queue.flush() if request is None or request.done.is_set() else request
+            for queue, request in zip(self.queues, before, strict=True)
+        ]
 
     async def promise(self) -> None:
         """Write down what a caller is about to be told: that records are safe, which are on the disk by now.

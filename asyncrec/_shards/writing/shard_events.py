@@ -72,9 +72,8 @@ class ShardEvents:
         self._coordinator.progressed(self._queue.error)
 
     async def go_on(self, error: Exception) -> list[WriteBatch] | None:
-        job = self._job if self._key is not None else self._coordinator.job
         key, self._key = self._key, None
-        return await self._coordinator.go_on(job, key, self._queue.levels, error)
+        return await self._coordinator.go_on(self._job, key, self._queue.levels, error)
 
 
 class ShardUploadEvents:

@@ -25,20 +25,20 @@ from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.levels import Levels
 from asyncrec._records.writing.write_batch import WriteBatch
-from asyncrec._shards.commit.closing import load_closing
-from asyncrec._shards.manifest.history import History
+from asyncrec._shards.commit.closing import EndedError, load_closing
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import maker_of, sequence_of
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.writing.checkpoints import tending
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec.errors import ConflictError, TransientStorageError
+from asyncrec.errors import ObjectExistsError, TransientStorageError
 
 _path_log = PathLog("asyncrec.shards")
 
-# Who has made a fence makes the end some seconds later, unless it died in between.
-_PATIENCE, _PAUSE = 120.0, 1.0
+# The process that has made a fence makes the end some requests later. If it died in between, another takes the writer
+# up when the fence is old enough.
+_PATIENCE, _PAUSE = 600.0, 1.0
 
 
 @dataclass
@@ -46,18 +46,19 @@ class _End:
     """What ended a log.
 
     Attributes:
-        adopted: how many flushed records of a shard are in the data set, by the shard's number.
+        listed: the shards of the job that are in the data set, or were.
+        adopted: how many flushed records of another shard are in the data set, by the shard's number.
         entries: all that the log has committed.
         is_given_up: a person has ended it, and nobody has looked for what it had flushed.
     """
 
-    history: History
+    listed: frozenset[str]
     adopted: dict[int, int]
     entries: list[ShardEntry]
     is_given_up: bool
 
     @classmethod
-    def of(cls, job: Job, closing: Segment, history: History) -> _End:
+    async def of(cls, job: Job, closing: Segment) -> _End:
         name, writer = job.header.name, job.header.writer
         adopted = {}
         for entry in closing.add:
@@ -65,11 +66,14 @@ class _End:
             if maker is not None and maker.startswith(f"{writer}."):
                 adopted[sequence_of(entry.path)] = entry.records
         by_path = {entry.path: entry for entry in (*job.manifest.entries, *closing.add)}
-        return cls(history, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
+        history = await load_history(job.store, name)
+        mine = [*job.fates, *(job.flush_log.shards if job.flush_log is not None else ())]
+        listed = await in_thread(lambda: frozenset(filter(history.lists, mine)))
+        return cls(listed, adopted, list(by_path.values()), "recovered_by" not in closing.extra)
 
     def stored(self, shard: str, records: int) -> int:
         """How many records of a shard are in the data set, of as many as its writer had taken."""
-        return records if self.history.lists(shard) else self.adopted.get(sequence_of(shard), 0)
+        return records if shard in self.listed else self.adopted.get(sequence_of(shard), 0)
 
 
 @asynccontextmanager
@@ -108,7 +112,7 @@ class Succession:
 
         Called when an object of the job failed with that error.
         """
-        if not isinstance(error, ConflictError):
+        if not isinstance(error, EndedError):
             return None
         if job not in self._ended:
             self._ended[job] = error, anyio.Event()
@@ -122,7 +126,7 @@ class Succession:
             return None
         batches: list[WriteBatch] = []
         if shard is not None:
-            flushed, batches, last = job.flush_log.shards[shard].unstored()
+            flushed, batches, last = job.flush_log.shards.pop(shard).unstored()
             more = end.stored(shard, flushed + sum(batch.count for batch in batches)) - flushed
             assert more >= 0, "what recovered the log found each entry of it"
             while batches and more >= batches[0].count:
@@ -133,7 +137,11 @@ class Succession:
             levels.spooled(safe)
             levels.committed(safe)
             acknowledgements.changed()
-            async with self._turn:  # published, and in no commit: behind the end of the log nothing names it any more
+            async with self._turn:
+                for key in job.fates.those("published"):
+                    if key in end.listed:
+                        job.fates.move(key, "commit")
+                # Published, and in no commit: behind the end of the log nothing names it any more.
                 await job.publisher.take_back("drop", "published")
         return batches
 
@@ -166,11 +174,7 @@ class Succession:
 
     async def _succeed(self, stack: AsyncExitStack, job: Job, end: _End, error: Exception) -> None:
         shards = self._shards
-        for shard in job.fates.those("published", "doubtful"):
-            if end.history.lists(shard):
-                job.fates.move(shard, "keep")
-                job.fates.move(shard, "commit")
-        new = await stack.enter_async_context(self._begin())
+        new = await self._begun(stack)
         if job.flush_log is not None:
             job.flush_log.stop(error)
             job.flush_log.room.close()
@@ -178,6 +182,17 @@ class Succession:
         await stack.enter_async_context(tending(shards, recovers=False))
         message = "the writer was taken for dead, and another process has ended its log; it goes on as %s: %s"
         _path_log.warning(shards.path, message, new.header.writer, error, writer=job.header.writer)
+
+    async def _begun(self, stack: AsyncExitStack) -> Job:
+        """Begin the next job. A store that is down, and an id that is taken, are not the end."""
+        until = anyio.current_time() + _PATIENCE
+        while True:
+            try:
+                return await stack.enter_async_context(self._begin())
+            except (TransientStorageError, ObjectExistsError):
+                if anyio.current_time() > until:
+                    raise
+                await anyio.sleep(_PAUSE)
 
     def close(self) -> None:
         """Begin no more; the jobs that were begun end."""
@@ -192,7 +207,7 @@ async def _end_of(job: Job) -> _End | None:
     while True:
         try:
             if (closing := await load_closing(store, name, writer)) is not None:
-                return await in_thread(_End.of, job, closing, await load_history(store, name))
+                return await _End.of(job, closing)
         except TransientStorageError:
             if anyio.current_time() - begun > _PATIENCE:
                 raise

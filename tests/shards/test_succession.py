@@ -11,7 +11,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import ConflictError, StorageError, TransientStorageError
+from asyncrec.errors import ConflictError, ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._memory import MemoryStorage
 
 from . import mortal
@@ -153,4 +153,136 @@ async def test_a_fence_without_an_end_is_waited_for() -> None:
             group.start_soon(writer.flush)
             await anyio.sleep(60)
             await asyncrec.recover("pages", storage=storage, dead=["w"])
+    assert await stored(storage) == RECORDS
+
+
+async def test_a_shard_whose_answer_is_lost_stays_if_it_was_taken_up() -> None:
+    """The writer fails and ends: it deletes nothing that the end of its log names."""
+    storage = MemoryStorage()
+
+    async def ended() -> None:
+        await on_another_machine(storage)
+        assert (await asyncrec.recover("pages", storage=storage, dead=["w"])).records == 20
+        raise TransientStorageError("lost, as asked")
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        return ended if done and what == "publish" and key.startswith("pages-w") else None
+
+    options: dict[str, Any] = {"writer_id": "w", "flush_seconds": None}
+    with pytest.raises(StorageError):
+        async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), **options) as writer:
+            await write(writer, RECORDS[:20])
+            await writer.commit()
+    assert await stored(storage) == RECORDS[:20]
+
+
+@pytest.mark.parametrize("open_shards", [1, 2])
+async def test_a_writer_whose_flush_failed_before_does_not_stand_still(open_shards: int) -> None:
+    """No flush waits for an answer as its log is ended, and no timer comes."""
+    storage = MemoryStorage()
+    down = False
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        if down and key.startswith("_flush/"):
+            raise TransientStorageError("down, as asked")
+        return None
+
+    options: dict[str, Any] = {"flush_seconds": 100_000, "memory_limit": 8 << 20, "writer_id": "w"}
+    options["open_shards"] = open_shards
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), **options) as writer:
+        await write(writer, RECORDS)
+        await writer.flush()
+        down = True
+        await writer.write(b"more")
+        assert await writer.flush() == "buffered"
+        await on_another_machine(storage)
+        await asyncrec.recover("pages", storage=storage, dead=["w"])
+        down = False
+        with anyio.fail_after(1000):
+            for _ in range(20):
+                await writer.write(bytes(1 << 20))
+    assert writer.stats().committed_records == len(RECORDS) + 21
+
+
+async def test_an_idle_writer_that_was_ended_goes_on() -> None:
+    storage = MemoryStorage()
+    async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
+        await write(writer, RECORDS[:50])
+        await writer.flush()
+        ticket = await writer.write(RECORDS[50], key=RECORDS[50])
+        await writer.flush()
+        await on_another_machine(storage)
+        await asyncrec.recover("pages", storage=storage, dead=["w"])
+        with anyio.fail_after(1000):
+            await writer.wait(ticket, "committed")
+    assert await stored(storage) == RECORDS[:51]
+
+
+async def test_a_shard_that_is_published_does_not_hold_up_the_flush_of_others() -> None:
+    """Memory is full, and an earlier flush waits behind the shard that is being published."""
+    storage = MemoryStorage(chunk_size=64 << 10)
+
+    async def slow() -> None:
+        await anyio.sleep(20)
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        return slow if what == "publish" and not done and key.startswith("pages") else None
+
+    options: dict[str, Any] = {"flush_seconds": 100_000, "memory_limit": 1 << 20, "open_shards": 2}
+    store = Meeting(storage, meet)
+    async with asyncrec.open_sharded_writer("pages", storage=store, max_shard_bytes=300_000, **options) as writer:
+        with anyio.fail_after(5000):
+            for number in range(60):
+                await writer.write(bytes(100_000), partition=number // 7)
+
+
+@pytest.mark.parametrize("fails", ["transient", "taken"])
+async def test_a_new_log_that_cannot_be_begun_at_once_is_tried_again(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = MemoryStorage()
+    left = 0
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        nonlocal left
+        if left and what == "put" and key.endswith("-000000.jsonl") and not done:
+            left -= 1
+            if fails == "transient":
+                raise TransientStorageError("down, as asked")
+            raise ObjectExistsError("taken, as asked")
+        return None
+
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), writer_id="w") as writer:
+        await write(writer, RECORDS[:50])
+        await writer.flush()
+        await on_another_machine(storage)
+        await asyncrec.recover("pages", storage=storage, dead=["w"])
+        left = 3
+        await write(writer, RECORDS[50:])
+        await writer.flush()
+    assert await stored(storage) == RECORDS
+
+
+async def test_a_shard_that_another_took_up_as_it_was_published_is_not_written_again() -> None:
+    """Of two shards, one is published, and its answer is slow; the other meets the end of the log."""
+    storage = MemoryStorage()
+
+    async def ended() -> None:
+        await on_another_machine(storage)
+        await asyncrec.recover("pages", storage=storage, dead=["w"])
+        await anyio.sleep(300)
+
+    def meet(what: str, key: str, done: bool) -> Act | None:
+        return ended if done and what == "publish" and key == "pages-w-000000.tfrecord" else None
+
+    options: dict[str, Any] = {"open_shards": 2, "writer_id": "w", "flush_seconds": 10}
+    async with asyncrec.open_sharded_writer("pages", storage=Meeting(storage, meet), **options) as writer:
+        for record in RECORDS[:40]:
+            await writer.write(record, key=record, partition=0)
+        async with anyio.create_task_group() as group:
+            group.start_soon(writer.commit)
+            await anyio.sleep(1)
+            for record in RECORDS[40:]:
+                await writer.write(record, key=record, partition=1)
+            await writer.flush()
     assert await stored(storage) == RECORDS

@@ -111,9 +111,11 @@ class ObjectWriter:
                 again = await self._events.go_on(error)
                 if again is None:
                     return error
+                error.__traceback__ = None  # its frames hold what was written
                 self._failure = None
                 self._inbox.put_back([*again, *([END_OBJECT] if again else ()), *self._asked])
                 self._asked.clear()
+                del again  # else it would be held until the next failure
 
     async def _one_object(self) -> bool:
         """Write and publish one object; False when there is no other after it."""

@@ -174,6 +174,8 @@ class Succession:
 
     async def _succeed(self, stack: AsyncExitStack, job: Job, end: _End, error: Exception) -> None:
         shards = self._shards
+        if error.__cause__ is not None:
+            error.__cause__.__traceback__ = None  # its frames hold a flush entry
         new = await self._begun(stack)
         if job.flush_log is not None:
             job.flush_log.stop(error)

@@ -170,6 +170,17 @@ async def test_shards_that_are_ready_meanwhile_share_the_next_segment() -> None:
     assert keys == [f"_manifest/pages/w-{number:06d}.jsonl" for number in (1, 2)]
 
 
+async def test_behind_the_end_of_a_log_nothing_is_said() -> None:
+    """An idle writer says how far its flush log has come; it may end just then."""
+    storage = Slow()
+    writer = ManifestWriter(storage, "pages", "w")
+    async with anyio.create_task_group() as group:
+        group.start_soon(writer.close, [shard("a")])
+        await anyio.sleep(0.5)
+        group.start_soon(writer.void)
+    assert [info.key async for info in storage.list_objects()] == ["_manifest/pages/w-000001.jsonl"]
+
+
 async def test_a_commit_that_is_cancelled_before_its_turn_is_none() -> None:
     storage = Slow()
     writer = ManifestWriter(storage, "pages", "w")

@@ -172,7 +172,10 @@ class ManifestWriter:
             ConflictError, StorageError: as `commit`.
         """
         async with self._turn:
-            await self._append(lambda: (self._segment((), time=self.clock.now(), remove=shards), ()))
+            # Behind the end of the log nothing comes.
+            await self._append(
+                lambda: None if self.closed else (self._segment((), time=self.clock.now(), remove=shards), ())
+            )
 
     async def close(
         self,

@@ -60,7 +60,7 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
         if job.flush_log is not None:
             scope.start_soon(job.flush_log.send)
             scope.start_soon(job.flush_log.sweeper.run)
-            scope.start_soon(_stay_alive, job.flush_log, shards)
+            scope.start_soon(_stay_alive, job, job.flush_log, shards)
         if recovers and job.flush_log is not None:
             scope.start_soon(_take_up_silent, job, path)
         try:
@@ -69,20 +69,20 @@ async def tending(shards: OpenShards, *, recovers: bool) -> AsyncIterator[None]:
             scope.cancel()
 
 
-async def _stay_alive(log: FlushLog, shards: OpenShards) -> None:
+async def _stay_alive(job: Job, log: FlushLog, shards: OpenShards) -> None:
     """See that a writer that flushes nothing is not taken for dead; in the end, by committing what it has flushed.
 
     Then nothing of it is in the log, and nothing more has to be asked of the store. An entry that came while its shards
     were being committed is deleted only if another commit says its number.
     """
-    quiet = shards.job.header.silent_after / 3
-    while True:
+    quiet = job.header.silent_after / 3
+    while log.error is None:
         await anyio.sleep(quiet / 2)
         if anyio.current_time() - log.changed < quiet:
             continue
         if log.ledger.is_unsaid:
             with suppress(StorageError):
-                await shards.job.manifest.void()
+                await job.manifest.void()
         elif not log.ledger.is_needed:
             continue
         elif log.beats < BEATS:

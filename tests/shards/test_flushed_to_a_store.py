@@ -1,4 +1,4 @@
-"""A writer without a disk flushes to its store: what was acknowledged is found once, whoever ends the writer."""
+"""A writer without a disk flushes to its store: what was acknowledged is found once, whatever ends the writer."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_on_a_machine_that_is_gone_a_person_says_what_becomes_of_it(
     assert [job.id for job in (await asyncrec.recover("pages", storage=storage)).unfinished] == ["w"]
     done = await asyncrec.recover("pages", storage=storage, **{said: ["w"]})
     assert done.records == (100 if said == "dead" else 0)
-    # Nothing proves that it is dead, so the fence stays: a flush of its own would be acknowledged, and read by nobody.
+    # Nothing proves that it is dead, so the fence stays: a flush of its own would be acknowledged, and never read.
     assert len(await flush_entries(storage)) == 1
 
 

@@ -94,7 +94,7 @@ class WriteBatch:
         return batch
 
     def without_first(self, count: int) -> WriteBatch:
-        """Make a sealed batch of a sealed one, without so many of its first records; its tickets stay."""
+        """Make a sealed batch of a sealed one, without its first ``count`` records; its tickets stay."""
         lengths = array("q")
         lengths.frombytes(self.lengths)
         taken = sum(lengths[:count]) + count * FRAME_OVERHEAD

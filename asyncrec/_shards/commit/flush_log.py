@@ -223,7 +223,7 @@ class FlushLog:
 
 
 async def _fenced_by(place: FlushPlace, number: int) -> str:
-    """Who made the fence that has this number; empty if there is none: another writer of this id, or nothing."""
+    """Which process made the fence of this number; empty if the number has something else, or nothing."""
     key = place.key(number)
     try:
         data = await place.storage.get(key, max_bytes=4 * MOST_ENTRY)

@@ -41,7 +41,7 @@ class FlushRoom:
         return self._budget.callers_waiting > 0
 
     def keep(self, *, open: int = 0, finished: int = 0) -> None:
-        """Note that so many bytes more are kept for a flush, or less; and of shards that are not flushed any more."""
+        """Note that more bytes are kept, or fewer: of open shards, and of those that are not flushed any more."""
         if self._is_closed:
             return
         self.ledger.kept += open

@@ -47,7 +47,7 @@ class Section:
         records: how many digests there would be: of the records that end in this section.
         digests: of the keys, or `None` if no record has a key.
         frames: the bytes of the frames; a frame may go on in the next section of the shard.
-        content: how many bytes frames and digests are: so much of it is held in memory.
+        content: the bytes of frames and digests, which are held in memory.
         size: the bytes of it in an entry that is not compressed, with what stands for it in the line.
     """
 
@@ -71,7 +71,7 @@ class FlushEntry:
     Attributes:
         writer: its id.
         since: the first entry that this one repeats; its own number if it repeats none.
-        sections: the records; of a fence there are none.
+        sections: the records; a fence has no sections.
         fenced_by: the process that made a fence of it; ``""`` if it is not a fence.
     """
 

@@ -59,7 +59,7 @@ class FlushLedger:
 
     Attributes:
         kept: bytes that object writers keep for their next flush.
-        last: the number of the last entry that is there; 0 if there is none.
+        last: the number of the last entry that is there; 0 before the first.
         taken: how many sections there were.
         doubt: the entry that was asked for and not answered.
         garbage: numbers of entries that nothing needs any more; see `deletable`.
@@ -221,7 +221,7 @@ def _joined(group: Sequence[Section]) -> Section:
 
 
 def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
-    """Make sections of batches, each of at most so many bytes; a frame may go on in the next."""
+    """Make sections of batches, each of at most ``most`` bytes; a frame may go on in the next."""
     keyed = any(batch.digests is not None for batch in batches)
     sections: list[Section] = []
     frames: list[Buffer] = []

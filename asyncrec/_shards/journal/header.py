@@ -51,7 +51,7 @@ class JobHeader:
         host, pid, since: of its process, and when it began.
         detached: no process holds it (`writing.detached_job`): a lock proves it neither alive nor dead.
         life: the token of the lock that proves it alive (`Staging`), where the header is a mark; else empty.
-        silent_after: it flushes to the store, and may be taken for dead if nothing of it has changed there for so many
+        silent_after: it flushes to the store, and may be taken for dead if nothing of it changes there for this many
             seconds; 0 if it never flushes to the store.
     """
 

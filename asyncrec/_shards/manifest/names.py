@@ -162,7 +162,7 @@ def flush_key(name: str, writer: str, number: int) -> str:
 
 
 def flush_of(file: str) -> tuple[str, int] | None:
-    """Tell from a file below `flush_prefix` whose flush entry it is, and its number; `None` if it is none."""
+    """Tell from a file below `flush_prefix` whose flush entry it is, and its number; `None` for another file."""
     match = _FLUSH.fullmatch(file)
     return None if match is None or f"{int(match[2]):06d}" != match[2] else (match[1], int(match[2]))
 

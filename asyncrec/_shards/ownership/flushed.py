@@ -2,7 +2,7 @@
 
 The naive way is to list the log and to write what is there. Suppose B does that, and the writer A is not dead: A
 flushes once more, tells its caller that the records are safe, and B ends A without them. So B takes A's next flush
-number first, for a *fence*, and lists behind it: what A flushes later is refused, and A's caller is told. Where a lock
+number first, for a *fence*, and lists behind it: what A flushes later is refused, and A learns it. Where a lock
 has proven that A's process is gone, no request of A's can be acknowledged any more, and no fence is needed.
 
 What the log has of a shard that was committed is void. B's shards have B's token in their names, so that they are
@@ -179,7 +179,7 @@ async def publish_flushed(
 
 
 def _has_room(budget: ByteBudget, shards: int) -> bool:
-    """Whether one more shard fits beside so many that are open."""
+    """Whether one more shard fits beside those that are open."""
     return not shards or (shards < _AT_ONCE and 2 * budget.reserved * (shards + 1) <= budget.limit * shards)
 
 
@@ -224,7 +224,7 @@ async def check_end(folder: Storage, header: JobHeader, number: int) -> None:
 
 
 async def delete_adopted(folder: Storage, entries: Collection[ShardEntry]) -> None:
-    """Delete shards that `publish_flushed` made, and no commit names: nobody else has their names."""
+    """Delete shards that `publish_flushed` made, and no commit names: no other process has their names."""
     for entry in entries:
         for key in entry.objects:
             await folder.delete(key)

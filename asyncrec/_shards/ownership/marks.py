@@ -114,7 +114,7 @@ async def find_begun(folder: Storage, name: str) -> list[str]:
 async def find_marks(folder: Storage, name: str, *, most: int | None = None) -> list[JobHeader]:
     """The headers in the marks of a data set: of jobs that have not ended, whether they live or not.
 
-    Of more than ``most`` jobs, so many are chosen at random: each takes a request.
+    Of more than ``most`` jobs, ``most`` are chosen at random: each takes a request.
     """
     writers = await find_begun(folder, name)
     if most is not None and len(writers) > most:

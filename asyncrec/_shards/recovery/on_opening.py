@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _path_log = PathLog("asyncrec.shards")
 
-# Of a thousand writers that died, each that opens takes so many.
+# Of a thousand writers that died, each writer that opens takes four.
 _MOST_TAKEN_UP = 4
 
 

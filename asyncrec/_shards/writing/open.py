@@ -141,7 +141,7 @@ async def open_sharded_writer(
         take_over: fixed shards are claimed by one writer at a time. A lock shows that a claimant on this machine is
             dead, and its claim ends; of one on another machine this cannot be known. `True` says that it is dead: it
             can then commit nothing more, and what it had not committed is deleted.
-        dead_after: only for a writer that flushes to the store: if nothing of it has changed there for so many seconds,
+        dead_after: only for a writer that flushes to the store: if nothing of it changes there for this many seconds,
             another process may take it for dead, and commit what it has flushed. If the writer lives after all, it goes
             on under a new id, with the records that it had not flushed. The default is two minutes, or four times
             ``flush_seconds`` if that is longer.

@@ -112,7 +112,7 @@ class OpenShards:
         self.acknowledgements.check()
 
     def _flush_unasked(self) -> None:
-        """Have every shard flushed for which that is not under way. What fails is told to the next caller."""
+        """Have every shard flushed that is not being flushed. The next caller gets what fails."""
         before = self._unasked or [None] * len(self.queues)
         self._unasked = [
             queue.flush() if request is None or request.done.is_set() else request

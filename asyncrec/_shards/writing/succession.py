@@ -49,7 +49,7 @@ class _End:
         listed: the shards of the job that are in the data set, or were.
         adopted: how many flushed records of another shard are in the data set, by the shard's number.
         entries: all that the log has committed.
-        is_given_up: a person has ended it, and nobody has looked for what it had flushed.
+        is_given_up: a person has ended it, without a look at what it had flushed.
     """
 
     listed: frozenset[str]

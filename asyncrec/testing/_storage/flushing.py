@@ -55,7 +55,7 @@ class FlushCases(StorageHooks):
     async def test_a_flush_is_refused_when_its_number_is_taken(self) -> None:
         """A process that ends a writer takes the number of its next flush, by exclusive creation; that flush fails.
 
-        If it did not, the writer would acknowledge records that nobody reads.
+        If it did not, the writer would acknowledge records that are never read.
         """
         async with self.open_storage() as storage:
             process = _Process(storage)

@@ -37,8 +37,8 @@ def command(
         typer.Option(
             metavar="ID",
             help=(
-                "Declare this job dead, for example because its machine is gone: commit what it had published, and "
-                "end it. Can be repeated."
+                "Declare this job dead, for example because its machine is gone: commit what it had published and "
+                "flushed, and end it. Can be repeated."
             ),
         ),
     ] = None,
@@ -107,4 +107,7 @@ def _explained(job: UnfinishedJob) -> str:
             f"{what}. Its records are in a spool on that machine; run 'asyncrec recover SPOOL --to ...' there. "
             f"If that machine is gone, --dead {job.id} commits what the job had published"
         )
-    return f"{what}. If it is dead, --dead {job.id} commits what it had published, and --abandon {job.id} deletes that"
+    return (
+        f"{what}. If it is dead, --dead {job.id} commits what it had published and flushed, and --abandon {job.id} "
+        "deletes that"
+    )

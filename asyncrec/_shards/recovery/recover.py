@@ -66,9 +66,10 @@ async def recover(
         abandon: ids of jobs to give up, whatever they had promised. What they wrote and did not commit is deleted. A
             job that is proven to be alive is not given up.
         dead: ids of jobs whose machines are gone, with their disks, or that a person knows to be dead. What a rolling
-            writer of these had published is committed, what it had in a folder that is here as well, and then the job
-            is ended: if the writer is still running after all, its exit raises an error. A job that publishes
-            everything or nothing is abandoned. A job that is proven to be alive is not touched.
+            writer of these had published or flushed is committed, what it had in a folder that is here as well, and
+            then the job is ended. If the writer is still running after all, it goes on under a new id if it flushes to
+            its store; otherwise its exit raises an error. A job that publishes everything or nothing is abandoned. A
+            job that is proven to be alive is not touched.
         storage: an open `Storage`; the path of the data set, ``to`` where ``path`` is a spool, is then a key in it.
         storage_options: options for the backend, if this call opens the storage. A spool holds no credentials.
 

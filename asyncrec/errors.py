@@ -299,7 +299,14 @@ class ConflictError(StorageError):
 
     What this job would have made or removed was replaced, or the job itself was abandoned. Nothing of it is in the
     manifest, except what was already reported as committed.
+
+    Attributes:
+        ended: whether another process has ended the writer that raises it.
     """
+
+    def __init__(self, message: str, *, ended: bool = False) -> None:
+        super().__init__(message)
+        self.ended = ended
 
 
 class ObjectTooLargeError(AsyncRecError, ValueError):

@@ -67,7 +67,13 @@ def of_endings(world: Any, path: str) -> None:
         return
     for run in world.book.of(path):
         times = run.spec.get("options", {}).get("dead_after", _LEAST_JUDGED)
-        if run.outcome != "clean" or run.process.was_held or times < _LEAST_JUDGED or not run.flushes_to_store:
+        if (
+            run.process is None
+            or run.outcome != "clean"
+            or run.process.was_held
+            or times < _LEAST_JUDGED
+            or not run.flushes_to_store
+        ):
             continue
         folder, _, name = path.rpartition("/")
         log = f"_flush/{name}/{run.writer}-"

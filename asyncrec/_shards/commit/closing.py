@@ -27,10 +27,6 @@ from asyncrec.storage._url import join
 _ATTEMPTS = 100
 
 
-class EndedError(ConflictError):
-    """Another process has ended the log of this writer."""
-
-
 async def load_last(folder: Storage, name: str, writer: str) -> tuple[int, Segment | None]:
     """Load the last segment of a log, and its number; 0 and `None` if the log has no segment.
 
@@ -85,13 +81,14 @@ async def entomb(folder: Storage, name: str, writer: str, *, by: str) -> Segment
     raise ConflictError(f"{join(folder.root, name)}: the writer {writer} is committing too fast to be ended; stop it")
 
 
-def abandoned_error(folder: Storage, name: str, closing: Segment) -> EndedError:
+def abandoned_error(folder: Storage, name: str, closing: Segment) -> ConflictError:
     """Make the error for a job that finds its own tombstone."""
     by = closing.extra.get("abandoned_by")
-    return EndedError(
+    return ConflictError(
         f"{join(folder.root, name)}: the writer {closing.writer} was abandoned at "
         f"{closing.time}{f' by {by}' if isinstance(by, str) else ''}, so it can no longer commit anything; write "
-        "the remaining records with a new writer"
+        "the remaining records with a new writer",
+        ended=True,
     )
 
 

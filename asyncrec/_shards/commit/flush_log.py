@@ -31,12 +31,12 @@ from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_output import Outcome
 from asyncrec._records.writing.write_batch import WriteBatch
-from asyncrec._shards.commit.closing import EndedError
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.flush_room import FlushRoom, ShardRecords
 from asyncrec._shards.commit.flush_sweeper import FlushPlace, FlushSweeper
 from asyncrec._shards.journal.flush_entry import MOST_ENTRY, FlushEntry, parse_flush_entry
 from asyncrec.errors import (
+    ConflictError,
     IntegrityError,
     ObjectExistsError,
     ObjectNotFoundError,
@@ -232,10 +232,11 @@ async def _fenced_by(place: FlushPlace, number: int) -> str:
     return (await in_thread(lambda: parse_flush_entry(data, name=key))).fenced_by
 
 
-def _conflict(place: FlushPlace, by: str) -> EndedError:
-    return EndedError(
+def _conflict(place: FlushPlace, by: str) -> ConflictError:
+    return ConflictError(
         f"{place.path}: another process{f' ({by})' if by else ''} has declared the writer {place.writer} dead and "
-        "recovered what it had flushed; later records are not safe: write them again with a new writer"
+        "recovered what it had flushed; later records are not safe: write them again with a new writer",
+        ended=True,
     )
 
 

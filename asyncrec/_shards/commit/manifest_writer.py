@@ -21,7 +21,7 @@ from anyio.lowlevel import cancel_shielded_checkpoint, checkpoint_if_cancelled
 from asyncrec._concurrency.deadline import CLEAN_UP_SECONDS, Deadline
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
-from asyncrec._shards.commit.closing import EndedError, abandoned_error, entomb, load_closing, load_last
+from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing, load_last
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.flush_log import FlushLog
@@ -328,8 +328,9 @@ class ManifestWriter:
         """Make the error for a writer whose next number another process has."""
         if closing is not None and closing.abandoned:
             return abandoned_error(self._storage, self._name, closing)
-        return (ConflictError if closing is None else EndedError)(
-            f"{self._path}: another process has committed for the writer {self._writer}; an id can be used only once"
+        return ConflictError(
+            f"{self._path}: another process has committed for the writer {self._writer}; an id can be used only once",
+            ended=closing is not None,
         )
 
     async def _tell(self, entry: ShardEntry) -> None:

@@ -25,14 +25,14 @@ from asyncrec._concurrency.tasks import TaskScope, in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.levels import Levels
 from asyncrec._records.writing.write_batch import WriteBatch
-from asyncrec._shards.commit.closing import EndedError, load_closing
+from asyncrec._shards.commit.closing import load_closing
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import maker_of, sequence_of
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.writing.checkpoints import tending
 from asyncrec._shards.writing.job import Job
 from asyncrec._shards.writing.open_shards import OpenShards
-from asyncrec.errors import ObjectExistsError, TransientStorageError
+from asyncrec.errors import ConflictError, ObjectExistsError, TransientStorageError
 
 _path_log = PathLog("asyncrec.shards")
 
@@ -112,7 +112,7 @@ class Succession:
 
         Called when an object of the job failed with that error.
         """
-        if not isinstance(error, EndedError):
+        if not (isinstance(error, ConflictError) and error.ended):
             return None
         if job not in self._ended:
             self._ended[job] = error, anyio.Event()

@@ -1004,6 +1004,8 @@ async def test_what_was_taken_back_is_durably_gone_before_the_header_is(tmp_path
                 assert published.wait(60)
             os.link(partial, path)
             if path.endswith("00000-of-00002.tfrecord"):
+                # Not before: what looks for the name early would fail before the first shard is there.
+                (tmp_path / "pages-00001-of-00002.tfrecord").write_bytes(b"somebody else's")
                 published.set()
 
     opened: dict[int, str] = {}
@@ -1011,7 +1013,6 @@ async def test_what_was_taken_back_is_durably_gone_before_the_header_is(tmp_path
     with pytest.raises(ObjectExistsError):
         async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2, writer_id="w") as writer:
             await writer.write_many([b"x"] * 4)
-            (tmp_path / "pages-00001-of-00002.tfrecord").write_bytes(b"somebody else's")
     header = calls.index(("unlink", str(tmp_path / ".pages.w.partial")))
     for name in ("pages-00000-of-00002.tfrecord", "_index/pages-w-00000-of-00002.tfrecord.index"):
         gone = calls.index(("unlink", str(tmp_path / name)))

@@ -7,7 +7,6 @@ by turn. A disk should be under ``--folder`` where ``flush_seconds`` is looked a
 
 from __future__ import annotations
 
-import argparse
 import random
 import shutil
 import statistics
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from harness import Case, Extras, Job, Target, run_case, work_folder
+from harness import Case, Extras, Job, Target, case_options, run_case, work_folder
 from heartbeat import Heartbeat
 from records import records
 
@@ -117,11 +116,7 @@ TARGETS = [Target(DICTS, _DICTS, _APART, 1 / 1.4), Target(FLUSHES, _OFTEN, _NEVE
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", help="where the files go (in memory, where there is room)")
-    parser.add_argument("--only", default="", help="cases that have this in their name")
-    parser.add_argument("--rounds", type=int)
-    arguments = parser.parse_args()
+    arguments = case_options(__doc__)
     folder, place = work_folder(arguments.folder)
     print(f"files in {place}")
     try:

@@ -11,7 +11,6 @@ same pages, to a store that does no work, in a process of its own (`null_stores`
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from harness import Case, Extras, Job, run_case, work_folder
+from harness import Case, Extras, Job, case_options, run_case, work_folder
 from null_stores import null_store
 from records import compression, records
 from stores import storage
@@ -88,11 +87,7 @@ CASES = [
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", help="where the files go; on a disk")
-    parser.add_argument("--only", default="", help="cases that have this in their name")
-    parser.add_argument("--rounds", type=int)
-    arguments = parser.parse_args()
+    arguments = case_options(__doc__)
     folder, place = work_folder(arguments.folder)
     print(f"files in {place}; processor time in seconds, and times that of None: median (least to most)", flush=True)
     try:

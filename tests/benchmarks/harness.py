@@ -11,6 +11,7 @@ through clear_refs); the file itself lies in tmpfs or the page cache, and is not
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import gc
 import importlib
@@ -94,6 +95,15 @@ class Result:
     def extra(self, name: str) -> float | None:
         values = [extras[name] for extras in self.extras if name in extras]
         return max(values) if values else None
+
+
+def case_options(description: str | None) -> argparse.Namespace:
+    """Which cases a program of its own runs, how often, and where its files go."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", help="where the files go; by default in memory, where there is room")
+    parser.add_argument("--only", default="", help="cases that have this in their name")
+    parser.add_argument("--rounds", type=int)
+    return parser.parse_args()
 
 
 def work_folder(chosen: str | None = None) -> tuple[Path, str]:

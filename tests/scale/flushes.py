@@ -53,7 +53,7 @@ class Flushed:
 
 
 async def crawl(rate: int, *, seconds: float, **options: Any) -> Flushed:
-    """Write so many bytes a second for so many seconds, in five records a second."""
+    """Write at a rate of bytes a second, for some seconds, in five records a second."""
     store = FlushedTo()
     records, size = int(seconds * RECORDS_A_SECOND), rate // RECORDS_A_SECOND
     record = random.Random(size).randbytes(size)

@@ -53,7 +53,7 @@ class Bucket:
         lists_fail: the share of pages of lists that are errors, beside those of all requests: of the store, or not a
             page of a list at all; or that are cut, and an error where they are.
         damaging: the share of shards that are published with a byte less.
-        whole_seconds: times of objects are told in these.
+        whole_seconds: the times of objects are whole seconds.
     lost: a publication that is told to have failed may have taken effect.
     late: it may also do so up to a minute later.
     """

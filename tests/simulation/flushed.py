@@ -143,7 +143,7 @@ def _process(drawing: Drawing, spec: dict[str, Any], *, start: float, machine: s
 
 
 def _moment(drawing: Drawing) -> dict[str, Any]:
-    """So many steps behind a point where a log is about to change, or behind the beginning."""
+    """A number of steps behind a point where a log is about to change, or behind the beginning."""
     since = drawing.rng.choice(("", "flushing", "flush entry", "flush entry", "publishing", "committing", "leaving"))
     moment = {"by": "step", "since": since, "at": int(10 ** (drawing.rng.random() * (2.0 if since else 3.0)))}
     return {**moment, "nth": drawing.rng.choice((1, 1, 2, 3, 8))} if since else moment

@@ -13,7 +13,7 @@ from .book import Record, Run, identity
 # What `DatasetWriter` keeps beside all splits of a folder.
 _DATUM = ("shard_info.json", "datum_to_type_and_shape_mapping.json")
 
-# Requests may take so many seconds that a shorter silence means nothing.
+# Requests may take longer than a short silence, which then means nothing.
 _LEAST_JUDGED = 10.0
 
 __all__ = ["of_dataset", "of_endings", "of_file", "of_leftovers", "wrong_keys"]

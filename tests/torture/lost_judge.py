@@ -24,7 +24,7 @@ from asyncrec.storage import Storage
 # Beyond flush_seconds and requests: what a thread takes to compress an entry, and the loop to come to it, where thirty
 # processes share two cores.
 MARGIN = 2.0
-# So many requests in turn, at the most: those of a shard that is full, with index, keys and segment, behind which the
+# The most requests in turn: those of a shard that is full, with index, keys and segment, behind which the
 # next records wait, and of an entry in parts. Each machine measures one request after another; where one of the last
 # ten seconds took longer than a second, the machine or the store is slower than the writer, and no age is judged.
 _REQUESTS = 8
@@ -111,7 +111,7 @@ async def _judge_one(
         if (then := await _stored(first, storage, name, found)) != stored:
             found.counts["published"] += (then - stored).total()
             if stored - then:
-                found.problems.append(f"{name}: when all are told dead {stored - then} went")
+                found.problems.append(f"{name}: after all writers were declared dead, {stored - then} went")
         await _fenced(storage, name, found)
 
 

@@ -38,7 +38,7 @@ _AT_ONCE = 7
 # What takes longer hangs.
 _MOST_SECONDS = 300
 _BYTES_PER_SECOND = 1e6
-# One round, of so many that others try, for each store: it takes some ten seconds.
+# Other rows play this many rounds for one of these: it takes some ten seconds for each store.
 _ROUNDS_FOR_ONE = 10
 # SeaweedFS and Azurite, if they are here: not in the short form.
 _ROUNDS_FOR_REAL = 100
@@ -279,7 +279,7 @@ def lost_machines(seed: int, rounds: int) -> Row:
 
 
 def on_store(kind: str, seed: int, times: int, folder: Path) -> Counter[str]:
-    """Play so many rounds on one store, some at once; returns what was tried and seen, and ``broken`` rounds."""
+    """Play ``times`` rounds on one store, some at once; returns what was tried and seen, and ``broken`` rounds."""
     folder.mkdir()
     (folder / "store").mkdir()
     counts: Counter[str] = Counter()

@@ -212,7 +212,7 @@ class FlushLog:
         if self.error is None:
             self.error, self._stored = error, self.ledger.stored
         self._answer_all(self.error)
-        self.room.on_full()  # so that each open shard is told
+        self.room.on_full()  # each open shard flushes, and gets the error
         self._wake()
 
     async def end(self) -> None:

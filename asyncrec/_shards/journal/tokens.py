@@ -33,7 +33,7 @@ def begin_token() -> tuple[str, FileLock]:
     """Make the locked file of a job of this process; returns its token, for the job's mark.
 
     Raises:
-        StorageError: the folder cannot be written to, or there is none.
+        StorageError: the folder does not exist, or cannot be written to.
     """
     folder = _folder()
     with mapped_errors("creating", folder):

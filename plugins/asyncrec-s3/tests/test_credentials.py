@@ -101,22 +101,25 @@ async def test_a_profile_gives_credentials(
 
 
 @pytest.mark.slow
-# Each renewal brings another key, which shows which one signed a request. The tests give all these keys to the stores
-# that they start. A store that runs already (ASYNCREC_TEST_S3 is its address) has one key, and refuses the others.
-@pytest.mark.skipif(KIND not in ("moto", "seaweedfs"), reason="a store that the tests did not start has one key only")
 async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The SDK renews what will expire within ten minutes: so these are renewed for each request."""
+    """The SDK renews what will expire within ten minutes: so these are renewed for each request.
+
+    Each renewal brings another key, which shows which one signed a request. A store that runs already, whose address is
+    ASYNCREC_TEST_S3, has one key, so that each renewal brings that.
+    """
     program, turns = tmp_path / "credentials.py", tmp_path / "turns"
+    has_all_keys = KIND in ("moto", "seaweedfs")
+    key, secret = (RENEWED_KEY, SECRET_KEY) if has_all_keys else _key_of_the_store()
     program.write_text(
         "import datetime, json, pathlib\n"
         f"turns = pathlib.Path({str(turns)!r})\n"
         "turns.touch()\n"
         "with turns.open('a') as file:\n    file.write('x')\n"
         "expires = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(minutes=5)\n"
-        f"made = {{'Version': 1, 'AccessKeyId': {RENEWED_KEY!r}.format(len(turns.read_text())),\n"
-        f"        'SecretAccessKey': {SECRET_KEY!r}, 'Expiration': expires.isoformat()}}\n"
+        f"made = {{'Version': 1, 'AccessKeyId': {key!r}.format(len(turns.read_text())),\n"
+        f"        'SecretAccessKey': {secret!r}, 'Expiration': expires.isoformat()}}\n"
         "print(json.dumps(made))\n"
     )
     (tmp_path / "config").write_text(f"[profile short]\ncredential_process = {sys.executable} {program}\n")
@@ -130,8 +133,13 @@ async def test_credentials_that_expire_are_renewed_in_the_middle_of_an_upload(
     used = {
         request.headers["Authorization"].partition("Credential=")[2].partition("/")[0] for request in proxy.requests
     }
-    assert len(used) >= 3, used
-    assert used <= {RENEWED_KEY.format(turn) for turn in range(1, 100)}
+    assert len(turns.read_text()) >= 3
+    assert len(used) >= (3 if has_all_keys else 1), used
+    assert used <= {key.format(turn) for turn in range(1, 100)}
+
+
+def _key_of_the_store() -> tuple[str, str]:
+    return os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
 
 
 async def test_anonymous_signs_nothing(open_storage: Open, proxy: Any) -> None:

@@ -203,6 +203,29 @@ async def test_of_runs_that_begin_at_once_one_commits_and_the_others_are_told(pa
     assert await there(path) == [b"%d" % number for number in committed]
 
 
+async def test_a_run_whose_id_was_just_used_raises_conflict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its two questions, another run begins and commits: the id is taken, and no job of it is there."""
+    path = f"memory://{str(tmp_path).lstrip('/')}/d"
+    put = Storage.put
+
+    async def met(self: Storage, key: str, data: Buffer, *, exclusive: bool = False) -> ObjectInfo:
+        if not key.endswith("monday_run1-000000.jsonl"):
+            return await put(self, key, data, exclusive=exclusive)
+        patches.undo()
+        other = await begin(path)
+        try:
+            return await put(self, key, data, exclusive=exclusive)
+        finally:
+            await commit(other, await made(other, [b"other"]))
+
+    with monkeypatch.context() as patches:
+        patches.setattr(Storage, "put", met)
+        with pytest.raises(ConflictError, match="another run of the job monday started at the same moment"):
+            await begin(path)
+    assert await there(path) == [b"other"]
+    await check_clean(path)
+
+
 async def test_what_replaces_leaves_what_was_appended_meanwhile(path: str) -> None:
     old = await begin(path, "old")
     await commit(old, await made(old, [b"old"]))

@@ -168,7 +168,8 @@ async def open_joint_job(
             try:
                 job = await stack.enter_async_context(open_job(folder, header, path=redact(str(path)), mode=mode))
             except ObjectExistsError as error:
-                if job_id is None or await find_job(folder, name, writer) is None:
+                # What is in the way of mode="new" may be the data set; of another mode, it is another run of this id.
+                if job_id is None or (mode == "new" and await find_job(folder, name, writer) is None):
                     raise
                 raise ConflictError(
                     f"{redact(str(path))}: another run of the job {job_id} started at the same moment and now "

@@ -59,6 +59,29 @@ class TestSilence:
         async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
             assert all(writer.has(record) for record in RECORDS)
 
+    async def test_a_fence_is_no_sign_of_life(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Another process is just ending the writer, and has made a fence, when one that skips opens."""
+        store = Store()
+        await self.dies(store, tmp_path, monkeypatch, dead_after=20, flush_seconds=5)
+        store.now += timedelta(seconds=30)
+        known: list[bool] = []
+
+        async def before(what: str, key: str) -> Any:
+            if "put" not in [asked for asked, of in store.asked[:-1] if of == "_flush/pages/w-000002.frames"]:
+                return before
+            async with asyncrec.open_sharded_writer("pages", storage=store, on_duplicate="skip") as writer:
+                known.extend(writer.has(record) for record in RECORDS)
+            return ignore
+
+        async def ignore(what: str, key: str) -> Any:
+            return None
+
+        store.asked.clear()
+        store.before = before
+        await asyncrec.recover("pages", storage=store)
+        assert known == [True] * len(RECORDS)
+        assert await stored(store) == RECORDS
+
     async def test_any_other_takes_it_up_behind_its_opening(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -11,7 +11,8 @@ of the records, all of it compressed where the shards are. ``bytes`` and ``crc32
 come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
 
 A *fence* has nothing but its line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
-so what is listed behind it is all that the writer will ever have flushed (docs/protocol.md).
+so what is listed behind it is all that the writer will ever have flushed (docs/protocol.md). Its line is filled up with
+spaces to `FENCE_BYTES`: a listing tells it from nearly all other entries.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _VERSION = 1
 _PACKED = CompressionOptions(type="ZLIB", level=1)
 # Below one part of an upload, of any store: only such objects are created exclusively everywhere.
 MOST_ENTRY = 4 << 20
+# More than a line with the longest id of a writer and the longest host name.
+FENCE_BYTES = 1024
 # What stands in the line for one section, without the shard's name.
 _SECTION_BYTES = 80
 
@@ -105,7 +108,10 @@ class FlushEntry:
                 for each in self.sections
             ],
         }
-        return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n" + content
+        head = json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode()
+        if self.fenced_by:
+            head = head.ljust(FENCE_BYTES - 1)
+        return head + b"\n" + content
 
 
 def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:

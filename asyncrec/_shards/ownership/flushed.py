@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from asyncrec._concurrency.map import for_each
@@ -30,7 +30,7 @@ from asyncrec._shards.commit.flush_log import fence_of
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard import Shard
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.journal.flush_entry import MOST_ENTRY, FlushEntry, Section, parse_flush_entry
+from asyncrec._shards.journal.flush_entry import FENCE_BYTES, MOST_ENTRY, FlushEntry, Section, parse_flush_entry
 from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.manifest.names import (
     flush_key,
@@ -42,7 +42,7 @@ from asyncrec._shards.manifest.names import (
 )
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.ownership.marks import find_begun
-from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.errors import ConflictError, ManifestError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -50,6 +50,7 @@ _ATTEMPTS = 100
 # Shards that are made at once, if their chunks fit into the memory.
 _AT_ONCE = 16
 _TIME = "~time-"
+_NEVER = datetime.min.replace(tzinfo=UTC)
 # Some stores take chunks of 64 MiB.
 _MEMORY_LIMIT = 256 << 20
 # One that is not compressed, with its line; a record's frame and digest are not divided between two.
@@ -244,7 +245,8 @@ async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[s
     """The ids of those writers that have flushed something, and of which nothing has changed for too long.
 
     By the store's own clock: a small object is made and deleted for it, if there is anything to judge. The flush logs
-    of all writers are listed at once, and then what those have committed that have not flushed for too long.
+    of all writers are listed at once, and then what those have committed that have not flushed for too long. A fence is
+    no sign of life: another process has made it.
     """
     silent_after = {header.writer: header.silent_after for header in headers if header.silent_after}
     if not silent_after:
@@ -252,10 +254,18 @@ async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[s
     name = next(iter(headers)).name
     prefix = flush_prefix(name)
     told: dict[str, datetime] = {}
+    maybe_fences: list[tuple[str, int, datetime]] = []
     async for info in folder.list_objects(prefix):
         found = flush_of(info.key[len(prefix) :])
         if found is not None and found[0] in silent_after:
-            told[found[0]] = max(info.modified, told.get(found[0], info.modified))
+            since = told.setdefault(found[0], _NEVER)
+            if info.size == FENCE_BYTES:
+                maybe_fences.append((*found, info.modified))
+            else:
+                told[found[0]] = max(info.modified, since)
+    for writer, number, modified in maybe_fences:
+        if modified > told[writer] and not await _is_fence(folder, name, writer, number):
+            told[writer] = modified
     if not told or (now := await _time_of(folder, name)) is None:
         return set()
 
@@ -269,6 +279,14 @@ async def silent_among(folder: Storage, headers: Collection[JobHeader]) -> set[s
             if is_silent(writer, max(committed, default=flushed)):
                 silent.add(writer)
     return silent
+
+
+async def _is_fence(folder: Storage, name: str, writer: str, number: int) -> bool:
+    try:
+        entry = await load_entry(folder, name, writer, number)
+    except ManifestError:
+        return False
+    return entry is not None and entry.fenced_by != ""
 
 
 async def _time_of(folder: Storage, name: str) -> datetime | None:

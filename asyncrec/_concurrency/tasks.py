@@ -34,6 +34,7 @@ from anyio import to_thread
 
 from asyncrec._concurrency.ending import is_refused_by_the_end
 from asyncrec._concurrency.forks import forked_error, on_fork
+from asyncrec._concurrency.processors import computing
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -241,7 +242,7 @@ async def acquire_in_thread(
 
 
 class ThreadedStep(Generic[T]):
-    """A function in a worker thread that moves something on: no result of it is lost. Used by one task.
+    """A function that computes in a worker thread, step by step: no result of it is lost. Used by one task.
 
     A caller that is cancelled while the function runs leaves when it has ended (see `in_thread`), and what it gave or
     raised is kept: the next `take` gives or raises that, and runs nothing.
@@ -266,7 +267,7 @@ class ThreadedStep(Generic[T]):
                 self._error = error
 
         if not self.waits:
-            await in_thread(run)
+            await in_thread(run, limiter=computing())
         error, self._error = self._error, None
         if error is not None:
             raise error

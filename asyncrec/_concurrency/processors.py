@@ -1,8 +1,8 @@
 """`processors` says how many processors this process may use, and `computing` is the limit of threads that do.
 
-Sixteen shards that are read at a time inflate in as many threads, if each takes one of anyio's forty. Inflating lets the
-interpreter go, cutting its records does not: with sixteen threads on two processors, most of their turns ended in a wait
-for the interpreter, 50,000 switches for 512 MiB, a sixth of the time.
+If each of sixteen shards inflates in a thread of its own, most turns of a thread end in a wait for the interpreter:
+inflating lets it go, but cutting the records does not. On two processors that was 50,000 switches for 512 MiB, and a
+sixth of the time.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import io
+import itertools
 import os
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -112,32 +112,23 @@ def _webdataset(shards: Shards) -> Iterator[list[bytes]]:
     urls = [
         f"pipe:curl -s -f {endpoint()}/bench/{shards.folder}.tar/{number:06}.tar" for number in range(len(shards.keys))
     ]
-    batch = []
-    for sample in webdataset.WebDataset(urls, shardshuffle=False):
-        batch.append(sample["bin"])
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    yield batch
+    yield from _batches(sample["bin"] for sample in webdataset.WebDataset(urls, shardshuffle=False))
 
 
 def _mosaicml(shards: Shards) -> Iterator[list[bytes]]:
     from streaming import StreamingDataset
 
-    place = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    try:
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as place:
         dataset = StreamingDataset(
             remote=f"s3://bench/{shards.folder}.mds", local=place, shuffle=True, shuffle_seed=1, batch_size=BATCH
         )
-        batch = []
-        for sample in dataset:
-            batch.append(sample["record"])
-            if len(batch) == BATCH:
-                yield batch
-                batch = []
+        yield from _batches(sample["record"] for sample in dataset)
+
+
+def _batches(records: Iterable[bytes]) -> Iterator[list[bytes]]:
+    waiting = iter(records)
+    while batch := list(itertools.islice(waiting, BATCH)):
         yield batch
-    finally:
-        shutil.rmtree(place)
 
 
 def _huggingface(shards: Shards) -> Iterator[list[bytes]]:

@@ -2,9 +2,8 @@
 
 Whatever a job makes lies under names that hold its own, and its mark stays until it has ended
 (`_shards.ownership.marks`). So what belongs to a job that has not ended is left to that, or to `asyncrec.recover`. What
-is left of one that has ended is nobody's, and may be deleted. Of what has no mark at all (a release before 0.2 made it,
-or somebody took the mark away) only the age speaks: it may be adopted, if it is a whole rolling shard, and is deleted
-behind a tombstone.
+is left of one that has ended is nobody's, and may be deleted. If a person took the mark away, only the age speaks: a
+whole rolling shard may be adopted, and what is deleted is deleted behind a tombstone.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
+from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.compression import CompressionOptions
 from asyncrec._shards.commit.compaction import unnamed_runs
@@ -29,6 +30,7 @@ from asyncrec._shards.manifest.names import (
     manifest_prefix,
     stem_of,
 )
+from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.manifest.shard_list import ShardList
 from asyncrec._shards.manifest.snapshot import merged
 from asyncrec._shards.ownership.census import find_jobs
@@ -45,6 +47,8 @@ from asyncrec.tools._selection import SelectedDataset
 MIN_AGE = 3600.0
 # Objects that are looked up in one hop to a thread: some 30 microseconds each.
 _LOOKED_AT_ONCE = 1000
+# Shards that are read through to be adopted.
+_READ_AT_ONCE = 4
 
 _Found = tuple[ObjectInfo, str, str]  # with its kind, and the name of its shard
 
@@ -185,23 +189,29 @@ async def _find_shards(dataset: SelectedDataset, base: str, *, min_age: float) -
 
 
 async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orphan, ShardReport]]) -> None:
-    """Make rolling shards, each checked and whole, part of the data set, each by the commit its writer had not made.
+    """Make rolling shards, each whole, part of the data set, by the commits that their writers had not made.
 
     Raises:
         ConflictError: the writer has committed it, or was abandoned, meanwhile.
         StorageError: the manifest could not be written.
     """
-    for orphan, report in orphans:
-        maker, _ = maker_of(dataset.name, orphan.key) or (None, False)
+    folder, name = dataset.folder, dataset.name
+    by_maker: dict[str, list[tuple[Orphan, ShardReport]]] = {}
+    for each in orphans:
+        maker, _ = maker_of(name, each[0].key) or (None, False)
         assert maker is not None, "only shards of rolling writers can be adopted"
-        manifest = ManifestWriter(dataset.folder, dataset.name, maker, after=dataset.manifest, last=None)
-        names = JobNames(dataset.name, maker, None)
-        compression = CompressionOptions(type=report.compression)  # type: ignore[arg-type]  # one of three
-        await manifest.commit(
-            await entry_of_unlisted(
-                dataset.folder, names, orphan.key, compression=compression, now=manifest.clock.now()
-            )
-        )
+        by_maker.setdefault(maker, []).append(each)
+    for maker, some in by_maker.items():
+        manifest = ManifestWriter(folder, name, maker, after=dataset.manifest, last=None)
+        entry_of = partial(_entry_of, folder, JobNames(name, maker, None), manifest.clock.now())
+        entries = await for_each(entry_of, some, tasks=_READ_AT_ONCE)
+        await for_each(manifest.commit, entries)  # those that are ready go into one segment
+
+
+async def _entry_of(folder: Storage, names: JobNames, now: str, found: tuple[Orphan, ShardReport]) -> ShardEntry:
+    orphan, report = found
+    compression = CompressionOptions(type=report.compression)  # type: ignore[arg-type]  # one of three
+    return await entry_of_unlisted(folder, names, orphan.key, compression=compression, now=now)
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:

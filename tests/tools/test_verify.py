@@ -195,6 +195,18 @@ async def test_what_a_writer_given_up_had_committed_is_deleted_once_it_was_repla
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
+async def test_shards_of_one_maker_are_adopted_together(storage: Storage) -> None:
+    await write_pages(storage)
+    content = await storage.get(await shard_of(storage))
+    shards = [f"pages-dead-{number:06d}.tfrecord" for number in range(9)]
+    for shard in shards:
+        await storage.put(shard, content)
+    report = await tools.verify("pages", storage=storage, min_age=-60, adopt=True)
+    assert sorted(report.adopted) == shards
+    assert (await asyncrec.read_manifest("pages", storage=storage)).records == 120
+    assert len([name for name in await names(storage) if name.startswith("_manifest/pages/dead-")]) <= 2
+
+
 async def test_a_damaged_orphan_is_not_adopted(storage: Storage) -> None:
     await write_pages(storage)
     content = bytearray(await storage.get(await shard_of(storage)))

@@ -76,6 +76,21 @@ class _End:
         return records if shard in self.listed else self.adopted.get(sequence_of(shard), 0)
 
 
+@dataclass
+class _Ended:
+    """A job that was ended.
+
+    Attributes:
+        error: what it met.
+        settled: set when it is known whether the writer goes on.
+        end: what ended its log; `None` if the writer cannot go on.
+    """
+
+    error: Exception
+    settled: anyio.Event
+    end: _End | None = None
+
+
 @asynccontextmanager
 async def going_on(shards: OpenShards, begin: Callable[[], AbstractAsyncContextManager[Job]]) -> AsyncIterator[None]:
     """Have a writer that flushes to its store go on when it was ended, until the context ends.
@@ -104,8 +119,7 @@ class Succession:
         self._changed = anyio.Event()
         self._turn = anyio.Lock()
         self._is_closed = self._has_told = False
-        self._ended: dict[Job, tuple[Exception, anyio.Event]] = {}  # with what was met, and whether that is settled
-        self._ends: dict[Job, _End] = {}
+        self._ended: dict[Job, _Ended] = {}
 
     async def go_on(self, job: Job, shard: str | None, levels: Levels, error: Exception) -> list[WriteBatch] | None:
         """What is to be written once more of a shard that failed; `None` if the writer cannot go on.
@@ -115,11 +129,11 @@ class Succession:
         if not (isinstance(error, ConflictError) and error.ended):
             return None
         if job not in self._ended:
-            self._ended[job] = error, anyio.Event()
+            self._ended[job] = _Ended(error, anyio.Event())
             self._changed.set()
-        await self._ended[job][1].wait()
-        acknowledgements = self._shards.acknowledgements
-        end = self._ends.get(job)
+        ended = self._ended[job]
+        await ended.settled.wait()
+        acknowledgements, end = self._shards.acknowledgements, ended.end
         if end is None or end.is_given_up or job.flush_log is None:
             lost = end is not None  # what was flushed, too
             self._tell_first(error, acknowledgements.first_uncommitted if lost else acknowledgements.last_spooled + 1)
@@ -157,20 +171,18 @@ class Succession:
                 await self._changed.wait()
                 self._changed = anyio.Event()
                 job = self._shards.job
-                if self._is_closed or job not in self._ended:
-                    continue
-                error, settled = self._ended[job]
-                if settled.is_set():
+                ended = self._ended.get(job)
+                if self._is_closed or ended is None or ended.settled.is_set():
                     continue
                 try:
                     if (end := await _end_of(job)) is not None:
                         if not end.is_given_up:
-                            await self._succeed(stack, job, end, error)
-                        self._ends[job] = end
+                            await self._succeed(stack, job, end, ended.error)
+                        ended.end = end
                 except Exception as failure:
-                    error.add_note(f"{self._shards.path}: the writer could not go on in a new log: {failure}")
+                    ended.error.add_note(f"{self._shards.path}: the writer could not go on in a new log: {failure}")
                 finally:
-                    settled.set()
+                    ended.settled.set()
 
     async def _succeed(self, stack: AsyncExitStack, job: Job, end: _End, error: Exception) -> None:
         shards = self._shards

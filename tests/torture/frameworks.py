@@ -37,7 +37,6 @@ _CRAWLEE = Path(__file__).parents[2] / "plugins/asyncrec-crawlee/tests/crawl_pag
 _PAUSE = 0.5  # of the site, for each page: 16 at a time, 32 a second
 _PAGES_FOR_A_KILL = 100
 _LEAST, _MOST = 0.2, 3.0  # seconds from the first page of a run to the kill
-_FLUSH_SECONDS = 1.0
 _MOST_SECONDS = 900
 
 Start = Callable[[Path, str, IO[bytes]], "subprocess.Popen[bytes]"]
@@ -146,10 +145,9 @@ def looked_own(folder: Path, wanted: set[str]) -> list[str]:
     return problems + [f"{broken:,} lines or entries broken"] * bool(broken)
 
 
-_KILLED = {**OURS, "ASYNCREC_FLUSH_SECONDS": _FLUSH_SECONDS}
 CRAWLS = [
-    Crawl("Scrapy", _KILLED, looked_scrapy),
-    Crawl("Scrapy with a JOBDIR", {**_KILLED, "JOBDIR": "job"}, looked_scrapy),
+    Crawl("Scrapy", OURS, looked_scrapy),
+    Crawl("Scrapy with a JOBDIR", {**OURS, "JOBDIR": "job"}, looked_scrapy),
     Crawl("Crawlee", None, looked_crawlee),
 ]
 # Scrapy's own, of which nothing is promised here.

@@ -5,7 +5,6 @@ ASYNCREC_ITEMS           the data set of items; without it none are stored
 ASYNCREC_KNOWN           what becomes of a request whose page is there from an earlier run: "replay" (the default)
                          serves it from the data set, "skip" ignores it, "fetch" fetches and stores it again
 ASYNCREC_ITEM_KEY        the field that names an item: one that is there is not stored again
-ASYNCREC_FLUSH_SECONDS   the age in seconds at which a record is flushed at the latest; 5
 ASYNCREC_OPTIONS         of `asyncrec.open_sharded_writer`, for both
 """
 

@@ -14,7 +14,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from scrapy import signals
-from scrapy.exceptions import NotConfigured
 
 import asyncrec
 from asyncrec.pages import PAGE
@@ -64,9 +63,6 @@ class Store:
         self._paths = {"pages": settings.get("ASYNCREC_PAGES"), "items": settings.get("ASYNCREC_ITEMS")}
         self._key = settings.get("ASYNCREC_ITEM_KEY")
         self._replays = settings.get("ASYNCREC_KNOWN", "replay") != "fetch"
-        self._flush_seconds = settings.getfloat("ASYNCREC_FLUSH_SECONDS", 5.0)
-        if self._flush_seconds <= 0:
-            raise NotConfigured(f"ASYNCREC_FLUSH_SECONDS must be greater than 0, not {self._flush_seconds:g}")
         self._options = {"max_shard_bytes": _SHARD_BYTES, "compression": "GZIP", **settings.getdict("ASYNCREC_OPTIONS")}
         self._writers: dict[str, _Writer] = {}
         self._task: asyncio.Task[None] | None = None
@@ -129,12 +125,7 @@ class Store:
                     if path:
                         await self._enter(stack, name, str(path))
                 self._opened.set()
-                while not self._end.is_set():
-                    try:
-                        await asyncio.wait_for(self._end.wait(), self._flush_seconds)
-                    except TimeoutError:
-                        for writer in self._writers.values():
-                            await writer.inner.flush()
+                await self._end.wait()
         except BaseException as error:
             self._failed(error)
             if not isinstance(error, Exception):

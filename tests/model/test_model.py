@@ -48,6 +48,7 @@ def test_without_a_rule_its_configuration_breaks(rule: str) -> None:
         ("folder-follower", "f", {"given ", "given a", "given a b"}),
         ("sidecars", "W", {"closed", "ended", "refused"}),
         ("two-fixed", "F", {"closed", "gave up", "told"}),
+        ("waits-behind-a-fence", "W", {"closed", "ended", "refused", "stopped"}),
     ],
 )
 def test_every_outcome_of_an_actor_is_reached(name: str, actor: str, outcomes: set[str]) -> None:

@@ -58,7 +58,10 @@ class Open(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """What a writer holds in memory. ``token`` stands in all that it makes."""
+    """What a writer holds in memory. ``token`` stands in all that it makes.
+
+    With ``waits`` it waits behind another's fence for the end of its log, and does not end it by itself: asyncrec's do.
+    """
 
     log: str
     script: tuple[Do, ...]
@@ -69,6 +72,7 @@ class Writing(NamedTuple):
     entries: tuple[tuple[int, tuple[int, ...]], ...] = ()
     done: tuple[tuple[int, tuple[Add, ...]], ...] = ()
     goes_on: bool = True
+    waits: bool = False
     sidecars: bool = False
     long: bool = False
     source: str = ""
@@ -165,9 +169,18 @@ def fenced(now: Writing, number: int, step: Do) -> Part:
         now = now._replace(shards=now.put(shard._replace(flushed=shard.flushed + step.records)))
     if ended_by:
         yield Become(told, (now, now.number, ()))
+    if now.waits:
+        yield Become(waiting, (now,))
     if not on("fenced-writer-ends"):
         yield Become(writing, (now._replace(script=(step, *now.script), flushed=number),))
     yield Become(committing, (now._replace(script=()), CLOSE))
+    return ""
+
+
+def waiting(now: Writing) -> Part:
+    """It acknowledges nothing until the log has an end. If none comes it fails, which is to stop here."""
+    ended_by, _ = yield Ask(questions.end_and_fence, (now.log,), decides=True)
+    yield Become(told, (now, now.number, ())) if ended_by else Become(waiting, (now,))
     return ""
 
 

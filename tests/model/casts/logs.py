@@ -41,6 +41,13 @@ def writers_and_enders() -> Iterator[Configuration]:
         late_for=("W",),
     )
     yield Configuration(
+        "waits-behind-a-fence",
+        "a writer that two end meets a fence, waits for the end, and writes what is left in a new log",
+        (writes("W", flush("a"), flush("b"), take("c"), commit(), waits=True), ends("A", "W"), ends("B", "W")),
+        late=1,
+        twins=("A", "B"),
+    )
+    yield Configuration(
         "repeated-flushes",
         "a writer repeats its flush entries; a duplicate comes late; one ends it",
         (writes("W", flush("a"), flush("b", 1), flush("c", repeat=True), commit(1), flush("d")), ends("A", "W")),

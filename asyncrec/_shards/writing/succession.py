@@ -36,8 +36,8 @@ from asyncrec.errors import ConflictError, ObjectExistsError, TransientStorageEr
 
 _path_log = PathLog("asyncrec.shards")
 
-# The process that has made a fence makes the end some requests later. If it died in between, another takes the writer
-# up when the fence is old enough.
+# The process that has made a fence makes the end some requests later. If it died in between, another finds the writer
+# silent, as the first did.
 _PATIENCE, _PAUSE = 600.0, 1.0
 
 

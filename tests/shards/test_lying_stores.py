@@ -20,6 +20,8 @@ from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import Call, T, _Around
 
+from . import mortal
+
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 RECORDS = [b"record %06d" % i for i in range(20)]
@@ -138,6 +140,17 @@ async def test_a_spool_is_recovered_into_a_store_that_damaged_its_shard(
     assert report.ok
     assert report.orphans == []
     assert not list(tmp_path.glob("**/*.tfrecord*"))
+
+
+async def test_flushed_records_are_recovered_beside_a_shorter_shard() -> None:
+    """The store had cut the shard that the writer was publishing when it died."""
+    storage = MemoryStorage()
+    async with mortal.killed(storage, writer_id="w") as writer:
+        await writer.write_many(RECORDS)
+        assert await writer.flush() == "spooled"
+    await storage.put("pages-w-000000.tfrecord", b"")
+    assert (await asyncrec.recover("pages", storage=storage)).records == len(RECORDS)
+    assert [info.key async for info in storage.list_objects("pages-w-")] == []
 
 
 @pytest.mark.parametrize("lie", LIES)

@@ -32,7 +32,14 @@ from asyncrec._shards.manifest.snapshot import address_of, merged
 from asyncrec._shards.ownership.flushed import Flushed, check_end, delete_adopted, live_of, publish_flushed, put_fence
 from asyncrec._shards.ownership.unlisted import begins_like, entry_of_unlisted, is_there, published_by
 from asyncrec._shards.ownership.verdict import Ending
-from asyncrec.errors import ConflictError, FormatError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import (
+    ConflictError,
+    FormatError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TruncatedError,
+)
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
@@ -133,12 +140,16 @@ class Finishing:
                 refused = refused or error
         for shard in await published_by(self._target, self._names):
             if shard not in entries and not self._is_listed(shard) and not self._history.removes(shard):
+                # What a flush has acknowledged is in the flush log. An object that has less is deleted behind the end.
+                flushed = self._flushed.records.get(shard, 0) if self._flushed is not None else 0
                 try:
-                    entries[shard] = await self._unlisted(shard)
+                    entry = await self._unlisted(shard)
+                    if entry.records < flushed:
+                        raise TruncatedError(f"it has {entry.records:,} records of {flushed:,} that were flushed")
+                    entries[shard] = entry
                 except FormatError as error:
                     if not self._flushes:
                         raise
-                    # What a flush has acknowledged of it is in the flush log; the object is deleted behind the end.
                     message = "the shard %s, which its writer had not committed, is damaged and was left out: %s"
                     path = join(self._target.root, self._header.name)
                     _path_log.warning(path, message, shard, error, writer=self._header.writer, shard=shard)
@@ -146,7 +157,7 @@ class Finishing:
         if self._flushed is not None:
             wanted = [
                 shard
-                for shard in self._flushed.shards
+                for shard in sorted(self._flushed.records)
                 if not (shard in entries or self._is_listed(shard))  # of a void one, the records are here alone
             ]
             adopted, cut = await publish_flushed(self._target, self._header, self._flushed, wanted, self._manifest)

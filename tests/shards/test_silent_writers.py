@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec.errors import ConflictError
 from asyncrec.storage import ObjectInfo
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import FlakyStorage
@@ -51,6 +52,20 @@ async def test_a_sign_of_life_behind_a_commit_does_not_stay() -> None:
         assert await flush_entries(storage) == ["_flush/pages/w-000002.frames"]
         await anyio.sleep(110)
         assert await flush_entries(storage) == []
+
+
+@pytest.mark.parametrize("options", [{}, {"num_shards": 2}], ids=["rolling", "fixed"])
+@pytest.mark.parametrize("take_over", [False, True])
+async def test_a_writer_of_its_name_does_not_give_up_what_it_flushed(options: dict[str, Any], take_over: bool) -> None:
+    storage = MemoryStorage()
+    async with mortal.killed(storage, writer_id="w", mode="new") as writer:
+        await write(writer, RECORDS)
+        await writer.flush()
+    with pytest.raises(ConflictError, match="To keep them, run 'asyncrec recover"):
+        async with asyncrec.open_sharded_writer("pages", storage=storage, mode="new", take_over=take_over, **options):
+            pass
+    assert (await asyncrec.recover("pages", storage=storage)).records == len(RECORDS)
+    assert await stored(storage) == RECORDS
 
 
 class TestSilence:

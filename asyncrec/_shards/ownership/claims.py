@@ -106,7 +106,7 @@ async def _give_way(folder: Storage, job: FoundJob, *, take_over: bool, after: A
             "if it is dead, pass take_over=True to take over the name",
             command=f"if it is dead, run {abandon} to take over the name",
         )
-    if job.marked:
+    if job.marked and header.spool:
         spool = command_for(header, "SPOOL")
         raise ConflictError(
             f"{who}it died, and its records are in a spool on that machine; recover the spool there ({spool})"

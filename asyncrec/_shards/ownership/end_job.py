@@ -47,7 +47,7 @@ from asyncrec._shards.manifest.names import claim_key
 from asyncrec._shards.manifest.segment import Segment
 from asyncrec._shards.ownership.census import LOOKS, FoundJob, claimed
 from asyncrec._shards.ownership.clearing import delete_replaced, delete_unlisted
-from asyncrec._shards.ownership.flushed import delete_flushed, put_fence
+from asyncrec._shards.ownership.flushed import delete_flushed, live_of, put_fence
 from asyncrec._shards.ownership.marks import delete_claims, load_mark, names_of, remove_mark
 from asyncrec._shards.ownership.unlisted import published_by
 from asyncrec._shards.ownership.verdict import Answer, Ending, Verdict
@@ -198,14 +198,18 @@ class _Taken:
 
     async def _holds_promises(self) -> bool:
         """Whether it may have been told that records are safe which are in no commit."""
+        header = self._header
         if await in_thread(self._staging.holds_promises):
             return True
-        if self._header.kind != "rolling" or self._staging.files is None:
+        if header.kind != "rolling":
             return False
-        # What a rolling writer flushed is no longer in its journal once the shard has its name.
-        history = await load_history(self._folder, self._header.name)
-        published = await published_by(self._folder, JobNames.of(self._header))
-        return await in_thread(lambda: not all(map(history.lists, published)))
+        if self._staging.files is not None:
+            # What a rolling writer flushed is no longer in its journal once the shard has its name.
+            shards = await published_by(self._folder, JobNames.of(header))
+        else:
+            shards = [*(await live_of(self._folder, header.name, header.writer)).records] if header.silent_after else []
+        history = await load_history(self._folder, header.name)
+        return await in_thread(lambda: not all(map(history.lists, shards)))
 
     async def _id_is_anothers(self) -> bool:
         """Whether the id in the header of a spool is another job's: its writer found the id taken, and made nothing.

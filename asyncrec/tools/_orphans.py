@@ -1,9 +1,9 @@
 """What `verify` finds that looks like a data set's and is in no manifest, and what of it may be adopted or deleted.
 
 Whatever a job makes lies under names that hold its own, and its mark stays until it has ended
-(`_shards.ownership.marks`). So what belongs to a job that has not ended is left to that, or to `asyncrec.recover`. What
-is left of one that has ended is nobody's, and may be deleted. If a person took the mark away, only the age speaks: a
-whole rolling shard may be adopted, and what is deleted is deleted behind a tombstone.
+(`_shards.ownership.marks`). So what belongs to a job that has not ended is left to that job, or to `asyncrec.recover`.
+What is left of a job that has ended may be deleted. If a person took the mark away, only the age speaks: a whole
+rolling shard may be adopted, and what is deleted is deleted behind a tombstone.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from .process import PROCESS, Killed, Process
 __all__ = ["SCHEME", "Bucket", "Stored"]
 
 SCHEME = "sim"
-# Or of its index or keys. Who writes a single file is told that it is damaged, and nothing else has its records.
+# Or of its index or keys. If a single file is damaged, its writer gets an error, and nothing else has its records.
 _OF_A_SHARD = re.compile(r"-[0-9]{5,}\.tfrecord")
 
 

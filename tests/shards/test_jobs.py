@@ -969,7 +969,7 @@ async def test_what_was_acknowledged_for_a_fixed_shard_is_not_taken_for_somebody
     other = {"other records": records("theirs"), "fewer": records("mine")[:1], "nothing": []}[theirs]
     await asyncrec.write_records("pages-00000-of-00002.tfrecord", other, storage=storage)
     before = await storage.get("pages-00000-of-00002.tfrecord")
-    with pytest.raises(ConflictError, match="another writer has published a shard with this name"):
+    with pytest.raises(ConflictError, match="this object does not hold the records of the writer"):
         await asyncrec.recover("pages", storage=storage)
     assert await storage.get("pages-00000-of-00002.tfrecord") == before
     assert [path.read_bytes() for path in sorted(tmp_path.glob(".pages-*.tfrecord.*.partial"))] == journals

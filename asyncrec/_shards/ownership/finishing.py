@@ -270,7 +270,7 @@ class Finishing:
         return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
 
     async def _finished(self, files: JobFiles, shard: str, *, empty: bool, anew: bool = False) -> ShardEntry | None:
-        """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none.
+        """Publish the whole records of a journal, or a whole shard of the spool; `None` if it has no whole record.
 
         ``anew``: under a name of this attempt's own, because a damaged object has the shard's. That is deleted behind
         the end of the log: a deletion that comes late would take a shard of the same name.

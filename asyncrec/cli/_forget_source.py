@@ -1,0 +1,40 @@
+"""``asyncrec forget-source PATH SOURCE``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
+from asyncrec.cli._output import print_json, say
+from asyncrec.cli._values import parse_options
+
+
+def command(
+    path: Path,
+    source: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of the source, as 'asyncrec info' shows it.")
+    ],
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Forget how far the source NAME of the data set PATH was stored, so that the next writer takes it from the start.
+
+    Use it if a topic was deleted and made anew under its old name. The records that are stored stay. Stop the writers
+    that use the source first: a writer that goes on with it gets an error.
+
+    \b
+    Example:
+      asyncrec forget-source demo-data/pages topic/3
+    """
+    from asyncrec import tools
+
+    options = parse_options(storage_option)
+    report = run_async(lambda: tools.forget_source(path, source, storage_options=options))
+    if json:
+        print_json(report.to_json())
+    else:
+        say(f"{report.path}: forgot the source {report.source}, which was stored up to position {report.position:,}")
+    return 0

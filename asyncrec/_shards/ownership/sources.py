@@ -172,11 +172,11 @@ async def take_turn(
         if owner and owner != writer and not taking.is_free(turn, owner):
             await _end_owner(folder, name, owner, source)
             continue
-        if turn == taking.stored[0] == 0 and taking.is_full():
+        if not turn and taking.is_full():
             raise ArgumentValueError(
                 f"{taking.path}: the data set has {MOST_SOURCES:,} sources, and cannot have more; {source!r} is new"
             )
-        number = max(turn, taking.stored[0]) + 1
+        number = turn + 1
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
             # Not shielded: a turn of which no answer came is in the way of no process.
@@ -256,7 +256,7 @@ class _Taking:
         return None if self.known is None else self.known.history
 
     async def look(self) -> tuple[int, str]:
-        """Find the last turn and its owner, then what is stored; (0, "") if the source has had no turn.
+        """Find the last turn and its owner, then what is stored. No owner: the turn is a copy's, or there is none.
 
         Raises:
             ManifestError: the turn cannot be read, or is another source's.
@@ -270,7 +270,9 @@ class _Taking:
         self.known = await load_listed(self._folder, self._name, self.known)
         if self._history is not None:
             self.stored = max(self.stored, self._history.progress.get(self._source, self.stored))
-        return turn, owner if turn else ""
+        if self.stored[0] > turn:  # it was won behind the list, or a copy has no turns
+            return self.stored[0], await self._owner(self.stored[0]) or ""
+        return turn, owner or "" if turn else ""
 
     async def _last_turn(self) -> int:
         prefix = source_prefix(self._name, self._source)

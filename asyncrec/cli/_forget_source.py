@@ -13,9 +13,7 @@ from asyncrec.cli._values import parse_options
 
 def command(
     path: Path,
-    source: Annotated[
-        str, typer.Argument(metavar="NAME", help="The name of the source, as 'asyncrec info' shows it.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="NAME", help="The name of the source, as 'asyncrec info' shows it.")],
     storage_option: StorageOptions = None,
     json: Json = False,
     debug: Debug = False,

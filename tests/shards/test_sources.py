@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
-from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +13,7 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import source_key
 from asyncrec._shards.manifest.segment import Segment, format_time
 from asyncrec._shards.ownership.sources import check_position, check_source, take_source, take_turn
@@ -21,9 +22,12 @@ from asyncrec.errors import (
     ArgumentValueError,
     ConflictError,
     ManifestError,
+    ObjectExistsError,
+    ObjectNotFoundError,
     StorageError,
     TransientStorageError,
 )
+from asyncrec.storage._local.storage import LocalStorage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing import LaxStorage
 
@@ -34,10 +38,12 @@ from .test_flush_races import Act, Meeting
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 # More requests than a consumer makes.
-REQUESTS = 26
+REQUESTS = 18
 
 
-async def run_beside(*steps: tuple[Stepping, Callable[[], Awaitable[Any]], tuple[float, ...]], order: list[int]) -> None:
+async def run_beside(
+    *steps: tuple[Stepping, Callable[[], Awaitable[Any]], tuple[float, ...]], order: list[int]
+) -> None:
     """Run processes one at a time: each in turn of the ``order`` makes as many requests as are next for it."""
     left = [iter(counts) for _, _, counts in steps]
     async with anyio.create_task_group() as group:
@@ -54,7 +60,7 @@ async def run_beside(*steps: tuple[Stepping, Callable[[], Awaitable[Any]], tuple
 
 
 @pytest.mark.parametrize("begins", ["new", "stored", "killed"])
-@pytest.mark.parametrize("first", range(REQUESTS))
+@pytest.mark.parametrize("first", [0, 1, *range(2, REQUESTS, 3)])
 async def test_of_two_that_take_a_source_one_has_it(first: int, begins: str) -> None:
     """One stops after each of its requests in turn, the other then too, and the first one ends before the other."""
     second = 0
@@ -88,7 +94,7 @@ async def test_of_two_that_take_a_source_one_has_it(first: int, begins: str) -> 
 
 
 @pytest.mark.parametrize("act", ["commits", "releases", "releases and takes", "ends"])
-@pytest.mark.parametrize("places", list(combinations(range(24), 2)), ids=str)
+@pytest.mark.parametrize("places", list(combinations(range(0, 20, 2), 2)), ids=str)
 async def test_an_owner_acts_while_another_takes_its_source(places: tuple[int, int], act: str) -> None:
     """Between any two requests of the one that takes it."""
     storage = MemoryStorage()
@@ -309,7 +315,7 @@ async def test_a_damaged_turn_is_named_and_left(content: bytes) -> None:
     storage = MemoryStorage()
     key = source_key("pages", SOURCE, 4)
     await storage.put(key, content)
-    with pytest.raises(ManifestError, match="-000004.json"):
+    with pytest.raises(ManifestError, match=r"-000004\.json"):
         await take_turn(storage, "pages", "a", SOURCE)
     assert [info.key async for info in storage.list_objects()] == [key]
 
@@ -353,19 +359,117 @@ async def test_a_living_owner_in_a_store_is_ended_and_goes_on() -> None:
     assert (await tools.verify("pages", storage=storage)).ok
 
 
-async def test_a_living_owner_on_a_disk_keeps_its_source(tmp_path: Any) -> None:
-    path = tmp_path / "pages"
-    async with asyncrec.open_sharded_writer(path, writer_id="w") as writer, asyncrec.storage.open_storage(tmp_path) as (
-        storage,
-        _,
-    ):
+async def test_a_living_owner_on_a_disk_keeps_its_source(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    async with asyncrec.open_sharded_writer(tmp_path / "pages", writer_id="w") as writer:
         await take_turn(storage, "pages", "w", SOURCE)
         with pytest.raises(ConflictError, match=r"the writer w .*release"):
             await take_turn(storage, "pages", "a", SOURCE)
         await writer.write(b"more")
         await writer.commit()
-    async with asyncrec.storage.open_storage(tmp_path) as (storage, _):
-        assert (await take_turn(storage, "pages", "a", SOURCE)).turn == 2
+    assert (await take_turn(storage, "pages", "a", SOURCE)).turn == 2
+
+
+async def test_an_owner_on_a_disk_that_was_killed_is_recovered(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path))
+    async with mortal.killed(storage, writer_id="w") as writer:
+        await take_turn(storage, "pages", "w", SOURCE)
+        await writer.write(b"flushed")
+        await writer.flush()
+    assert (await take_turn(storage, "pages", "a", SOURCE)).turn == 2
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert [record async for record in dataset] == [b"flushed"]
+
+
+async def test_an_owner_with_a_spool_keeps_its_source(tmp_path: Path) -> None:
+    """What it has flushed may have been acknowledged, and is in the spool alone."""
+    storage = MemoryStorage()
+    async with mortal.killed(storage, writer_id="w", spool=tmp_path) as writer:
+        await take_turn(storage, "pages", "w", SOURCE)
+        await writer.write(b"flushed")
+        await writer.flush()
+    with pytest.raises(ConflictError, match="recover its spool"):
+        await take_turn(storage, "pages", "a", SOURCE)
+    await asyncrec.recover(tmp_path, to="pages", storage=storage)
+    assert (await take_turn(storage, "pages", "a", SOURCE)).turn == 2
+
+
+# Forgetting -----------------------------------------------------------------------------------------------------------
+
+
+async def stored_up_to_two(storage: MemoryStorage) -> Consumer:
+    consumer = await Consumer(storage, "w").begin()
+    await consumer.consume()
+    return consumer
+
+
+async def test_a_source_that_was_forgotten_begins_anew() -> None:
+    storage = MemoryStorage()
+    owner = await stored_up_to_two(storage)
+    report = await tools.forget_source("pages", SOURCE, storage=storage)
+    assert report.to_json() == {"path": "pages", "source": SOURCE, "position": 2}
+    await owner.commit()
+    assert owner.acknowledged == [0, 1, 2]
+    other = await Consumer(storage, "a").begin()
+    assert await other.take()
+    assert other.taken is not None
+    assert other.taken.position == -1
+    await other.commit(2)
+    assert other.acknowledged == [0, 1]
+    assert (await load_history(storage, "pages")).progress[SOURCE] == (other.taken.turn, 1)
+
+
+@pytest.mark.parametrize("source", ["another", SOURCE])
+async def test_a_source_of_which_nothing_is_stored_is_not_forgotten(source: str) -> None:
+    storage = MemoryStorage()
+    await stored_up_to_two(storage)
+    await tools.forget_source("pages", SOURCE, storage=storage)
+    before = [info.key async for info in storage.list_objects()]
+    with pytest.raises(ObjectNotFoundError, match=f"nothing of the source '{source}' is stored"):
+        await tools.forget_source("pages", source, storage=storage)
+    assert [info.key async for info in storage.list_objects()] == before
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("place", range(20))
+async def test_a_source_that_is_taken_while_it_is_forgotten_is_in_one_state(place: int, done: bool) -> None:
+    """Either it is forgotten and begins anew, or the call fails and it goes on."""
+    storage = MemoryStorage()
+    await stored_up_to_two(storage)
+    other = await Consumer(storage, "a").begin()
+    seen = 0
+
+    def meet(what: str, key: str, was_done: bool) -> Act | None:
+        nonlocal seen
+        seen += was_done == done
+        return other.consume if was_done == done and seen == place + 1 else None
+
+    try:
+        await tools.forget_source("pages", SOURCE, storage=Meeting(storage, meet))
+        is_forgotten = True
+    except ConflictError:
+        is_forgotten = False
+    last = await Consumer(storage, "b").begin()
+    assert await last.take()
+    assert last.taken is not None
+    if seen > place and other.acknowledged:
+        assert other.acknowledged in ([0, 1, 2], [3, 4, 5])
+    assert is_forgotten == (last.taken.position == -1 or other.acknowledged == [0, 1, 2])
+
+
+async def test_a_source_whose_forgetting_died_is_taken() -> None:
+    storage = MemoryStorage()
+    await stored_up_to_two(storage)
+    process = mortal.Process(storage, "-000001.jsonl")
+    with pytest.raises(StorageError):
+        await tools.forget_source("pages", SOURCE, storage=process.storage)
+    assert process.late is not None
+    other = await Consumer(storage, "a").begin()
+    assert await other.take()
+    assert other.taken is not None
+    assert other.taken.position == 2
+    with pytest.raises(ObjectExistsError):
+        await storage.put(*process.late, exclusive=True)
 
 
 # Names and positions --------------------------------------------------------------------------------------------------

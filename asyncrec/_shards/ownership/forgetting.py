@@ -5,8 +5,8 @@ stored. The naive way is to delete what the commits say of the source; but commi
 lives states its position in the next one.
 
 So this is an owner like any other (`asyncrec._shards.ownership.sources`): it ends the last owner, wins the next turn,
-and states the position -1 in the only segment of its log, which ends it. It makes nothing else, and so needs no mark: if
-it dies behind its turn, the next owner finds neither a mark nor an end, and ends it by a tombstone.
+and states the position -1 in the only segment of its log, which ends it. It makes nothing else, and so needs no mark:
+if it dies behind its turn, the next owner finds neither a mark nor an end, and ends it by a tombstone.
 """
 
 from __future__ import annotations

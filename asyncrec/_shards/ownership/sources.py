@@ -5,8 +5,8 @@ way is a lock on the source, which P does not know it has lost. Another is to co
 compares, stops, and commits an hour later. So Q does this, in this order (docs/protocol.md):
 
 1. *The last owner's log has ended*, or it has let go of the very turn that it had. If not, Q ends it, even if it lives:
-   nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log, with its
-   other sources.
+   nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log, with
+   its other sources.
 2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. Of several that want the source, one
    wins, and the others look again: the winner is now the last owner.
 3. *Q looks again.* The number may have been used, followed by others and deleted, hours ago.
@@ -171,18 +171,19 @@ async def take_turn(
             raise taking.lost(owner)
         if owner and owner != writer and not taking.is_free(turn, owner):
             await _end_owner(folder, name, owner, source)
+            taking.ended.add(owner)
             continue
         if not turn and taking.is_full():
             raise ArgumentValueError(
                 f"{taking.path}: the data set has {MOST_SOURCES:,} sources, and cannot have more; {source!r} is new"
             )
         number = turn + 1
+        taking.least = number
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
             # Not shielded: a turn of which no answer came is in the way of no process.
             await create(folder, source_key(name, source, number), content, shield=False)
         except ObjectExistsError:
-            taking.least = number
             await _refuse_ended(folder, name, writer)
             continue
         if await taking.look() == (number, writer):
@@ -238,6 +239,7 @@ class _Taking:
     Attributes:
         path: of the data set.
         least: a turn that is there, although a list may not show it yet.
+        ended: owners whose logs have ended, although a list may not show it yet.
         stored: the highest turn under which a position is committed, and that position; `NOTHING` if none is.
         known: the manifest as it was read last.
     """
@@ -245,6 +247,7 @@ class _Taking:
     def __init__(self, folder: Storage, name: str, source: str, known: LoadedManifest | None) -> None:
         self.path = join(folder.root, name)
         self.least = 0
+        self.ended: set[str] = set()
         self.stored = NOTHING
         self.known = known
         self._folder = folder
@@ -304,13 +307,17 @@ class _Taking:
             )
         # It becomes part of names.
         if not isinstance(writer, str) or begin_of(f"{writer}-000000.jsonl") != writer:
-            raise ManifestError(f"{self._key(turn)}: the turn names the writer {str(writer)[:80]!r}, which is not an id")
+            raise ManifestError(
+                f"{self._key(turn)}: the turn names the writer {str(writer)[:80]!r}, which is not an id"
+            )
         return writer
 
     def is_free(self, turn: int, owner: str) -> bool:
         """Whether the owner's log has ended, or has let go of this very turn."""
         history = self._history
-        return history is not None and (owner in history.ended or history.releases.get(self._source) == turn)
+        return owner in self.ended or (
+            history is not None and (owner in history.ended or history.releases.get(self._source) == turn)
+        )
 
     def is_full(self) -> bool:
         """Whether the data set has as many sources as it can have."""

@@ -62,8 +62,8 @@ class Stepping(FlakyStorage):
         await self._stands.wait()
 
     def ends(self) -> None:
-        """It asks nothing more."""
-        self._has_ended = True
+        """The process stops nowhere from now on."""
+        self.left, self._has_ended = math.inf, True
         self._stands.set()
 
 

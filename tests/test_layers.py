@@ -40,7 +40,8 @@ LAYERS["asyncrec"] = 7
 # Within a package: a room imports from those before it, so there is no circle.
 ROOMS = {
     "asyncrec._concurrency": (
-        "forks", "clock", "deadline", "ending", "processors", "tasks", "map", "read_ahead", "batches", "lru_cache", "turns",
+        "forks", "clock", "deadline", "ending", "processors", "tasks", "map", "read_ahead", "batches", "lru_cache",
+        "turns",
     ),
     "asyncrec._framing": (
         "crc", "encoding", "borders", "damage", "compression", "search", "frames", "measuring", "salvage",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,10 +15,12 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec._shards.spool.uploader import Uploader
-from asyncrec.errors import IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
+from asyncrec.errors import ConflictError, IntegrityError, ObjectExistsError, ObjectNotFoundError, TransientStorageError
 from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage._memory import MemoryStorage
 from asyncrec.testing._faults import Call, T, _Around
+
+from . import mortal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
@@ -90,6 +93,64 @@ async def test_a_spool_keeps_what_its_store_lies_about(tmp_path: Path, what: str
         await write(storage, spool=tmp_path)
     assert await committed(storage) == 0
     assert list(tmp_path.glob("*.tfrecord"))
+
+
+class Damaging(Lying):
+    """Damages what is sent under the keys that ``about`` picks, and says so."""
+
+    def __init__(self, about: Callable[[str], bool], damage: Callable[[bytes], bytes]) -> None:
+        super().__init__(about, lambda info: info)
+        self.damage = damage
+
+    @asynccontextmanager
+    async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
+        async with super().open_sink(key, exclusive=exclusive) as sink:
+            yield sink
+        if self.about(key):
+            content = self.damage(await self._storage.get(key))
+            await self._storage.delete(key)
+            sink.published = await self._storage.put(key, content)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "a byte less": lambda content: content[:-1],
+    "another byte": lambda content: content[:-20] + bytes([content[-20] ^ 1]) + content[-19:],
+    "nothing": lambda content: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("compression", ["", "GZIP"])
+@pytest.mark.parametrize("options", [{"max_shard_records": 1}, {"num_shards": 2}], ids=["rolling", "fixed"])
+async def test_a_spool_is_recovered_into_a_store_that_damaged_its_shard(
+    tmp_path: Path, options: dict[str, Any], compression: str, damage: str
+) -> None:
+    storage = Damaging(lambda key: re.search("^pages.*-0*1(-of-0*2)?[.]tfrecord$", key) is not None, DAMAGE[damage])
+    with pytest.raises(IntegrityError, match="stays in the spool"):
+        await write(storage, spool=tmp_path, compression=compression, **options)
+    storage.about = lambda key: False
+    if "num_shards" in options:  # the name is a promise, and what has it may be another's
+        with pytest.raises(ConflictError, match="delete it and recover again"):
+            await asyncrec.recover(tmp_path, to="pages", storage=storage)
+        await storage.delete("pages-00001-of-00002.tfrecord")
+    await asyncrec.recover(tmp_path, to="pages", storage=storage)
+    async with asyncrec.open_dataset("pages", storage=storage) as dataset:
+        assert sorted([record async for record in dataset]) == RECORDS
+    report = await tools.verify("pages", storage=storage, min_age=-60)
+    assert report.ok
+    assert report.orphans == []
+    assert not list(tmp_path.glob("**/*.tfrecord*"))
+
+
+async def test_flushed_records_are_recovered_beside_a_shorter_shard() -> None:
+    """The store had cut the shard that the writer was publishing when it died."""
+    storage = MemoryStorage()
+    async with mortal.killed(storage, writer_id="w") as writer:
+        await writer.write_many(RECORDS)
+        assert await writer.flush() == "spooled"
+    await storage.put("pages-w-000000.tfrecord", b"")
+    assert (await asyncrec.recover("pages", storage=storage)).records == len(RECORDS)
+    assert [info.key async for info in storage.list_objects("pages-w-")] == []
 
 
 @pytest.mark.parametrize("lie", LIES)

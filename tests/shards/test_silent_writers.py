@@ -10,7 +10,9 @@ import anyio
 import pytest
 
 import asyncrec
+from asyncrec.storage import ObjectInfo
 from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing import FlakyStorage
 
 from . import mortal
 from .flushing import RECORDS, flush_entries, stored, write
@@ -27,6 +29,28 @@ async def test_a_writer_that_died_on_this_machine_is_taken_up_at_once() -> None:
     async with asyncrec.open_sharded_writer("pages", storage=storage):
         await anyio.sleep(61)
         assert await stored(storage) == RECORDS
+
+
+async def test_a_sign_of_life_behind_a_commit_does_not_stay() -> None:
+    """Else the writer, which has nothing in its log and asks nothing, would be taken for dead."""
+    storage = MemoryStorage()
+    committed = anyio.Event()
+
+    class Slow(FlakyStorage):
+        async def put(self, key: str, data: Any, *, exclusive: bool = False) -> ObjectInfo:
+            if key == "_flush/pages/w-000002.frames":
+                await committed.wait()
+            return await storage.put(key, data, exclusive=exclusive)
+
+    async with asyncrec.open_sharded_writer("pages", storage=Slow(storage), writer_id="w", flush_seconds=1) as writer:
+        await write(writer, RECORDS)
+        await anyio.sleep(65)  # it says that it lives
+        await writer.commit()
+        committed.set()
+        await anyio.sleep(1)
+        assert await flush_entries(storage) == ["_flush/pages/w-000002.frames"]
+        await anyio.sleep(110)
+        assert await flush_entries(storage) == []
 
 
 class TestSilence:

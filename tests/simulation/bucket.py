@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from .process import PROCESS, Killed, Process
 __all__ = ["SCHEME", "Bucket", "Stored"]
 
 SCHEME = "sim"
+# Or of its index or keys. Who writes a single file is told that it is damaged, and nothing else has its records.
+_OF_A_SHARD = re.compile(r"-[0-9]{5,}\.tfrecord")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class Bucket:
             raise ObjectExistsError(
                 f"{SCHEME}://bucket/{key}: the object already exists, but was to be created exclusively"
             )
-        if self.damaging and ".tfrecord" in key and self._rng.random() < self.damaging:
+        if self.damaging and _OF_A_SHARD.search(key) and self._rng.random() < self.damaging:
             self.faults += 1
             data = data[:-1]
         now = self._epoch + self._loop.now

@@ -47,6 +47,10 @@ class Striker:
             chunk = min(world.settings["parts"], world.settings["knobs"].get(MOST_ENTRY, 1 << 20))
             if not world.store_answers or contents.is_ended(world, run.target, run.writer):
                 return
+            # Without room for the parts of its open shards the writer has failed: its next call would have told.
+            options = run.spec["options"]
+            if 4 * world.settings["parts"] * options["open_shards"] > 3 * options.get("memory_limit", 1 << 30):
+                return
         run.promise_what_is_old(world.loop.now, chunk)
 
     def cut_power(self, name: str) -> None:

@@ -144,7 +144,9 @@ class FlushLedger:
         assert entry is not None, "it was asked for"
         self.last, entry.content = entry.number, b""
         self._drop({self._beat, *range(entry.since, entry.number)})
-        self._beat = 0 if entry.sections else entry.number
+        self._beat = entry.number if self._live and not entry.sections else 0
+        if not (entry.sections or self._live):  # a commit came before it: it is needed no more
+            self.garbage.add(entry.number)
         if entry.shards:
             self._live[entry.number] = entry
         self._tail.append(entry)

@@ -188,3 +188,16 @@ class JobFiles:
 def kept_path(path: str) -> str:
     """Return where a damaged journal is kept, for `asyncrec.tools.repair`."""
     return path.removesuffix(".partial").removesuffix(_TAKEN) + ".damaged"
+
+
+def keep(path: str) -> str:
+    """Give a damaged journal a second name, which no recovery removes; returns it."""
+    kept = kept_path(path)
+    with mapped_errors("saving", kept):
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # else an earlier recovery has kept it
+                kept = f"{kept}-{secrets.token_hex(4)}"
+                os.link(path, kept)
+    return kept

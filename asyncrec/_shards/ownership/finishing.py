@@ -8,35 +8,39 @@ a crash meanwhile leaves what the next call begins with. What the job had publis
 from __future__ import annotations
 
 import errno
-import os
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._path_log import PathLog
-from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import load_closing, load_last
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
-from asyncrec._shards.journal.header import this_host
-from asyncrec._shards.journal.job_files import JobFiles, kept_path
+from asyncrec._shards.journal.header import JobHeader, this_host
+from asyncrec._shards.journal.job_files import JobFiles, keep
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
+from asyncrec._shards.manifest.names import rolling_shard_name, sequence_of
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.manifest.snapshot import address_of, merged
 from asyncrec._shards.ownership.flushed import Flushed, check_end, delete_adopted, live_of, publish_flushed, put_fence
-from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there, published_by
+from asyncrec._shards.ownership.unlisted import begins_like, entry_of_unlisted, is_there, published_by
 from asyncrec._shards.ownership.verdict import Ending
-from asyncrec.errors import ConflictError, FormatError, ObjectExistsError, ObjectNotFoundError, StorageError
+from asyncrec.errors import (
+    ConflictError,
+    FormatError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+    StorageError,
+    TruncatedError,
+)
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import mapped_errors
 from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
@@ -82,6 +86,9 @@ class Finishing:
         self._history = await load_history(self._target, header.name)
         committed = await in_thread(self._history.added_by, header.writer)
         self._own = {entry.path for entry in committed}
+        for path in [each for each in self._own if each.startswith(f"{header.name}-{header.writer}.")]:
+            # An earlier recovery has made this of the shard, under a name of its own.
+            self._own.add(rolling_shard_name(header.name, header.writer, sequence_of(path)))
         self._manifest = ManifestWriter(
             self._target,
             header.name,
@@ -93,15 +100,15 @@ class Finishing:
             recovered_by=this_host(),
             last=last,
         )
-        self._publisher = ShardPublisher(
-            self._target,
-            header,
-            budget=ByteBudget(_MEMORY_LIMIT),
-            clock=self._manifest.clock,
-            deadline=self._manifest.deadline,
-            keep_sidecars=True,
+        self._publisher = self._publisher_of(header)
+
+    def _publisher_of(self, header: JobHeader) -> ShardPublisher:
+        budget, clock, deadline = ByteBudget(_MEMORY_LIMIT), self._manifest.clock, self._manifest.deadline
+        publisher = ShardPublisher(
+            self._target, header, budget=budget, clock=clock, deadline=deadline, keep_sidecars=True
         )
-        self._publisher.void = self._manifest.void
+        publisher.void = self._manifest.void
+        return publisher
 
     async def rolling(self, *, close: bool) -> None:
         """Commit what a rolling writer had on its disk, and what it had published, in the segment that ends its log.
@@ -133,12 +140,16 @@ class Finishing:
                 refused = refused or error
         for shard in await published_by(self._target, self._names):
             if shard not in entries and not self._is_listed(shard) and not self._history.removes(shard):
+                # What a flush has acknowledged is in the flush log. An object that has less is deleted behind the end.
+                flushed = self._flushed.records.get(shard, 0) if self._flushed is not None else 0
                 try:
-                    entries[shard] = await self._unlisted(shard)
+                    entry = await self._unlisted(shard)
+                    if entry.records < flushed:
+                        raise TruncatedError(f"it has {entry.records:,} records of {flushed:,} that were flushed")
+                    entries[shard] = entry
                 except FormatError as error:
                     if not self._flushes:
                         raise
-                    # What a flush has acknowledged of it is in the flush log; the object is deleted behind the end.
                     message = "the shard %s, which its writer had not committed, is damaged and was left out: %s"
                     path = join(self._target.root, self._header.name)
                     _path_log.warning(path, message, shard, error, writer=self._header.writer, shard=shard)
@@ -146,7 +157,7 @@ class Finishing:
         if self._flushed is not None:
             wanted = [
                 shard
-                for shard in self._flushed.shards
+                for shard in sorted(self._flushed.records)
                 if not (shard in entries or self._is_listed(shard))  # of a void one, the records are here alone
             ]
             adopted, cut = await publish_flushed(self._target, self._header, self._flushed, wanted, self._manifest)
@@ -258,8 +269,17 @@ class Finishing:
             await shard.output.finish()
         return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
 
-    async def _finished(self, files: JobFiles, shard: str, *, empty: bool) -> ShardEntry | None:
-        """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
+    async def _finished(self, files: JobFiles, shard: str, *, empty: bool, anew: bool = False) -> ShardEntry | None:
+        """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none.
+
+        ``anew``: under a name of this attempt's own, because a damaged object has the shard's. That is deleted behind
+        the end of the log: a deletion that comes late would take a shard of the same name.
+        """
+        header, publisher, name = self._header, self._publisher, shard
+        if anew:
+            header = replace(header, writer=f"{header.writer}.{secrets.token_hex(4)}")
+            publisher = self._publisher_of(header)
+            name = rolling_shard_name(header.name, header.writer, sequence_of(shard))
         reader = await in_thread(self._reader, files, shard)
         try:
             await in_thread(reader.open)
@@ -268,42 +288,23 @@ class Finishing:
                 await in_thread(self._report, reader)
                 return None
             try:
-                async with self._publisher.open_shard(shard) as out:
+                async with publisher.open_shard(name) as out:
                     while batch is not None:
                         await out.write(*batch)
                         batch = await in_thread(reader.next)
                     await out.output.finish()
             except ObjectExistsError:
                 # Published before, and not committed: by the writer itself, or by an earlier recovery.
-                if self._names.num_shards is not None and not await self._begins_like(files, shard):
-                    raise _taken(self._target, shard) from None
-                return await self._unlisted(shard)
+                with suppress(FormatError):
+                    if await begins_like(self._target, shard, await in_thread(self._reader, files, shard)):
+                        return await self._unlisted(shard)
+                if self._names.num_shards is not None:
+                    raise _in_the_way(self._target, shard) from None
+                return await self._finished(files, shard, empty=empty, anew=True)
             await in_thread(self._report, reader)
-            return replace(self._publisher.entry_of(out, 0, 0), first=None, last=format_time(reader.modified))
+            return replace(publisher.entry_of(out, 0, 0), first=None, last=format_time(reader.modified))
         finally:
             reader.close()
-
-    async def _begins_like(self, files: JobFiles, shard: str) -> bool:
-        """Whether a shard of that name begins with the records of our journal."""
-        ours = await in_thread(self._reader, files, shard)
-        try:
-            await in_thread(ours.open)
-            async with open_reader(shard, storage=self._target, max_record_bytes=ANY_RECORD_BYTES) as reader:
-                batches = reader.batches()
-                theirs: list[bytes] = []
-                while (batch := await in_thread(ours.next)) is not None:
-                    records = batch[0]
-                    while len(theirs) < len(records):
-                        more = await anext(batches, None)
-                        if more is None:
-                            return False
-                        theirs += more
-                    if theirs[: len(records)] != records:
-                        return False
-                    del theirs[: len(records)]
-            return True
-        finally:
-            ours.close()
 
     # -- in a thread --------------------------------------------------------------------------------------------------
 
@@ -315,7 +316,7 @@ class Finishing:
         """Record what was not whole, and keep it if it is damage. Blocks."""
         self._ending.cut_bytes += reader.cut
         if reader.damage is not None:
-            kept = _keep(reader.path)
+            kept = keep(reader.path)
             self._ending.damaged.append(kept)
             fields = {"writer": self._header.writer, "record": reader.records}
             _path_log.warning(
@@ -327,21 +328,16 @@ class Finishing:
             )
 
 
-def _keep(path: str) -> str:
-    """Give a damaged journal a second name, which no recovery removes; returns it."""
-    kept = kept_path(path)
-    with mapped_errors("saving", kept):
-        try:
-            os.link(path, kept)
-        except FileExistsError:
-            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # else an earlier recovery has kept it
-                kept = f"{kept}-{secrets.token_hex(4)}"
-                os.link(path, kept)
-    return kept
-
-
 def _taken(target: Storage, shard: str) -> ConflictError:
     return ConflictError(
         f"{target.root}/{shard}: another writer has published a shard with this name; the records that this writer "
         "acknowledged stay in its unfinished files. To discard them, run 'asyncrec recover' with --abandon"
+    )
+
+
+def _in_the_way(target: Storage, shard: str) -> ConflictError:
+    return ConflictError(
+        f"{target.root}/{shard}: this object does not hold the records of the writer, which stay in its unfinished "
+        "files. If the object is not needed, delete it and recover again; to discard the records, run 'asyncrec "
+        "recover' with --abandon"
     )

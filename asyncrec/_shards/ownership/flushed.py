@@ -12,7 +12,7 @@ nobody else's if B loses, and the end of A's log names them (docs/protocol.md).
 from __future__ import annotations
 
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -62,11 +62,11 @@ class Flushed(NamedTuple):
 
     Attributes:
         entries: the numbers of the entries that are read, in order, each with the shards that it has records of.
-        shards: all of these.
+        records: how many records they have, by shard.
     """
 
     entries: Mapping[int, frozenset[str]]
-    shards: tuple[str, ...]
+    records: Mapping[str, int]
 
 
 async def numbers_of(folder: Storage, name: str, writer: str) -> list[int]:
@@ -132,6 +132,7 @@ async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
     What it has of shards that were ever committed is void.
     """
     entries: dict[int, frozenset[str]] = {}
+    records: Counter[str] = Counter()
     repeated: set[int] = set()
     for number in reversed(await numbers_of(folder, name, writer)):
         if number in repeated or (entry := await load_entry(folder, name, writer, number)) is None:
@@ -139,7 +140,9 @@ async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
         repeated.update(range(entry.since, number))
         if entry.sections:
             entries[number] = frozenset(each.shard for each in entry.sections)
-    return Flushed(dict(sorted(entries.items())), tuple(sorted(set().union(*entries.values()))))
+            for each in entry.sections:
+                records[each.shard] += each.records
+    return Flushed(dict(sorted(entries.items())), records)
 
 
 async def publish_flushed(

@@ -11,6 +11,7 @@ from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._records.index import parse_index
 from asyncrec._records.writing.write_batch import KEY_BYTES
 from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time, noting
 from asyncrec.errors import ObjectNotFoundError
@@ -55,6 +56,34 @@ async def entry_of_unlisted(
         committed=now,
         extra=noting(largest),
     )
+
+
+async def begins_like(target: Storage, shard: str, journal: JournalReader) -> bool:
+    """Whether a shard that is there begins with the records of a journal, which is closed.
+
+    Raises:
+        FormatError: the shard is damaged.
+    """
+    from asyncrec._records.reading.reader import open_reader
+
+    try:
+        await in_thread(journal.open)
+        async with open_reader(shard, storage=target, max_record_bytes=ANY_RECORD_BYTES) as reader:
+            batches = reader.batches()
+            theirs: list[bytes] = []
+            while (batch := await in_thread(journal.next)) is not None:
+                records = batch[0]
+                while len(theirs) < len(records):
+                    more = await anext(batches, None)
+                    if more is None:
+                        return False
+                    theirs += more
+                if theirs[: len(records)] != records:
+                    return False
+                del theirs[: len(records)]
+        return True
+    finally:
+        journal.close()
 
 
 async def published_by(target: Storage, names: JobNames) -> list[str]:

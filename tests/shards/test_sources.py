@@ -14,7 +14,7 @@ import pytest
 import asyncrec
 from asyncrec import tools
 from asyncrec._shards.manifest.loading import load_history
-from asyncrec._shards.manifest.names import source_key
+from asyncrec._shards.manifest.names import source_turn_key
 from asyncrec._shards.manifest.segment import Segment, format_time
 from asyncrec._shards.ownership.sources import check_position, check_source, take_source, take_turn
 from asyncrec.errors import (
@@ -59,6 +59,7 @@ async def run_beside(
             await steps[number][0].go(next(left[number]))
 
 
+@pytest.mark.slow(but=["5-killed"])
 @pytest.mark.parametrize("begins", ["new", "stored", "killed"])
 @pytest.mark.parametrize("first", [0, 1, *range(2, REQUESTS, 3)])
 async def test_of_two_that_take_a_source_one_has_it(first: int, begins: str) -> None:
@@ -93,6 +94,7 @@ async def test_of_two_that_take_a_source_one_has_it(first: int, begins: str) -> 
         second += 1
 
 
+@pytest.mark.slow(but=["(4, 8)", "(8, 14)"])
 @pytest.mark.parametrize("act", ["commits", "releases", "releases and takes", "ends"])
 @pytest.mark.parametrize("places", list(combinations(range(0, 20, 2), 2)), ids=str)
 async def test_an_owner_acts_while_another_takes_its_source(places: tuple[int, int], act: str) -> None:
@@ -207,10 +209,10 @@ async def test_a_turn_that_was_used_and_deleted_is_not_won() -> None:
         for other in others:
             assert await other.take()
             await other.commit()
-        await storage.delete(source_key("pages", SOURCE, 1))
+        await storage.delete(source_turn_key("pages", SOURCE, 1))
 
     def meet(what: str, key: str, done: bool) -> Act | None:
-        return sleep if slow and what == "put" and not done and key == source_key("pages", SOURCE, 1) else None
+        return sleep if slow and what == "put" and not done and key == source_turn_key("pages", SOURCE, 1) else None
 
     one = await Consumer(Meeting(storage, meet), "a").begin()
     await one.take()
@@ -282,17 +284,19 @@ async def test_a_writer_whose_log_was_ended_takes_nothing() -> None:
 
 async def test_a_turn_is_above_that_of_a_position_that_was_copied() -> None:
     storage = MemoryStorage()
-    copied = Segment(writer="c", time=format_time(1.8e9), closed=True, progress={SOURCE: (7, 41)})
+    released = {SOURCE: 9}
+    time = format_time(1.8e9)
+    copied = Segment(writer="c", time=time, closed=True, progress={SOURCE: (7, 41)}, releases=released)
     await storage.put("_manifest/pages/c-000001.jsonl", copied.encode())
     consumer = await Consumer(storage, "w").begin()
     assert await consumer.take()
     assert consumer.taken is not None
-    assert (consumer.taken.turn, consumer.taken.position) == (8, 41)
+    assert (consumer.taken.turn, consumer.taken.position) == (10, 41)
 
 
 async def test_another_name_with_the_same_hash_is_an_error() -> None:
     storage = MemoryStorage()
-    await storage.put(source_key("pages", SOURCE, 1), b'{"version": 1, "source": "other", "writer": "w"}\n')
+    await storage.put(source_turn_key("pages", SOURCE, 1), b'{"version": 1, "source": "other", "writer": "w"}\n')
     with pytest.raises(ManifestError, match="'topic/3' and 'other' have the same hash"):
         await take_turn(storage, "pages", "a", SOURCE)
 
@@ -313,7 +317,7 @@ async def test_another_name_with_the_same_hash_is_an_error() -> None:
 )
 async def test_a_damaged_turn_is_named_and_left(content: bytes) -> None:
     storage = MemoryStorage()
-    key = source_key("pages", SOURCE, 4)
+    key = source_turn_key("pages", SOURCE, 4)
     await storage.put(key, content)
     with pytest.raises(ManifestError, match=r"-000004\.json"):
         await take_turn(storage, "pages", "a", SOURCE)

@@ -28,7 +28,14 @@ from asyncrec._shards.journal.header import JobHeader, this_host
 from asyncrec._shards.journal.remedies import command_for
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import LoadedManifest, load_listed
-from asyncrec._shards.manifest.names import begin_of, source_key, source_of, source_prefix
+from asyncrec._shards.manifest.names import begin_of, hash_of_source, manifest_prefix, source_turn_key, source_turn_of
+from asyncrec._shards.manifest.progress import (
+    MOST_POSITION,
+    MOST_SOURCE_BYTES,
+    MOST_SOURCES,
+    NO_POSITION,
+    is_source,
+)
 from asyncrec._shards.ownership.census import find_job
 from asyncrec._shards.ownership.end_job import end_job
 from asyncrec._shards.ownership.verdict import Verdict
@@ -43,17 +50,13 @@ from asyncrec.errors import (
 from asyncrec.storage._base import Storage
 from asyncrec.storage._url import join
 
-MOST_SOURCES = 100_000
-MOST_SOURCE_BYTES = 512
-MOST_POSITION = (1 << 63) - 1
-
 # Each attempt but the first means that another process has taken the source, or ended its owner, a moment ago.
 _ATTEMPTS = 10
 # A name of 512 bytes, each of which JSON may write as six.
 _MOST_BYTES = 8192
 _VERSION = 1
 # The turn and the position of a source of which nothing is stored.
-NOTHING = (0, -1)
+NOTHING = (0, NO_POSITION)
 
 
 class TakenSource(NamedTuple):
@@ -90,14 +93,10 @@ def check_source(source: str) -> str:
     """
     if not isinstance(source, str):
         raise ArgumentTypeError(f"source={source!r}: must be text, not {type(source).__name__}")
-    try:
-        size = len(source.encode())
-    except UnicodeEncodeError as error:
-        raise ArgumentValueError(f"source={source[:80]!r}: must be valid Unicode: {error.reason}") from error
-    if not 0 < size <= MOST_SOURCE_BYTES:
-        raise ArgumentValueError(f"source={source[:80]!r}: must have 1 to {MOST_SOURCE_BYTES} bytes, not {size:,}")
-    if any(each < " " or "\x7f" <= each < "\xa0" for each in source):
-        raise ArgumentValueError(f"source={source[:80]!r}: must not have control characters")
+    if not is_source(source):
+        raise ArgumentValueError(
+            f"source={source[:80]!r}: must have 1 to {MOST_SOURCE_BYTES} bytes as UTF-8, and no control characters"
+        )
     return source
 
 
@@ -182,7 +181,7 @@ async def take_turn(
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
             # Not shielded: a turn of which no answer came is in the way of no process.
-            await create(folder, source_key(name, source, number), content, shield=False)
+            await create(folder, source_turn_key(name, source, number), content, shield=False)
         except ObjectExistsError:
             await _refuse_ended(folder, name, writer)
             continue
@@ -273,22 +272,24 @@ class _Taking:
         self.known = await load_listed(self._folder, self._name, self.known)
         if self._history is not None:
             self.stored = max(self.stored, self._history.progress.get(self._source, self.stored))
-        if self.stored[0] > turn:  # it was won behind the list, or a copy has no turns
-            return self.stored[0], await self._owner(self.stored[0]) or ""
+            released = self._history.releases.get(self._source, 0)
+            if (later := max(self.stored[0], released)) > turn:  # it was won behind the list, or a copy has no turns
+                return later, await self._owner(later) or ""
         return turn, owner or "" if turn else ""
 
     async def _last_turn(self) -> int:
-        prefix = source_prefix(self._name, self._source)
-        keys = [info.key async for info in self._folder.list_objects(prefix)]
-        return max([self.least, *filter(None, map(source_of, keys))])
+        prefix = manifest_prefix(self._name)
+        own = f"{prefix}_source-{hash_of_source(self._source)}-"
+        found = [source_turn_of(info.key[len(prefix) :]) async for info in self._folder.list_objects(own)]
+        return max([self.least, *(each[1] for each in found if each is not None)])
 
     def _key(self, turn: int) -> str:
-        return join(self._folder.root, source_key(self._name, self._source, turn))
+        return join(self._folder.root, source_turn_key(self._name, self._source, turn))
 
     async def _owner(self, turn: int) -> str | None:
         """Read whose a turn is; `None` if it is gone."""
         try:
-            content = await self._folder.get(source_key(self._name, self._source, turn), max_bytes=_MOST_BYTES)
+            content = await self._folder.get(source_turn_key(self._name, self._source, turn), max_bytes=_MOST_BYTES)
             data = json.loads(content)
             version, source, writer = data["version"], data["source"], data["writer"]
         except ObjectNotFoundError:

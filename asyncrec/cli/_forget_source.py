@@ -27,12 +27,13 @@ def command(
     Example:
       asyncrec forget-source demo-data/pages topic/3
     """
-    from asyncrec import tools
+    from asyncrec import forget_source
+    from asyncrec.storage._url import redact
 
     options = parse_options(storage_option)
-    report = run_async(lambda: tools.forget_source(path, source, storage_options=options))
+    position = run_async(lambda: forget_source(path, source, storage_options=options))
     if json:
-        print_json(report.to_json())
+        print_json({"path": redact(path), "source": source, "position": position})
     else:
-        say(f"{report.path}: forgot the source {report.source}, which was stored up to position {report.position:,}")
+        say(f"{redact(path)}: forgot the source {source}, which was stored up to position {position:,}")
     return 0

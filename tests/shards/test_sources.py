@@ -13,17 +13,13 @@ import pytest
 
 import asyncrec
 from asyncrec import tools
-from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import source_turn_key
 from asyncrec._shards.manifest.segment import Segment, format_time
-from asyncrec._shards.ownership.sources import check_position, check_source, take_source, take_turn
+from asyncrec._shards.ownership.sources import take_source, take_turn
 from asyncrec.errors import (
-    ArgumentTypeError,
     ArgumentValueError,
     ConflictError,
     ManifestError,
-    ObjectExistsError,
-    ObjectNotFoundError,
     StorageError,
     TransientStorageError,
 )
@@ -396,118 +392,3 @@ async def test_an_owner_with_a_spool_keeps_its_source(tmp_path: Path) -> None:
         await take_turn(storage, "pages", "a", SOURCE)
     await asyncrec.recover(tmp_path, to="pages", storage=storage)
     assert (await take_turn(storage, "pages", "a", SOURCE)).turn == 2
-
-
-# Forgetting -----------------------------------------------------------------------------------------------------------
-
-
-async def stored_up_to_two(storage: MemoryStorage) -> Consumer:
-    consumer = await Consumer(storage, "w").begin()
-    await consumer.consume()
-    return consumer
-
-
-async def test_a_source_that_was_forgotten_begins_anew() -> None:
-    storage = MemoryStorage()
-    owner = await stored_up_to_two(storage)
-    report = await tools.forget_source("pages", SOURCE, storage=storage)
-    assert report.to_json() == {"path": "pages", "source": SOURCE, "position": 2}
-    await owner.commit()
-    assert owner.acknowledged == [0, 1, 2]
-    other = await Consumer(storage, "a").begin()
-    assert await other.take()
-    assert other.taken is not None
-    assert other.taken.position == -1
-    await other.commit(2)
-    assert other.acknowledged == [0, 1]
-    assert (await load_history(storage, "pages")).progress[SOURCE] == (other.taken.turn, 1)
-
-
-@pytest.mark.parametrize("source", ["another", SOURCE])
-async def test_a_source_of_which_nothing_is_stored_is_not_forgotten(source: str) -> None:
-    storage = MemoryStorage()
-    await stored_up_to_two(storage)
-    await tools.forget_source("pages", SOURCE, storage=storage)
-    before = [info.key async for info in storage.list_objects()]
-    with pytest.raises(ObjectNotFoundError, match=f"nothing of the source '{source}' is stored"):
-        await tools.forget_source("pages", source, storage=storage)
-    assert [info.key async for info in storage.list_objects()] == before
-
-
-@pytest.mark.parametrize("done", [False, True])
-@pytest.mark.parametrize("place", range(20))
-async def test_a_source_that_is_taken_while_it_is_forgotten_is_in_one_state(place: int, done: bool) -> None:
-    """Either it is forgotten and begins anew, or the call fails and it goes on."""
-    storage = MemoryStorage()
-    await stored_up_to_two(storage)
-    other = await Consumer(storage, "a").begin()
-    seen = 0
-
-    def meet(what: str, key: str, was_done: bool) -> Act | None:
-        nonlocal seen
-        seen += was_done == done
-        return other.consume if was_done == done and seen == place + 1 else None
-
-    try:
-        await tools.forget_source("pages", SOURCE, storage=Meeting(storage, meet))
-        is_forgotten = True
-    except ConflictError:
-        is_forgotten = False
-    last = await Consumer(storage, "b").begin()
-    assert await last.take()
-    assert last.taken is not None
-    if seen > place and other.acknowledged:
-        assert other.acknowledged in ([0, 1, 2], [3, 4, 5])
-    assert is_forgotten == (last.taken.position == -1 or other.acknowledged == [0, 1, 2])
-
-
-async def test_a_source_whose_forgetting_died_is_taken() -> None:
-    storage = MemoryStorage()
-    await stored_up_to_two(storage)
-    process = mortal.Process(storage, "-000001.jsonl")
-    with pytest.raises(StorageError):
-        await tools.forget_source("pages", SOURCE, storage=process.storage)
-    assert process.late is not None
-    other = await Consumer(storage, "a").begin()
-    assert await other.take()
-    assert other.taken is not None
-    assert other.taken.position == 2
-    with pytest.raises(ObjectExistsError):
-        await storage.put(*process.late, exclusive=True)
-
-
-# Names and positions --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", ["a", "topic/3", "ä" * 256, "a b", "\N{GRINNING FACE}" * 128])
-def test_the_name_of_a_source_is_any_short_text(source: str) -> None:
-    assert check_source(source) == source
-
-
-@pytest.mark.parametrize("source", ["", "a" * 513, "ä" * 257, "a\n", "\0", "\x7f", "\x85", "\ud800"])
-def test_the_name_of_a_source_is_refused(source: str) -> None:
-    with pytest.raises(ArgumentValueError, match="source="):
-        check_source(source)
-
-
-@pytest.mark.parametrize("source", [None, 3, b"topic"])
-def test_the_name_of_a_source_is_text(source: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match="source="):
-        check_source(source)
-
-
-@pytest.mark.parametrize("position", [0, 1, (1 << 63) - 1])
-def test_a_position_is_an_integer_of_63_bits(position: int) -> None:
-    assert check_position(position) == position
-
-
-@pytest.mark.parametrize("position", [-1, 1 << 63])
-def test_a_position_out_of_range_is_refused(position: int) -> None:
-    with pytest.raises(ArgumentValueError, match="position="):
-        check_position(position)
-
-
-@pytest.mark.parametrize("position", [None, True, 1.0, "1"])
-def test_a_position_of_another_type_is_refused(position: Any) -> None:
-    with pytest.raises(ArgumentTypeError, match="position="):
-        check_position(position)

@@ -1,4 +1,4 @@
-"""`forget`: how far a source of records was stored is forgotten, so that its positions may begin anew.
+"""`forget_source`: how far a source of records was stored is forgotten, so that its positions may begin anew.
 
 A source's topic is deleted, and made anew under its old name: position 0 is a new message, and the data set has it for
 stored. The naive way is to delete what the commits say of the source; but commits are never changed, and a writer that
@@ -11,25 +11,52 @@ if it dies behind its turn, the next owner finds neither a mark nor an end, and 
 
 from __future__ import annotations
 
+from os import PathLike, fspath
+from typing import Any
+
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.loading import load_listed
 from asyncrec._shards.manifest.names import new_writer_id, segment_key
 from asyncrec._shards.manifest.segment import Segment
-from asyncrec._shards.manifest.snapshot import merged
-from asyncrec._shards.ownership.sources import NOTHING, take_turn
+from asyncrec._shards.manifest.snapshot import dataset_at, merged
+from asyncrec._shards.ownership.sources import NOTHING, check_source, take_turn
 from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
 from asyncrec.storage._base import Storage
+from asyncrec.storage._url import redact
 
 
-async def forget(folder: Storage, name: str, source: str, *, path: str) -> int:
-    """Forget a source; returns the position that was stored. ``path`` is the data set's, for errors.
+async def forget_source(
+    path: str | PathLike[str],
+    source: str,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> int:
+    """Forget how far a source of records was stored, so that the next writer takes it from its first position.
+
+    Call it if a topic was deleted and made anew under its old name, so that its positions begin with 0 again. The
+    records that are stored stay. A writer that has the source in a store is ended for it, and goes on with its other
+    sources. The position that was stored is returned.
+
+    Args:
+        path: the data set's folder and name.
+        source: the name that writers give as ``source=``.
 
     Raises:
-        ObjectNotFoundError: nothing of it is stored.
-        ConflictError: its owner cannot be ended; or another took the source meanwhile.
-        ManifestError, StorageError.
+        TypeError, ValueError: this cannot be the name of a source.
+        ObjectNotFoundError: there is no data set, or nothing of the source is stored in it.
+        ConflictError: a writer that has the source cannot be ended from here; the message says why. Or a writer took
+            the source in the same moment.
+        ManifestError: the manifest cannot be read.
+        StorageError: whether the source was forgotten is not known; call it again.
     """
+    check_source(source)
+    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
+        return await _forget(folder, name, source, path=redact(fspath(path)))
+
+
+async def _forget(folder: Storage, name: str, source: str, *, path: str) -> int:
     known = await load_listed(folder, name)
     if known is None or known.history.progress.get(source, NOTHING)[1] < 0:
         raise ObjectNotFoundError(f"{path}: nothing of the source {source!r} is stored, so there is nothing to forget")

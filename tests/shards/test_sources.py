@@ -52,7 +52,7 @@ async def run_beside(
             await steps[number][0].go(next(left[number]))
 
 
-@pytest.mark.slow(but=["5-killed"])
+@pytest.mark.slow(but=["2-new"])
 @pytest.mark.parametrize("begins", ["new", "stored", "killed"])
 @pytest.mark.parametrize("first", [0, 1, *range(2, REQUESTS, 3)])
 async def test_of_two_that_take_a_source_one_has_it(first: int, begins: str) -> None:

@@ -45,7 +45,15 @@ from asyncrec.blocking._records import (
     write_records,
 )
 from asyncrec.blocking._sampling import ClassBalancedSampler, Dataset, InterleaveSampler, interleave, open_dataset
-from asyncrec.blocking._shards import ShardedWriter, compact, list_shards, open_sharded_writer, read_manifest, recover
+from asyncrec.blocking._shards import (
+    ShardedWriter,
+    compact,
+    forget_source,
+    list_shards,
+    open_sharded_writer,
+    read_manifest,
+    recover,
+)
 from asyncrec.blocking._storage import (
     ByteSink,
     ByteSource,
@@ -74,6 +82,7 @@ __all__ = [
     "TupleReader",
     "compact",
     "directory_check",
+    "forget_source",
     "generate_dataset",
     "get_tfrecord_filepaths",
     "interleave",

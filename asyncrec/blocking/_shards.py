@@ -22,7 +22,7 @@ from asyncrec._records.writing.record_encoder import Record, RecordEncoder, enco
 from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, batched
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.manifest import snapshot
-from asyncrec._shards.ownership import listing
+from asyncrec._shards.ownership import forgetting, listing
 from asyncrec._shards.recovery import recover as recovery
 from asyncrec._shards.writing import open as opening
 from asyncrec._shards.writing import writer
@@ -295,5 +295,6 @@ def _with_options(func: Callable[P, Any]) -> Callable[P, Opened[ShardedWriter]]:
 open_sharded_writer = _with_options(opening.open_sharded_writer)
 read_manifest = as_call(snapshot.read_manifest)
 compact = as_call(compacting.compact)
+forget_source = as_call(forgetting.forget_source)
 list_shards = as_call(listing.list_shards)
 recover = as_call(recovery.recover)

@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "verify": "check every checksum, and find orphans",
         "repair": "write the intact records of a damaged file to a new one",
         "recover": "commit the records that a crashed writer left behind",
+        "forget-source": "forget how far a source was stored, so that it begins anew",
         "index": "create indexes for random access, tfrecord or DALI",
         "uploads": "list or remove unfinished uploads",
         "doctor": "test whether a store supports what asyncrec needs",

@@ -55,6 +55,7 @@ READING: dict[str, list[str]] = {
     "repair": ["PATH", "out.tfrecord"],
     "recover": ["PATH"],
     "index": ["PATH", "--force"],
+    "forget-source": ["PATH", "topic/3"],
     "compact": ["PATH"],
     "copy": ["PATH", "out/"],
     "reshard": ["PATH", "out/set"],

@@ -15,6 +15,7 @@ from cli_data import write_examples
 from warm_python import WarmPython
 
 import asyncrec
+from asyncrec._shards.manifest.segment import Segment, format_time
 from asyncrec.cli._table import COMMANDS
 
 # Against hanging, on a machine however busy.
@@ -83,6 +84,7 @@ CASES: dict[str, tuple[list[str], str]] = {
     "verify": (["data"], "every checksum in data matches"),
     "repair": (["damaged.tfrecord", "saved.tfrecord"], "intact records"),
     "recover": (["data/pages"], "nothing to recover"),
+    "forget-source": (["queue/pages", "topic/3"], "which was stored up to position 917"),
     "index": (["data/plain.tfrecord"], "1 created"),
     "uploads": (["files"], "0 unfinished"),
     "doctor": (["doctored"], "exclusive creation"),
@@ -100,6 +102,9 @@ def screens(warm: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """All of them, run side by side."""
     folder = tmp_path_factory.mktemp("terminal")
     write_examples(folder)
+    (folder / "queue/_manifest/pages").mkdir(parents=True)
+    segment = Segment(writer="c", time=format_time(0), closed=True, progress={"topic/3": (1, 917)})
+    (folder / "queue/_manifest/pages/c-000001.jsonl").write_bytes(segment.encode())
     begun = {name: Terminal(warm, folder, name, *argv) for name, (argv, _) in CASES.items()}
     return {name: (terminal.finish(), terminal) for name, terminal in begun.items()}
 

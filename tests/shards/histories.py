@@ -20,6 +20,9 @@ Named = tuple[str, Segment]
 _PATHS = ("pages-a-000000.tfrecord", "pages-00000-of-00002.tfrecord", "x", "ä/ö-00001-of-00002.tfrecord", "deep/er/z")
 _TIMES = st.integers(0, 12).map(format_time)
 _WRITERS = ("a", "b", "w_3", "67e0")
+_SOURCES = st.sampled_from(("topic/3", "ä", "forgotten"))
+_PROGRESS = st.dictionaries(_SOURCES, st.tuples(st.integers(1, 3), st.integers(-1, 4)), max_size=2)
+_RELEASES = st.dictionaries(_SOURCES, st.integers(1, 3), max_size=1)
 
 
 @st.composite
@@ -65,6 +68,7 @@ def histories(draw: st.DrawFn) -> list[Named]:
         schema = draw(st.sampled_from((None, {}, {"v": 1}, {"v": 2})))
         metadata = draw(st.sampled_from(({}, {"k": writer}, {"k": 1, "only": 2})))
         added: list[ShardEntry] = []
+        progress: dict[str, tuple[int, int]] = {}
         for number, second in enumerate(times, 1):
             time = format_time(second)
             if draw(st.integers(0, 7)) == 0:
@@ -73,7 +77,11 @@ def histories(draw: st.DrawFn) -> list[Named]:
                 continue
             entry = draw(_entries(writer, time))
             added.append(entry)
-            single = Segment(writer=writer, time=time, add=(entry,), schema=schema, metadata=metadata)
+            changed = draw(_PROGRESS)
+            progress.update(_highest([progress, changed]))
+            single = Segment(
+                writer=writer, time=time, add=(entry,), schema=schema, metadata=metadata, progress=changed
+            )
             found.append((f"{writer}-{number:06d}.jsonl", single))
         end = draw(st.sampled_from(("none", "closed", "closed", "tombstone")))
         last = format_time(draw(st.integers(times[-1] + 1 if times else 0, 20)))
@@ -92,6 +100,8 @@ def histories(draw: st.DrawFn) -> list[Named]:
                 schema=schema,
                 metadata=metadata,
                 closed=True,
+                progress=progress,
+                releases=draw(_RELEASES),
                 extra=draw(st.sampled_from(({}, {"recovered_by": "another"}, {"later": [1]}))),
             )
             found.append((f"{writer}-{len(times) + 1:06d}.jsonl", closing))
@@ -143,7 +153,18 @@ def expected(segments: Iterable[Segment], *, until: str | None = None) -> dict[s
         "writers": {writer: _state(writer, described, shards) for writer in sorted({each.writer for each in segments})},
         "removals": max((each.removal or 0 for each in described), default=0),
         "conflicts": tuple(dict.fromkeys(conflicts)),
+        "progress": {
+            source: position
+            for source, (_, position) in _highest(each.progress for each in segments).items()
+            if until is None and position >= 0
+        },
     }
+
+
+def _highest(progress: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, tuple[int, int]]:
+    """Of each source the last in the order of turns and positions."""
+    every = sorted((reached, source) for each in progress for source, reached in each.items())
+    return {source: reached for reached, source in every}
 
 
 def _state(writer: str, described: list[Segment], shards: Mapping[str, tuple[str, ShardEntry]]) -> tuple[Any, ...]:

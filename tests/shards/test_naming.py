@@ -34,3 +34,25 @@ def test_writer_ids_differ_and_are_valid() -> None:
 def test_a_writer_id_that_would_break_names_is_refused(writer: str) -> None:
     with pytest.raises(ValueError, match="becomes part of file names"):
         naming.validate_writer_id(writer)
+
+
+def test_turns_of_a_source_are_named_by_its_hash() -> None:
+    key = naming.source_turn_key("pages", "topic/3", 12)
+    assert key == "_manifest/pages/_source-b81fbb1c88839515-000012.json"
+    assert naming.source_turn_of(key.removeprefix("_manifest/pages/")) == ("b81fbb1c88839515", 12)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "_source-b81fbb1c88839515-000000.json",
+        "_source-b81fbb1c88839515-0000012.json",
+        "_source-b81fbb1c88839515-12.json",
+        "_source-b81fbb1c8883951F-000012.json",
+        "_source-b81fbb1c8883951-000012.json",
+        "_source-b81fbb1c88839515-000012.jsonl",
+        "_claim-000012.json",
+    ],
+)
+def test_other_names_are_not_turns_of_a_source(file: str) -> None:
+    assert naming.source_turn_of(file) is None

@@ -50,6 +50,8 @@ def test_what_is_encoded_is_parsed_again() -> None:
         schema={"label": {"kind": "fixed"}},
         metadata={"crawl": "ä"},
         closed=True,
+        progress={"topic/3": (2, 917), "forgotten": (3, -1), "ö": (1, 2**63 - 1)},
+        releases={"topic/3": 2},
     )
     assert parse_segment(segment.encode(), name="x") == segment
 
@@ -164,3 +166,59 @@ def test_a_time_in_another_form_is_read_into_the_one_that_sorts(time: str) -> No
 def test_what_only_looks_like_a_time_is_refused(time: str) -> None:
     with pytest.raises(ManifestError, match="is not a valid time"):
         parse_segment(segment_json(time=time), name="x")
+
+
+def test_segment_without_sources_does_not_name_them() -> None:
+    content = Segment(writer="a", time=TIME).encode()
+    assert b"progress" not in content
+    assert b"releases" not in content
+    assert parse_segment(content, name="x").progress == {}
+
+
+def test_progress_is_a_turn_and_a_position() -> None:
+    segment = parse_segment(segment_json(progress={"topic/3": [2, 917]}, releases={"topic/4": 5}), name="x")
+    assert segment.progress == {"topic/3": (2, 917)}
+    assert segment.releases == {"topic/4": 5}
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [
+        None,
+        [],
+        {"s": 917},
+        {"s": [1]},
+        {"s": [1, 2, 3]},
+        {"s": [0, 2]},
+        {"s": [1, -2]},
+        {"s": [1, 2**63]},
+        {"s": [2**63, 1]},
+        {"s": [True, 1]},
+        {"s": [1, False]},
+        {"s": [1, 2.0]},
+        {"s": ["1", 2]},
+        {"": [1, 2]},
+        {"a\n": [1, 2]},
+        {"a\x7f": [1, 2]},
+        {"a\x85": [1, 2]},
+        {"\ud800": [1, 2]},
+        {"a" * 513: [1, 2]},
+        {"ö" * 257: [1, 2]},
+        {str(source): [1, 2] for source in range(100_001)},
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_progress_out_of_its_limits_is_refused(progress: object) -> None:
+    with pytest.raises(ManifestError, match="progress"):
+        parse_segment(segment_json(progress=progress), name="x")
+
+
+@pytest.mark.parametrize("releases", [None, [], {"s": 0}, {"s": True}, {"s": [1, 2]}, {"s": 2**63}, {"": 1}])
+def test_releases_out_of_their_limits_are_refused(releases: object) -> None:
+    with pytest.raises(ManifestError, match="release"):
+        parse_segment(segment_json(releases=releases), name="x")
+
+
+def test_progress_may_have_what_the_limits_allow() -> None:
+    progress = {"ö" * 256: [1, 0], **{str(source): [2**63 - 1, 2**63 - 1] for source in range(99_999)}}
+    assert len(parse_segment(segment_json(progress=progress), name="x").progress) == 100_000

@@ -12,6 +12,7 @@
      "index": -2, "index_bytes": 87, "index_crc32c": 1089801560, "keys": -1, "keys_bytes": 0, "keys_crc32c": 0,
      "first": 1795472914238458, "last": 1795472914272681, "committed": 1795472914272758, "flags": 1, "extra": -1,
      "commit": 0, "live": true, "end_crc32c": 740119087}                 all that were ever added, by path and time
+    {"kind": "progress", "source": ["topic/3"], "turn": 2, "position": 917, "released": 0}   how far sources were read
     {"kind": "end", "rows": {"logs": 1, ...}, "identity": "..."}       the rows of each kind, the snapshot's id
 
 A kind without rows has no line; one of many rows has a line for each 4,096 of them, or for fewer if they take more than
@@ -19,7 +20,9 @@ A kind without rows has no line; one of many rows has a line for each 4,096 of t
 place, from 0, and -1 is no row: ``writer`` is a row of the writers, ``commit`` of the commits, ``schema``, ``metadata``
 and ``extra`` of the values. ``index`` and ``keys`` are rows of the names, or as `shard_columns` says, whose
 ``flags`` of shards are; those of commits are 1 for a writer's last, and 2 where it was given up. ``removal`` is a place
-in the log of removals. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size and checksum.
+in the log of removals. A source's ``turn`` is 0 if it has no progress, and ``released`` if no turn was given back; the
+end does not count the sources if there are none. Times are microseconds since 1970; ``runs`` are `KeyRun`, with size
+and checksum.
 
 It is written in steps, and read as it comes, so that neither side holds it whole; every path in it is checked as those
 of a segment are.
@@ -32,11 +35,18 @@ from operator import le
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncrec._numpy import np
-from asyncrec._shards.manifest.checkpoint_checks import check_names_by_writer, check_paths, check_shards, limits
+from asyncrec._shards.manifest.checkpoint_checks import (
+    check_names_by_writer,
+    check_paths,
+    check_shards,
+    check_sources,
+    limits,
+)
 from asyncrec._shards.manifest.checkpoint_lines import MOST_ROWS, LineReader, encode_line
 from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.history import COMMITS, History
 from asyncrec._shards.manifest.key_run import KeyRun
+from asyncrec._shards.manifest.progress import progress_columns, progress_of
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns
 from asyncrec._shards.manifest.texts import TextColumn
 from asyncrec.errors import ManifestError
@@ -60,9 +70,12 @@ _KINDS: Final[Mapping[str, Mapping[str, type | str]]] = {
     "removed": {"path": str, "commit": "uint32"},
     "names": {"path": str},
     "shards": {"path": str, **NUMBERS},
+    "progress": {"source": str, "turn": "int64", "position": "int64", "released": "int64"},
 }
 _ORDER = (*_KINDS, "end")
 _SORTED = ("removed", "shards")
+# Those that the end names only if there are rows of them.
+_UNCOUNTED = ("progress",)
 
 
 def encode_checkpoint(history: History, *, name: str, number: int, time: str) -> Iterator[bytes]:
@@ -76,9 +89,11 @@ def encode_checkpoint(history: History, *, name: str, number: int, time: str) ->
     yield encode_line({"kind": "checkpoint", **head})
     rows = {}
     for kind, columns in _tables(history).items():
-        rows[kind] = len(next(iter(columns.values())))
-        for start in range(0, rows[kind], MOST_ROWS):
-            yield from _encode_rows(kind, columns, start, min(start + MOST_ROWS, rows[kind]))
+        count = len(next(iter(columns.values())))
+        if count or kind not in _UNCOUNTED:
+            rows[kind] = count
+        for start in range(0, count, MOST_ROWS):
+            yield from _encode_rows(kind, columns, start, min(start + MOST_ROWS, count))
     yield encode_line({"kind": "end", "rows": rows, "identity": f"{history.identity:032x}"})
 
 
@@ -93,6 +108,7 @@ def _tables(history: History) -> dict[str, dict[str, Any]]:
         "removed": {"path": history.removed, "commit": history.removed_by},
         "names": {"path": history.shards.names},
         "shards": {"path": history.shards.paths, **{name: history.shards.numbers[name] for name in NUMBERS}},
+        "progress": progress_columns(history.progress, history.releases),
     }
 
 
@@ -210,6 +226,7 @@ class CheckpointDecoder:
         removed, by = self._parts.pop("removed").whole()
         names, _ = self._parts.pop("names").whole()
         paths, numbers = self._parts.pop("shards").whole()
+        progress, releases = progress_of([self._lists[f"progress.{name}"] for name in _KINDS["progress"]])
         history = History(
             writers=tuple(self._lists["writers.writer"]),
             values=tuple(self._lists["values.value"]),
@@ -221,6 +238,8 @@ class CheckpointDecoder:
             covered=self.covered,
             checkpoint=self._number,
             runs=self.runs or (),
+            progress=progress,
+            releases=releases,
         )
         check_names_by_writer(history, self._name)
         return history
@@ -248,7 +267,7 @@ class CheckpointDecoder:
         self.knows_covered = True
 
     def _read_end(self, end: dict[str, Any]) -> None:
-        if end.get("rows") != self._rows:
+        if end.get("rows") != {kind: rows for kind, rows in self._rows.items() if rows or kind not in _UNCOUNTED}:
             raise self._damaged("the checkpoint does not have the rows that its end says")
         try:
             self._identity = int(end["identity"], 16)
@@ -275,6 +294,8 @@ class CheckpointDecoder:
         self._rows[kind] += rows
         if kind == "shards":
             check_shards(found, self._lines.where)
+        if kind == "progress":
+            check_sources(self._lists["progress.source"][-1:] + found["source"], self._lines.where)
         if kind not in self._parts:
             for name, column in found.items():
                 self._lists[f"{kind}.{name}"] += column if isinstance(column, list) else column.tolist()

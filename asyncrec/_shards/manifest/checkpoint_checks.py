@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import lt
 from typing import TYPE_CHECKING, Any
 
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, History
+from asyncrec._shards.manifest.progress import MOST_POSITION, NO_POSITION, is_source
 from asyncrec._shards.manifest.segment import is_too_many
 from asyncrec._shards.manifest.shard_columns import BY_WRITER, COMPRESSIONS, PLAIN_WRITER, micros_of
 from asyncrec.errors import ManifestError
@@ -36,6 +38,9 @@ def limits(kind: str, rows: Mapping[str, int]) -> dict[str, tuple[int, int]]:
             names = (BY_WRITER, rows.get("names", 0) - 1)
             times = dict.fromkeys(("first", "last", "committed"), _TIME)
             return {**counts, **times, "index": names, "keys": names, "extra": values, "commit": commits}
+        case "progress":
+            turns = (0, MOST_POSITION)
+            return {"turn": turns, "position": (NO_POSITION, MOST_POSITION), "released": turns}
     return {**counts, "commit": commits}
 
 
@@ -74,6 +79,16 @@ def check_shards(numbers: Mapping[str, NDArray[Any]], where: str) -> None:
             raise ManifestError(f"{where}: it counts more records than there are bytes for; it is damaged")
     if (numbers["flags"] & 3 >= len(COMPRESSIONS)).any():
         raise ManifestError(f"{where}: a number in it is out of its range; it is damaged")
+
+
+def check_sources(sources: Sequence[str], where: str) -> None:
+    """Check that sources may be called so, and that each comes once, in the order of their names.
+
+    Raises:
+        ManifestError: they may not, or do not.
+    """
+    if not all(map(is_source, sources)) or not all(map(lt, sources, sources[1:])):
+        raise ManifestError(f"{where}: a source has a name that none may have, or is not in its place; it is damaged")
 
 
 def check_names_by_writer(history: History, name: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from asyncrec._numpy import is_warm, np
 from asyncrec._shards.manifest.covered import CoveredLogs
 from asyncrec._shards.manifest.key_run import KeyRun
+from asyncrec._shards.manifest.progress import Reached
 from asyncrec._shards.manifest.segment import Segment, ShardEntry
 from asyncrec._shards.manifest.shard_columns import NUMBERS, ShardColumns, format_micros
 from asyncrec._shards.manifest.texts import TextColumn
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 CLOSED, ABANDONED = 1, 2
 # Entries that are made of columns together: the first of them is not far, and each costs less than by itself.
 _MADE_AT_ONCE = 256
-# Shards and commits of a history that is looked at without a thread.
+# Shards, commits and sources of a history that is looked at without a thread.
 _LITTLE = 1000
 
 # The columns of commits. `schema`, `metadata` and `extra` are numbers among the values, or -1; no `removal` is -1.
@@ -59,6 +60,8 @@ class History:
         covered: how far each log was merged.
         checkpoint: the number of the checkpoint that it was read from; 0 where there was none.
         runs: the runs of keys that this checkpoint names.
+        progress: of each source its last turn in which something was committed, and the last position of that.
+        releases: of each source the last turn that was given back.
     """
 
     writers: tuple[str, ...] = ()
@@ -73,11 +76,13 @@ class History:
     covered: CoveredLogs = field(default_factory=CoveredLogs)
     checkpoint: int = 0
     runs: tuple[KeyRun, ...] = ()
+    progress: Mapping[str, Reached] = field(default_factory=dict)
+    releases: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_little(self) -> bool:
         """Whether a look at all of it, or a merge of some segments into it, takes a few tenths of a millisecond."""
-        return is_warm() and len(self.shards) + len(self.commits["time"]) < _LITTLE
+        return is_warm() and len(self.shards) + len(self.commits["time"]) + len(self.progress) < _LITTLE
 
     @property
     def is_empty(self) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, History
 from asyncrec._shards.manifest.merging import plus, shard_identity
+from asyncrec._shards.manifest.progress import positions
 from asyncrec._shards.manifest.schemas import agreed
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec._shards.manifest.shard_columns import format_micros, micros_of
@@ -58,6 +59,8 @@ class Manifest:
         writers: the writers, by id.
         removals: the highest number, in the log of removals and replacements, that was taken and committed.
         conflicts: sentences about contradictions in the manifest, none of which is fatal.
+        progress: of each source the position up to which its records are committed. It does not change when shards are
+            removed. An earlier snapshot (``at=``) has none, because it is not kept.
     """
 
     path: str
@@ -68,6 +71,7 @@ class Manifest:
     writers: Mapping[str, WriterState]
     removals: int = 0
     conflicts: tuple[str, ...] = ()
+    progress: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.shards, ShardList):  # as others make one, of a sequence of entries
@@ -123,6 +127,7 @@ def manifest_of(path: str, history: History, *, at: str | datetime | None = None
         writers=_writers(history, counts, records),
         removals=max(int(removals.max()), 0) if len(removals) else 0,
         conflicts=tuple(dict.fromkeys(conflicts)),
+        progress=positions(history.progress) if at is None else {},
     )
 
 

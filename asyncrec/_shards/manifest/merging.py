@@ -2,7 +2,8 @@
 
 A closing segment repeats what its writer's others said, which therefore leave. What a path stands for is the last that
 was added to it, unless it was removed later. Only the paths that are concerned are looked at, so that one commit beside
-a million shards costs what it has itself. It blocks, some 15 microseconds a shard that is new.
+a million shards costs what it has itself. Of a source the highest turn counts, and its highest position, whatever is
+removed. It blocks, some 15 microseconds a shard that is new.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, COMMITS, History
+from asyncrec._shards.manifest.progress import Level, Reached, newer
 from asyncrec._shards.manifest.segment import Segment
 from asyncrec._shards.manifest.shard_columns import LACKS, Added, ShardColumns, micros_of
 from asyncrec._shards.manifest.texts import TextColumn
@@ -39,6 +41,8 @@ def plus(history: History, segments: Iterable[Segment], *, names: Collection[str
     tables = _Tables(history)
     added: list[Added] = []
     removed: list[tuple[bytes, int]] = []
+    progress: dict[str, Reached] = {}
+    releases: dict[str, int] = {}
     for segment in segments:
         commit = tables.commit(segment)
         for entry in segment.add:
@@ -47,6 +51,8 @@ def plus(history: History, segments: Iterable[Segment], *, names: Collection[str
             extra = tables.value(entry.extra)
             added.append(Added(entry.path.encode(), time, segment.writer, tie, commit, extra, entry))
         removed += ((path.encode(), commit) for path in segment.remove)
+        progress.update(newer(progress, segment.progress))
+        releases.update(newer(releases, segment.releases))
     added = _sorted(added)
     removed = _sorted(removed)
     touched.update(path for path, _ in removed)
@@ -58,10 +64,16 @@ def plus(history: History, segments: Iterable[Segment], *, names: Collection[str
         commits=tables.columns(),
         shards=shards,
         covered=history.covered.plus(names) if names else history.covered,
+        progress=_with(history.progress, progress),
+        releases=_with(history.releases, releases),
         **_removals(history, removed),
     )
     groups.update((path, shards.paths.range_of(path)) for path in touched if path not in groups)
     return _settled(history, groups)
+
+
+def _with(known: Mapping[str, Level], more: Mapping[str, Level]) -> Mapping[str, Level]:
+    return {**known, **added} if (added := newer(known, more)) else known
 
 
 class _Tables:

@@ -15,6 +15,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     _manifest/pages/~keys-000001~<id>.run         keys of many shards, sorted, made for that checkpoint (`key_run`)
     _manifest/pages/~latest.json              which is to be read where a store cannot list; only where one is asked for
     _manifest/pages/_claim-000001.json        who may make a fixed data set of that name
+    _manifest/pages/_source-<hash>-000001.json    who has a turn of a source; the hash is of its name
     _flush/pages/<writer>-000001.frames       what a writer without a disk has flushed (`_shards.journal.flush_entry`)
 
 A maker is a writer's id, or ``<id>.<part>`` where several make parts of one job. So every name but that of a plain
@@ -24,6 +25,7 @@ data: the convention of Hadoop, Spark and Ray.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 import time
@@ -40,6 +42,7 @@ _SHARD = re.compile(
 _SEGMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.jsonl")
 _BEGIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.]{0,63})-000000\.jsonl")
 _CLAIM = re.compile(r"_claim-([0-9]{6,18})\.json")
+_SOURCE_TURN = re.compile(r"_source-([0-9a-f]{16})-([0-9]{6,18})\.json")
 _FLUSH = re.compile(r"([A-Za-z0-9][A-Za-z0-9_]*)-([0-9]{6,18})\.frames")
 _CHECKPOINT = re.compile(r"~checkpoint-([0-9]{6,18})(?:\.json|~([A-Za-z0-9]{1,64})\.jsonl\.gz)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
@@ -149,6 +152,24 @@ def claim_of(file: str) -> int | None:
     """Tell from a file below `manifest_prefix` the number of a claim; `None` if it is not a claim."""
     match = _CLAIM.fullmatch(file)
     return None if match is None or match[1] != f"{int(match[1]):06d}" else int(match[1])
+
+
+def source_turn_key(name: str, source: str, turn: int) -> str:
+    """Return where a turn of a source is. The first is number 1."""
+    return f"{manifest_prefix(name)}_source-{hash_of_source(source)}-{turn:06d}.json"
+
+
+def source_turn_of(file: str) -> tuple[str, int] | None:
+    """Tell from a file below `manifest_prefix` the hash of a source and its turn; `None` if it is not a turn."""
+    match = _SOURCE_TURN.fullmatch(file)
+    if match is None or f"{int(match[2]):06d}" != match[2] or match[2] == "000000":
+        return None
+    return match[1], int(match[2])
+
+
+def hash_of_source(source: str) -> str:
+    """Return what stands for a source in the names of its turns: 16 hexadecimal digits of its name's SHA-256."""
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def flush_prefix(name: str) -> str:

@@ -16,7 +16,8 @@ writer's closing segment (``"closed": true``) repeats everything it committed, s
 closed writer, not one per commit. In its place a tombstone (``"abandoned": true``) may stand, of a job that somebody
 gave up: it can commit nothing more, and what it had committed stands in its other segments. ``removal`` is the place in
 the log of removals that the writer had won when it removed or replaced. Paths are relative to the data set's folder.
-``flushed`` is the last number of the writer's flush log at that moment, if it has one. Unknown members are kept.
+``flushed`` is the last number of the writer's flush log at that moment, if it has one. ``progress`` and ``releases``
+are of sources (`progress`), and stand there only if it has any. Unknown members are kept.
 
 ``largest`` is the length of the shard's longest record, and stands there only if that is longer than 256 MiB, which is
 what every reader takes.
@@ -33,6 +34,7 @@ from typing import Any
 
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._shards.manifest.names import check_relative
+from asyncrec._shards.manifest.progress import Reached, members_of, progress_from_json, releases_from_json
 from asyncrec.errors import ManifestError
 
 # A closing segment of a million shards has about 500 MB; what is larger than this is not ours.
@@ -144,6 +146,8 @@ class Segment:
     closed: bool = False
     abandoned: bool = False
     flushed: int = 0
+    progress: Mapping[str, Reached] = field(default_factory=dict)
+    releases: Mapping[str, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -164,6 +168,7 @@ class Segment:
             "closed": self.closed,
             "abandoned": self.abandoned,
             **({"flushed": self.flushed} if self.flushed else {}),
+            **members_of(self.progress, self.releases),
             **self.extra,
         }
         lines = (head, *(entry.to_json() for entry in self.add))
@@ -203,6 +208,8 @@ def parse_segment(content: bytes, *, name: str) -> Segment:
         closed=take("closed", bool, False),
         abandoned=take("abandoned", bool, False),
         flushed=_count(take("flushed", int, 0), name),
+        progress=progress_from_json(take("progress", dict, {}), name),
+        releases=releases_from_json(take("releases", dict, {}), name),
         extra=data,  # all that was not taken
     )
 

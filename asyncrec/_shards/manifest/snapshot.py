@@ -28,6 +28,7 @@ from asyncrec._shards.manifest.names import (
     claim_of,
     latest_key,
     manifest_prefix,
+    source_turn_of,
     split_checkpoint_path,
 )
 from asyncrec.errors import ArgumentTypeError, ArgumentValueError, ObjectNotFoundError
@@ -161,7 +162,7 @@ async def dataset_names(folder: Storage, beginning: str = "") -> list[str]:
 
 def _is_of_a_job(file: str) -> bool:
     """Whether a file of a manifest's folder commits nothing: it is a job's own."""
-    return begin_of(file) is not None or claim_of(file) is not None
+    return begin_of(file) is not None or claim_of(file) is not None or source_turn_of(file) is not None
 
 
 async def datasets_like(folder: Storage, pattern: str) -> list[str]:

@@ -84,7 +84,11 @@ async def end_job(
     """
     state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
     if staging is None:
-        return "alive" if state == "alive" else "ended"
+        if state != "alive":
+            return "ended"
+        if not (verdict.living and job.marked and not job.header.spool):
+            return "alive"
+        staging = Staging(job.header, None)  # it is fenced, as one of which nothing here can tell
     taken = _Taken(folder, job, staging, ending if ending is not None else Ending())
     answer: Answer = "unknown"
     try:

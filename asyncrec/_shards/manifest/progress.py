@@ -1,0 +1,134 @@
+"""Progress: how far each source was read, as segments, checkpoints and histories have it.
+
+A *source* is what a consumer reads, such as ``topic/3``; a *position* is the number of its last message that is stored.
+Both stand with the turn of the source in which they were committed, because only who has the last turn goes on: what is
+known of a source is the pair with the highest turn, then with the highest position. The position -1 says that there is
+none: the source was forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from asyncrec.errors import ManifestError
+
+# A turn, and the last position that was committed in it.
+Reached = tuple[int, int]
+# Of a source, what the highest counts of: a turn and a position, or a turn that was given back.
+Level = TypeVar("Level", int, Reached)
+
+# For each data set: with names of 100 bytes, some 15 MB in memory, and a fifth of that in a checkpoint.
+MOST_SOURCES = 100_000
+MOST_SOURCE_BYTES = 512
+MOST_POSITION = (1 << 63) - 1
+NO_POSITION = -1
+
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+def is_source(value: object) -> bool:
+    """Whether a source may be called so: 1 to 512 bytes of UTF-8, without control characters."""
+    if not isinstance(value, str) or not value or len(value) > MOST_SOURCE_BYTES or _CONTROLS.search(value):
+        return False
+    try:
+        return len(value.encode()) <= MOST_SOURCE_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+def is_turn(value: object) -> bool:
+    """Whether this is the number of a turn."""
+    return type(value) is int and 1 <= value <= MOST_POSITION
+
+
+def is_reached(value: object) -> bool:
+    """Whether this is a turn and a position, as JSON has them."""
+    if not isinstance(value, list) or len(value) != 2 or not is_turn(value[0]):
+        return False
+    return type(value[1]) is int and NO_POSITION <= value[1] <= MOST_POSITION
+
+
+def progress_from_json(data: Mapping[str, Any], name: str) -> dict[str, Reached]:
+    """Read ``{source: [turn, position]}``; ``name`` is for the errors.
+
+    Raises:
+        ManifestError: it has more sources than a data set may have, a name that no source has, or another value.
+    """
+    _check_sources(data, "progress", name)
+    for source, value in data.items():
+        if not is_reached(value):
+            raise ManifestError(
+                f"{name}: the progress of {source[:80]!r} is {str(value)[:40]!r}; it must be a turn from 1 and a "
+                "position from -1, both less than 2**63"
+            )
+    return {source: (value[0], value[1]) for source, value in data.items()}
+
+
+def releases_from_json(data: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Read ``{source: turn}``; ``name`` is for the errors.
+
+    Raises:
+        ManifestError: as for `progress_from_json`.
+    """
+    _check_sources(data, "releases", name)
+    for source, turn in data.items():
+        if not is_turn(turn):
+            raise ManifestError(
+                f"{name}: the release of {source[:80]!r} is {str(turn)[:40]!r}; it must be a turn, from 1 and less "
+                "than 2**63"
+            )
+    return dict(data)
+
+
+def members_of(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, Any]:
+    """Both as members of a JSON object, each only if it has a source."""
+    members: dict[str, Any] = {}
+    if progress:
+        members["progress"] = {source: list(reached) for source, reached in progress.items()}
+    if releases:
+        members["releases"] = dict(releases)
+    return members
+
+
+def newer(known: Mapping[str, Level], more: Mapping[str, Level]) -> dict[str, Level]:
+    """Return what ``more`` has that is higher than what is known of its source."""
+    return {source: value for source, value in more.items() if source not in known or value > known[source]}
+
+
+def progress_columns(progress: Mapping[str, Reached], releases: Mapping[str, int]) -> dict[str, list[Any]]:
+    """Both as columns of a checkpoint: a row for each source, in the order of their names."""
+    sources = sorted(progress.keys() | releases.keys())
+    reached = [progress.get(source, (0, NO_POSITION)) for source in sources]
+    return {
+        "source": sources,
+        "turn": [turn for turn, _ in reached],
+        "position": [position for _, position in reached],
+        "released": [releases.get(source, 0) for source in sources],
+    }
+
+
+def progress_of(columns: Sequence[Sequence[Any]]) -> tuple[dict[str, Reached], dict[str, int]]:
+    """Read what `progress_columns` has made, in the order of its columns."""
+    sources, turns, positions, released = columns
+    progress = {source: (turn, at) for source, turn, at in zip(sources, turns, positions, strict=True) if turn}
+    return progress, {source: turn for source, turn in zip(sources, released, strict=True) if turn}
+
+
+def positions(progress: Mapping[str, Reached]) -> dict[str, int]:
+    """Return the position of each source that has one, in the order of their names."""
+    return {source: position for source, (_, position) in sorted(progress.items()) if position != NO_POSITION}
+
+
+def _check_sources(data: Mapping[str, Any], member: str, name: str) -> None:
+    if len(data) > MOST_SOURCES:
+        raise ManifestError(
+            f"{name}: the member {member!r} has {len(data):,} sources; a data set has at most {MOST_SOURCES:,}"
+        )
+    for source in data:
+        if not is_source(source):
+            raise ManifestError(
+                f"{name}: the member {member!r} names the source {source[:80]!r}; a name has 1 to "
+                f"{MOST_SOURCE_BYTES} bytes of UTF-8, without control characters"
+            )

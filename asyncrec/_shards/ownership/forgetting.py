@@ -1,0 +1,75 @@
+"""`forget_source`: how far a source of records was stored is forgotten, so that its positions may begin anew.
+
+A source's topic is deleted, and made anew under its old name: position 0 is a new message, and the data set has it for
+stored. The naive way is to delete what the commits say of the source; but commits are never changed, and a writer that
+lives states its position in the next one.
+
+So this is an owner like any other (`asyncrec._shards.ownership.sources`): it ends the last owner, wins the next turn,
+and states the position -1 in the only segment of its log, which ends it. It makes nothing else, and so needs no mark:
+if it dies behind its turn, the next owner finds neither a mark nor an end, and ends it by a tombstone.
+"""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from typing import Any
+
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.commit.shard import CommitClock
+from asyncrec._shards.manifest.loading import load_listed
+from asyncrec._shards.manifest.names import new_writer_id, segment_key
+from asyncrec._shards.manifest.segment import Segment
+from asyncrec._shards.manifest.snapshot import dataset_at, merged
+from asyncrec._shards.ownership.sources import NOTHING, check_source, take_turn
+from asyncrec.errors import ConflictError, ObjectExistsError, ObjectNotFoundError
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import redact
+
+
+async def forget_source(
+    path: str | PathLike[str],
+    source: str,
+    *,
+    storage: Storage | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> int:
+    """Forget how far a source of records was stored, so that the next writer takes it from its first position.
+
+    Call it if a topic was deleted and made anew under its old name, so that its positions begin with 0 again. The
+    records that are stored stay. A writer that has the source in a store is ended for it, and goes on with its other
+    sources. The position that was stored is returned.
+
+    Args:
+        path: the data set's folder and name.
+        source: the name that writers give as ``source=``.
+
+    Raises:
+        TypeError, ValueError: this cannot be the name of a source.
+        ObjectNotFoundError: there is no data set, or nothing of the source is stored in it.
+        ConflictError: a writer that has the source cannot be ended from here; the message says why. Or a writer took
+            the source in the same moment.
+        ManifestError: the manifest cannot be read.
+        StorageError: whether the source was forgotten is not known; call it again.
+    """
+    check_source(source)
+    async with dataset_at(path, storage=storage, storage_options=storage_options) as (folder, name):
+        return await _forget(folder, name, source, path=redact(fspath(path)))
+
+
+async def _forget(folder: Storage, name: str, source: str, *, path: str) -> int:
+    known = await load_listed(folder, name)
+    if known is None or known.history.progress.get(source, NOTHING)[1] < 0:
+        raise ObjectNotFoundError(f"{path}: nothing of the source {source!r} is stored, so there is nothing to forget")
+    writer = new_writer_id()
+    taken = await take_turn(folder, name, writer, source, known=known)
+    assert taken.known is not None, "something of the source is stored"
+    clock = CommitClock(await merged(path, taken.known.history))
+    end = Segment(writer=writer, time=clock.now(), closed=True, progress={source: (taken.turn, -1)})
+    try:
+        await create(folder, segment_key(name, writer, 1), end.encode(), shield=False)
+    except ObjectExistsError as error:
+        raise ConflictError(
+            f"{path}: another process took the source {source!r} in the same moment; stop the writers that use the "
+            "source, and call this again"
+        ) from error
+    return taken.position

@@ -1,0 +1,331 @@
+"""Who owns a source of records, such as a partition of a queue: one writer at a time, from the position that is stored.
+
+P reads message 7 of a queue and stops for an hour. Q takes P's place, reads 7, too, and both store message 8. The naive
+way is a lock on the source, which P does not know it has lost. Another is to compare positions before each commit: P
+compares, stops, and commits an hour later. So Q does this, in this order (docs/protocol.md):
+
+1. *The last owner's log has ended*, or it has let go of the very turn that it had. If not, Q ends it, even if it lives:
+   nothing that P sends afterwards is acknowledged, and what P had flushed is committed. P goes on in a new log, with
+   its other sources.
+2. *Q wins the next turn*: ``_source-<hash>-000002.json``, created exclusively. Of several that want the source, one
+   wins, and the others look again: the winner is now the last owner.
+3. *Q looks again.* The number may have been used, followed by others and deleted, hours ago.
+4. *Only now* Q reads the position.
+
+A turn is larger than every turn that the data set knows: a copy has the positions of its original, and no turns.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closing
+from asyncrec._shards.commit.exclusive import create
+from asyncrec._shards.journal.header import JobHeader, this_host
+from asyncrec._shards.journal.remedies import command_for
+from asyncrec._shards.manifest.history import History
+from asyncrec._shards.manifest.loading import LoadedManifest, load_listed
+from asyncrec._shards.manifest.names import begin_of, hash_of_source, manifest_prefix, source_turn_key, source_turn_of
+from asyncrec._shards.manifest.progress import (
+    MOST_POSITION,
+    MOST_SOURCE_BYTES,
+    MOST_SOURCES,
+    NO_POSITION,
+    is_source,
+)
+from asyncrec._shards.ownership.census import find_job
+from asyncrec._shards.ownership.end_job import end_job
+from asyncrec._shards.ownership.verdict import Verdict
+from asyncrec.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ConflictError,
+    ManifestError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+)
+from asyncrec.storage._base import Storage
+from asyncrec.storage._url import join
+
+# Each attempt but the first means that another process has taken the source, or ended its owner, a moment ago.
+_ATTEMPTS = 10
+# A name of 512 bytes, each of which JSON may write as six.
+_MOST_BYTES = 8192
+_VERSION = 1
+# The turn and the position of a source of which nothing is stored.
+NOTHING = (0, NO_POSITION)
+
+
+class TakenSource(NamedTuple):
+    """A source that a writer owns.
+
+    Attributes:
+        source: its name.
+        turn: the number of the turn that the writer has won.
+        position: of the last message that is stored; -1 if none is.
+        known: the manifest as it was read. Pass it with the next source, so that only what is new is read.
+    """
+
+    source: str
+    turn: int
+    position: int
+    known: LoadedManifest | None
+
+    @property
+    def release(self) -> Mapping[str, int]:
+        """`Segment.releases` of the segment by which the writer lets go of the source.
+
+        This or an earlier segment states the position of the last record that the writer has acknowledged. The writer
+        takes the source again only when the segment is there.
+        """
+        return {self.source: self.turn}
+
+
+def check_source(source: str) -> str:
+    """Return the name of a source, or refuse it.
+
+    Raises:
+        TypeError: it is not text.
+        ValueError: it is empty, longer than 512 bytes, or has control characters or text that is not Unicode.
+    """
+    if not isinstance(source, str):
+        raise ArgumentTypeError(f"source={source!r}: must be text, not {type(source).__name__}")
+    if not is_source(source):
+        raise ArgumentValueError(
+            f"source={source[:80]!r}: must have 1 to {MOST_SOURCE_BYTES} bytes as UTF-8, and no control characters"
+        )
+    return source
+
+
+def check_position(position: int) -> int:
+    """Return a position in a source, or refuse it.
+
+    Raises:
+        TypeError: it is not an integer.
+        ValueError: it is negative, or larger than 2**63 - 1.
+    """
+    if type(position) is not int:
+        if isinstance(position, bool):
+            raise ArgumentTypeError(f"position={position!r}: must be an integer, not bool")
+        try:
+            position = operator.index(position)
+        except TypeError:
+            raise ArgumentTypeError(
+                f"position={position!r}: must be an integer, not {type(position).__name__}"
+            ) from None
+    if not 0 <= position <= MOST_POSITION:
+        raise ArgumentValueError(f"position={position}: must be from 0 to 2**63 - 1")
+    return position
+
+
+async def take_source(
+    folder: Storage,
+    header: JobHeader,
+    source: str,
+    *,
+    since: int | None = None,
+    known: LoadedManifest | None = None,
+) -> TakenSource:
+    """Win the next turn of a source for a job that has begun, and read the position that is stored.
+
+    If it fails, call it again: a turn that was won without an answer does no harm. A writer takes one source at a time.
+
+    Args:
+        header: of the job. Its log takes the turn.
+        since: the turn that the writer had in its last log, which another process has ended: the source is taken only
+            if no other owner has come since.
+        known: of the last source that was taken.
+
+    Raises:
+        ValueError: the job commits all its shards together; or the data set has too many sources.
+        ConflictError: another process has taken the source; or its owner cannot be ended from here; or the job's own
+            log was ended (``ended`` is set).
+        ManifestError: a turn cannot be read, or is that of another source whose name has the same hash.
+        StorageError: whether the turn was won is not known.
+    """
+    if header.kind != "rolling":
+        raise ArgumentValueError(
+            f"{header.url}: a writer that commits all shards together (num_shards=, mode='replace') takes no source="
+        )
+    return await take_turn(folder, header.name, header.writer, source, since=since, known=known)
+
+
+async def take_turn(
+    folder: Storage,
+    name: str,
+    writer: str,
+    source: str,
+    *,
+    since: int | None = None,
+    known: LoadedManifest | None = None,
+) -> TakenSource:
+    """Call `take_source` for the job with this id; a process that only forgets the source has no header."""
+    taking = _Taking(folder, name, source, known)
+    for _ in range(_ATTEMPTS):
+        turn, owner = await taking.look()
+        if since is not None and turn > since and owner != writer:
+            raise taking.lost(owner)
+        if owner and owner != writer and not taking.is_free(turn, owner):
+            await _end_owner(folder, name, owner, source)
+            taking.ended.add(owner)
+            continue
+        if not turn and taking.is_full():
+            raise ArgumentValueError(
+                f"{taking.path}: the data set has {MOST_SOURCES:,} sources, and cannot have more; {source!r} is new"
+            )
+        number = turn + 1
+        taking.least = number
+        content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
+        try:
+            # Not shielded: a turn of which no answer came is in the way of no process.
+            await create(folder, source_turn_key(name, source, number), content, shield=False)
+        except ObjectExistsError:
+            await _refuse_ended(folder, name, writer)
+            continue
+        if await taking.look() == (number, writer):
+            return TakenSource(source, number, taking.stored[1], taking.known)
+        await _refuse_ended(folder, name, writer)
+    raise taking.lost(owner)
+
+
+async def _end_owner(folder: Storage, name: str, owner: str, source: str) -> None:
+    """End the log of a source's last owner, as a recovery does, even if the owner lives.
+
+    Raises:
+        ConflictError: it cannot be ended from here; the message says what can be done.
+    """
+    job = await find_job(folder, name, owner)
+    if job is None:  # it has ended; or its mark was taken away, and it can commit nothing behind this
+        await entomb(folder, name, owner, by=this_host())
+        return
+    header = job.header
+    where = f"{join(folder.root, name)}: the source {source!r} belongs to the writer {owner}"
+    if header.kind != "rolling":
+        raise ManifestError(f"{where}, which is not a rolling writer and can have no source; its turn is damaged")
+    # What is in a spool elsewhere may have been acknowledged, and is read by no process here.
+    in_spool = job.marked and header.spool
+    answer = await end_job(folder, job, Verdict(dead=not in_spool, living=not in_spool, finishes="rolling"))
+    if answer not in ("alive", "unknown", "promised"):
+        return
+    who = f"{where} (process {header.pid} on {header.host}), "
+    if answer == "alive":
+        raise ConflictError(
+            f"{who}which is running, or is being recovered, and keeps what it has flushed on a disk; stop that "
+            "writer, or call its release()"
+        )
+    raise ConflictError(
+        f"{who}and what that writer has flushed is in a spool; stop the writer and recover its spool there "
+        f"({command_for(header, 'SPOOL')})"
+    )
+
+
+async def _refuse_ended(folder: Storage, name: str, writer: str) -> None:
+    """See that the log of a job which has lost a turn goes on: the winner may have ended it.
+
+    Raises:
+        ConflictError: it has ended.
+    """
+    if (closing := await load_closing(folder, name, writer)) is not None:
+        raise abandoned_error(folder, name, closing)
+
+
+class _Taking:
+    """What is known of a source while a process takes it.
+
+    Attributes:
+        path: of the data set.
+        least: a turn that is there, although a list may not show it yet.
+        ended: owners whose logs have ended, although a list may not show it yet.
+        stored: the highest turn under which a position is committed, and that position; `NOTHING` if none is.
+        known: the manifest as it was read last.
+    """
+
+    def __init__(self, folder: Storage, name: str, source: str, known: LoadedManifest | None) -> None:
+        self.path = join(folder.root, name)
+        self.least = 0
+        self.ended: set[str] = set()
+        self.stored = NOTHING
+        self.known = known
+        self._folder = folder
+        self._name = name
+        self._source = source
+
+    @property
+    def _history(self) -> History | None:
+        return None if self.known is None else self.known.history
+
+    async def look(self) -> tuple[int, str]:
+        """Find the last turn and its owner, then what is stored. No owner: the turn is a copy's, or there is none.
+
+        Raises:
+            ManifestError: the turn cannot be read, or is another source's.
+        """
+        turn = await self._last_turn()
+        while turn and (owner := await self._owner(turn)) is None:
+            # A later one was won, and this one deleted, between the list and this request.
+            if (later := await self._last_turn()) == turn:
+                raise ManifestError(f"{self._key(turn)}: the store lists this turn, but does not have it")
+            turn = later
+        self.known = await load_listed(self._folder, self._name, self.known)
+        if self._history is not None:
+            self.stored = max(self.stored, self._history.progress.get(self._source, self.stored))
+            released = self._history.releases.get(self._source, 0)
+            if (later := max(self.stored[0], released)) > turn:  # it was won behind the list, or a copy has no turns
+                return later, await self._owner(later) or ""
+        return turn, owner or "" if turn else ""
+
+    async def _last_turn(self) -> int:
+        prefix = manifest_prefix(self._name)
+        own = f"{prefix}_source-{hash_of_source(self._source)}-"
+        found = [source_turn_of(info.key[len(prefix) :]) async for info in self._folder.list_objects(own)]
+        return max([self.least, *(each[1] for each in found if each is not None)])
+
+    def _key(self, turn: int) -> str:
+        return join(self._folder.root, source_turn_key(self._name, self._source, turn))
+
+    async def _owner(self, turn: int) -> str | None:
+        """Read whose a turn is; `None` if it is gone."""
+        try:
+            content = await self._folder.get(source_turn_key(self._name, self._source, turn), max_bytes=_MOST_BYTES)
+            data = json.loads(content)
+            version, source, writer = data["version"], data["source"], data["writer"]
+        except ObjectNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ManifestError(f"{self._key(turn)}: the file is not the turn of a source: {error}") from error
+        if version != _VERSION:
+            raise ManifestError(
+                f"{self._key(turn)}: the turn has version {version!r}, but this release reads only version {_VERSION}; "
+                "use a newer release of asyncrec"
+            )
+        if source != self._source:
+            raise ManifestError(
+                f"{self._key(turn)}: the sources {self._source!r} and {str(source)[:80]!r} have the same hash, so one "
+                "data set cannot have both; give one of them another name, or write it to another data set"
+            )
+        # It becomes part of names.
+        if not isinstance(writer, str) or begin_of(f"{writer}-000000.jsonl") != writer:
+            raise ManifestError(
+                f"{self._key(turn)}: the turn names the writer {str(writer)[:80]!r}, which is not an id"
+            )
+        return writer
+
+    def is_free(self, turn: int, owner: str) -> bool:
+        """Whether the owner's log has ended, or has let go of this very turn."""
+        history = self._history
+        return owner in self.ended or (
+            history is not None and (owner in history.ended or history.releases.get(self._source) == turn)
+        )
+
+    def is_full(self) -> bool:
+        """Whether the data set has as many sources as it can have."""
+        return self._history is not None and len(self._history.progress) >= MOST_SOURCES
+
+    def lost(self, owner: str) -> ConflictError:
+        return ConflictError(
+            f"{self.path}: the writer {owner} has taken the source {self._source!r}; what this writer took of it and "
+            "has not stored is dropped, because the new owner reads it again"
+        )

@@ -1,0 +1,39 @@
+"""``asyncrec forget-source PATH SOURCE``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from asyncrec.cli._options import Debug, Json, Path, StorageOptions, run_async
+from asyncrec.cli._output import print_json, say
+from asyncrec.cli._values import parse_options
+
+
+def command(
+    path: Path,
+    source: Annotated[str, typer.Argument(metavar="NAME", help="The name of the source, as 'asyncrec info' shows it.")],
+    storage_option: StorageOptions = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Forget how far the source NAME of the data set PATH was stored, so that the next writer takes it from the start.
+
+    Use it if a topic was deleted and made anew under its old name. The records that are stored stay. Stop the writers
+    that use the source first: a writer that goes on with it gets an error.
+
+    \b
+    Example:
+      asyncrec forget-source demo-data/pages topic/3
+    """
+    from asyncrec import forget_source
+    from asyncrec.storage._url import redact
+
+    options = parse_options(storage_option)
+    position = run_async(lambda: forget_source(path, source, storage_options=options))
+    if json:
+        print_json({"path": redact(path), "source": source, "position": position})
+    else:
+        say(f"{redact(path)}: forgot the source {source}, which was stored up to position {position:,}")
+    return 0

@@ -6,11 +6,12 @@ import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+import anyio
 import pytest
 from tool_data import write_pages
 
 import asyncrec
-from asyncrec import tools
+from asyncrec import blocking, tools
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.names import segment_key, source_turn_key
 from asyncrec._shards.manifest.segment import Segment, format_time
@@ -147,3 +148,17 @@ async def test_info_has_the_progress(storage: Storage) -> None:
     await write_sources(storage)
     (dataset,) = (await tools.info("pages", storage=storage)).datasets
     assert json.loads(json.dumps(dataset.to_json()))["progress"] == POSITIONS
+
+
+async def test_filtered_data_set_has_no_progress(storage: Storage) -> None:
+    await write_sources(storage)
+    await tools.filter("pages", "others", where=[tools.Where("label", "1")], storage=storage, target_storage=storage)
+    assert (await load_history(storage, "others")).progress == {}
+
+
+def test_blocking_twins_have_the_progress() -> None:
+    storage = MemoryStorage("progress-twins")
+    anyio.run(write_sources, storage)
+    assert blocking.read_manifest("pages", storage=storage).progress == POSITIONS
+    with blocking.open_dataset("pages", storage=storage) as dataset:
+        assert dataset.progress == POSITIONS

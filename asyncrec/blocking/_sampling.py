@@ -68,6 +68,11 @@ class Dataset(Handle[dataset.Dataset]):
         return self._value.manifest
 
     @property
+    def progress(self) -> Mapping[str, int]:
+        """See `asyncrec.Dataset.progress`."""
+        return self._value.progress
+
+    @property
     def schema(self) -> Schema | None:
         """The schema in the manifest; `None` if no writer passed one."""
         return self._value.schema

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from asyncrec.cli._dead import SPOOL, of_the_dead
@@ -95,6 +96,10 @@ def _show_dataset(dataset: DatasetInfo, *, named: bool) -> None:
             "conflicts": "\n".join(manifest.conflicts) or None,
         }
     )
+    if manifest.progress:
+        say()
+        table(["source", "position"], islice(manifest.progress.items(), _MOST_SHOWN))
+        _more(len(manifest.progress))
     if dataset.writers:
         say()
         table(

@@ -14,8 +14,9 @@ from typing import Any
 
 from asyncrec._concurrency.map import concurrently
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._shards.manifest.manifest import Manifest
+from asyncrec._shards.manifest.manifest import Manifest, carried_from
 from asyncrec._shards.manifest.names import stem_of
+from asyncrec._shards.manifest.progress import newer
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar
 from asyncrec._shards.manifest.snapshot import load_manifest
 from asyncrec._shards.ownership.clearing import delete_replaced
@@ -164,7 +165,8 @@ async def _copy_dataset(
     if there is None and (home := local_folder(folder_at(store, at))) is not None and alone:
         await in_thread(_refuse_folder, home.folder, join(join(store.root, at), dataset.name))
     await _heal(dataset, folder, at, [pair for pair in pairs if pair[1].path not in lacking], one, parallelism)
-    if there is not None and not lacking:
+    carried = await in_thread(carried_from, [dataset.manifest])
+    if there is not None and not lacking and await in_thread(_knows, there, carried):
         return
     header = whole_job_header(
         folder,
@@ -183,7 +185,13 @@ async def _copy_dataset(
 
         job.fates.asked = True
         await concurrently(shard, [pair for pair in pairs if pair[1].path in lacking], tasks=parallelism)
-        await job.commit([replace(entry, committed=job.manifest.clock.now()) for entry in missing])
+        await job.commit([replace(entry, committed=job.manifest.clock.now()) for entry in missing], carried=carried)
+
+
+def _knows(there: Manifest, carried: Mapping[str, Any]) -> bool:
+    """Whether a data set says of all sources what it would be told."""
+    history = there.shards.history
+    return not (newer(history.progress, carried["progress"]) or newer(history.releases, carried["releases"]))
 
 
 async def _heal(

@@ -90,6 +90,7 @@ async def dedupe(
             made,
             lambda done, _: progress(total // 2 + done, total),
             count=count,
+            carries=True,
         )
 
 

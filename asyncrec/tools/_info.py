@@ -106,6 +106,7 @@ class DatasetInfo:
             "writers": [writer.to_json() for writer in self.writers],
             "schema": manifest.schema,
             "metadata": dict(manifest.metadata),
+            "progress": dict(manifest.progress),
             "conflicts": list(manifest.conflicts),
             "orphans": [orphan.to_json() for orphan in self.orphans],
         }

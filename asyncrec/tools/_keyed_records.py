@@ -22,6 +22,7 @@ from asyncrec._records.reading.reader import RecordReader
 from asyncrec._records.writing.object_limits import MAX_SHARD_BYTES
 from asyncrec._records.writing.writer import open_writer
 from asyncrec._sampling.random_access.scan_manifest import unlisted_entry
+from asyncrec._shards.manifest.manifest import carried_from
 from asyncrec._shards.manifest.snapshot import dataset_at
 from asyncrec._shards.writing.ordered_writer import KeyedBatch, Limits, write_ordered
 from asyncrec.errors import ArgumentValueError, DatasetError
@@ -98,12 +99,18 @@ class NewTarget:
 
 
 async def write_new(
-    target: NewTarget, batches: AsyncIterator[KeyedBatch], selections: Sequence[Selection], made: Mapping[str, Any]
+    target: NewTarget,
+    batches: AsyncIterator[KeyedBatch],
+    selections: Sequence[Selection],
+    made: Mapping[str, Any],
+    *,
+    carries: bool = False,
 ) -> WriteReport:
     """Write these records, which come from ``selections``; the report lacks what was read.
 
     Args:
         made: how, for the metadata of the data set.
+        carries: whether the progress of the sources holds for what is written, too: all records are in it.
 
     Raises:
         ObjectExistsError: something is there already.
@@ -137,6 +144,7 @@ async def write_new(
             compression=compression,
             schema=schema_of_all(selections),
             metadata=metadata_of(selections, made),
+            carried=carried_of(selections) if carries else None,
         )
     report.records = sum(shard.records for shard in shards)
     report.bytes = sum(shard.bytes for shard in shards)
@@ -152,18 +160,24 @@ async def write_chosen(
     progress: Progress,
     *,
     count: int | None = None,
+    carries: bool = False,
 ) -> WriteReport:
     """Write those records of a selection that ``choose`` gives of all; the report is whole.
 
     Args:
-        made, and the errors: as for `write_new`.
+        made, carries, and the errors: as for `write_new`.
         count: as for `KeyedRecords`.
     """
     async with AsyncExitStack() as stack:
         records = KeyedRecords(selection, stack, progress, count=count)
-        report = await write_new(target, choose(records), [selection], made)
+        report = await write_new(target, choose(records), [selection], made, carries=carries)
         report.read = records.given
         return report
+
+
+def carried_of(selections: Sequence[Selection]) -> dict[str, Any]:
+    """How far the sources of the data sets were read, for one that has all records of them."""
+    return carried_from(dataset.manifest for selection in selections for dataset in selection.datasets)
 
 
 def schema_of_all(selections: Sequence[Selection]) -> Mapping[str, Any] | None:

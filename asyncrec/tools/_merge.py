@@ -74,7 +74,7 @@ async def merge(
                 "with the same schema"
             )
         made = {"merged": {"sources": [each.path for each in selections]}}
-        report = await write_new(into, _all(selections, stack, progress), selections, made)
+        report = await write_new(into, _all(selections, stack, progress), selections, made, carries=True)
         report.read = report.records
         return report
 

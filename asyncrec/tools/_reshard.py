@@ -31,7 +31,14 @@ from asyncrec.storage._url import redact
 from asyncrec.tools._conditions import features_of, unknown_feature
 from asyncrec.tools._count import counts_of
 from asyncrec.tools._frames_reading import FramedRecords
-from asyncrec.tools._keyed_records import KeptCompression, KeyedRecords, has_keys, kept_compression, metadata_of
+from asyncrec.tools._keyed_records import (
+    KeptCompression,
+    KeyedRecords,
+    carried_of,
+    has_keys,
+    kept_compression,
+    metadata_of,
+)
 from asyncrec.tools._parameters import Progress, at_once, check_jobs
 from asyncrec.tools._report_json import json_of
 from asyncrec.tools._salvaged import ShardLoss
@@ -196,6 +203,7 @@ async def reshard(
             compression=await kept_compression(compression, [selection]),
             schema=selection.schema,
             metadata=metadata_of([selection], {"resharded": made}),
+            carried=carried_of([selection]),
         )
         report.spilled_bytes = sorter.spilled_bytes if sorts else 0
     report.seconds = time.monotonic() - begun

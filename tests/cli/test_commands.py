@@ -21,6 +21,7 @@ from mortal import dies
 
 import asyncrec
 from asyncrec._shards.journal.header import JobHeader
+from asyncrec._shards.manifest.segment import Segment, format_time
 from asyncrec.cli._table import COMMANDS
 from asyncrec.plugins._manager import Plugins
 from asyncrec.storage._local.storage import LocalStorage
@@ -224,6 +225,14 @@ def test_info_of_a_data_set(run: Run, data: Path) -> None:
     report = json.loads(run("info", "data/pages", "--json").ok())
     assert (report["kind"], report["shards"], report["records"]) == ("data set", 3, 30)
     assert report["datasets"][0]["writers"][0]["closed"] is True
+
+
+def test_info_shows_how_far_sources_were_read(run: Run, data: Path) -> None:
+    assert "position" not in run("info", "data/pages").ok()
+    segment = Segment(writer="w1", time=format_time(1_700_000_000), closed=True, progress={"topic/3": (2, 917)})
+    (data / "_manifest" / "pages" / "w1-000001.jsonl").write_bytes(segment.encode())
+    assert re.search(r"topic/3 +917", run("info", "data/pages").ok())
+    assert json.loads(run("info", "data/pages", "--json").ok())["datasets"][0]["progress"] == {"topic/3": 917}
 
 
 def test_info_of_a_folder_and_a_file(run: Run, data: Path) -> None:

@@ -15,6 +15,7 @@ from read_independently import DATASETS, NOW, READER, SCHEMA, list_files, read, 
 
 import asyncrec
 from asyncrec import tools
+from asyncrec._shards.manifest.segment import Segment, format_time
 
 pytestmark = pytest.mark.anyio
 
@@ -110,6 +111,18 @@ async def test_segments_behind_a_checkpoint_read_the_same(tmp_path: Path) -> Non
     await compare(path, [*keys, "10", "13"])
     await tools.compact(path)
     await compare(path, [*keys, "10", "13"])
+
+
+async def test_a_data_set_with_sources_reads_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pages"
+    keys = await write(path, range(5), max_shard_records=2)
+    progress = {"topic/3": (2, 917), "topic/4": (1, -1)}
+    segment = Segment(writer="w1", time=format_time(1_700_000_000), closed=True, progress=progress)
+    (path.parent / "_manifest" / "pages" / "w1-000001.jsonl").write_bytes(segment.encode())
+    await compare(path, keys)
+    await tools.compact(path)
+    await compare(path, keys)
+    assert (await asyncrec.read_manifest(path)).progress == {"topic/3": 917}
 
 
 async def test_of_one_key_the_first_that_was_committed_is_read(tmp_path: Path) -> None:

@@ -79,9 +79,7 @@ def histories(draw: st.DrawFn) -> list[Named]:
             added.append(entry)
             changed = draw(_PROGRESS)
             progress.update(_highest([progress, changed]))
-            single = Segment(
-                writer=writer, time=time, add=(entry,), schema=schema, metadata=metadata, progress=changed
-            )
+            single = Segment(writer=writer, time=time, add=(entry,), schema=schema, metadata=metadata, progress=changed)
             found.append((f"{writer}-{number:06d}.jsonl", single))
         end = draw(st.sampled_from(("none", "closed", "closed", "tombstone")))
         last = format_time(draw(st.integers(times[-1] + 1 if times else 0, 20)))

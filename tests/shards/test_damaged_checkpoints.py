@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -59,3 +60,47 @@ async def test_a_checkpoint_with_any_byte_changed_reads_or_is_refused() -> None:
             except ManifestError:
                 refused += 1
     assert refused >= 500
+
+
+async def with_progress(**columns: object) -> tuple[MemoryStorage, str]:
+    """A data set whose checkpoint has these columns in its line of two sources."""
+    storage, key = await compacted()
+    lines = gzip.decompress(await storage.get(key)).splitlines(keepends=True)
+    row = {"kind": "progress", "source": ["a", "b"], "turn": 1, "position": [2, 3], "released": 0, **columns}
+    end = json.loads(lines[-1])
+    end["rows"]["progress"] = 2
+    await storage.put(
+        key, members([*lines[:-1], *(json.dumps(each, separators=(",", ":")).encode() + b"\n" for each in (row, end))])
+    )
+    return storage, key
+
+
+async def test_checkpoint_has_progress() -> None:
+    storage, _ = await with_progress(released=[0, 1], turn=[0, 1])
+    assert (await asyncrec.read_manifest("pages", storage=storage)).progress == {"b": 3}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"source": ["b", "a"]},
+        {"source": ["a", "a"]},
+        {"source": ["", "a"]},
+        {"source": ["a", "a\n"]},
+        {"source": ["a", "b" * 513]},
+        {"source": ["a", 1]},
+        {"source": ["a"]},
+        {"turn": [1, -1]},
+        {"turn": [1, 2**63]},
+        {"turn": [1, True]},
+        {"position": [1, -2]},
+        {"position": [1, 2**63]},
+        {"released": -1},
+        {"later": 1},
+    ],
+    ids=lambda value: str(value)[:20],
+)
+async def test_checkpoint_with_damaged_progress_is_refused(columns: dict[str, object]) -> None:
+    storage, _ = await with_progress(**columns)
+    with pytest.raises(ManifestError, match="checkpoint-000001"):
+        await asyncrec.read_manifest("pages", storage=storage)

@@ -69,11 +69,13 @@ class Dataset:
 
     Attributes:
         manifest: the snapshot that is read. If the data set has no manifest, one made from the shards that were found.
+        progress: of each source the last position whose records are committed; see `Manifest.progress`.
         cache: the local cache, if there is one; its ``downloads`` counts the pieces that were brought there.
     """
 
     def __init__(self, folder: Storage, name: str, manifest: Manifest) -> None:
         self.manifest = manifest
+        self.progress = manifest.progress
         self.cache = folder.cache if isinstance(folder, CachedStorage) else None
         self.folder = folder
         self.name = name
@@ -135,9 +137,7 @@ class Dataset:
         """Read records, and return them in the order asked for; a number may come more than once.
 
         ``indices`` are numbers, or a slice: ``slice(-100, None)`` for the last hundred.
-
-        They are read in stored order, neighbors together, with several reads at once. In the end all of them are in
-        memory, so request only as many as fit.
+        They are read in stored order, several reads at once. All of them are held in memory: request as many as fit.
 
         Raises:
             IndexError: there is no such record; nothing was read.

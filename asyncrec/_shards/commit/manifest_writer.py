@@ -185,11 +185,12 @@ class ManifestWriter:
         removal: int | None = None,
         metadata: Mapping[str, Any] | None = None,
         abandoned_by: str = "",
+        carried: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the last segment: all that was committed, and what is new with it, in one step.
 
-        ``metadata`` is added to what the others have. ``abandoned_by`` names the machine that gives the writer up: then
-        this is a tombstone, which adds what is new.
+        ``metadata`` is added to what the others have. ``abandoned_by``: a machine whose tombstone this is. ``carried``
+        is the progress of other data sets, of which this one was made (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another of this id ended.
@@ -205,6 +206,7 @@ class ManifestWriter:
                 return None
             fresh = tuple(each for each in new if self._fates[each.path] != "committed")
             members = {"closed": True, "remove": remove, "removal": removal, "extra": self._closes_with}
+            members |= carried or {}
             if abandoned_by:
                 members |= {"abandoned": True, "extra": {"abandoned_by": abandoned_by, **self._closes_with}}
             add = fresh if abandoned_by else (*self.entries, *fresh)

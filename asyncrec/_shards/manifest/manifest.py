@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.history import ABANDONED, CLOSED, History
 from asyncrec._shards.manifest.merging import plus, shard_identity
-from asyncrec._shards.manifest.progress import positions
+from asyncrec._shards.manifest.progress import Reached, newer, positions
 from asyncrec._shards.manifest.schemas import agreed
 from asyncrec._shards.manifest.segment import Segment, ShardEntry, format_time
 from asyncrec._shards.manifest.shard_columns import format_micros, micros_of
@@ -87,6 +87,17 @@ class Manifest:
     def bytes(self) -> int:
         """How many bytes the shards have as stored, compressed or not, without index and keys."""
         return self.shards.bytes
+
+
+def carried_from(manifests: Iterable[Manifest]) -> dict[str, Any]:
+    """What a data set that has all records of these says of their sources, as members of `Segment`."""
+    progress: dict[str, Reached] = {}
+    releases: dict[str, int] = {}
+    for manifest in manifests:
+        history = manifest.shards.history
+        progress.update(newer(progress, history.progress))
+        releases.update(newer(releases, history.releases))
+    return {"progress": progress, "releases": releases}
 
 
 def merge_segments(path: str, segments: Iterable[Segment], *, at: str | datetime | None = None) -> Manifest:

@@ -69,6 +69,11 @@ class ShardList(Sequence[ShardEntry]):
         return f"<{len(self):,} shards, {self.records:,} records>"
 
     @property
+    def history(self) -> History:
+        """What the snapshot was made of."""
+        return self._history
+
+    @property
     def counts(self) -> NDArray[np.int64]:
         """The number of records of each shard."""
         return self._column("records")

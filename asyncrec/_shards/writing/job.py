@@ -133,10 +133,17 @@ class Job:
         """Name the shard of this number."""
         return JobNames.of(self.header, plain=self._claim is not None and self._claim.plain).shard(number)
 
-    async def commit(self, entries: Sequence[ShardEntry] = (), *, metadata: Mapping[str, Any] | None = None) -> None:
+    async def commit(
+        self,
+        entries: Sequence[ShardEntry] = (),
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        carried: Mapping[str, Any] | None = None,
+    ) -> None:
         """End the job well: these entries become part of the data set, and what it replaces no longer is. Once.
 
-        ``metadata`` is what only the end tells; it is added to the header's.
+        ``metadata`` is what only the end tells; it is added to the header's. ``carried`` is as for
+        `ManifestWriter.close`.
 
         Raises:
             ConflictError: it was abandoned, or the data set was replaced, by somebody else; nothing of this is in it.
@@ -162,7 +169,11 @@ class Job:
                     "replacing, was removed by another process; no record of this writer is in the data set"
                 )
         await self.manifest.close(
-            sorted(entries, key=lambda entry: entry.path), remove=removed, removal=place, metadata=metadata
+            sorted(entries, key=lambda entry: entry.path),
+            remove=removed,
+            removal=place,
+            metadata=metadata,
+            carried=carried,
         )
 
     def _is_promised(self) -> bool:

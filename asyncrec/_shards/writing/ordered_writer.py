@@ -164,11 +164,12 @@ async def write_ordered(
     mode: Mode = "new",
     writer: str | None = None,
     found: Callable[[], Mapping[str, Any]] = dict,
+    carried: Mapping[str, Any] | None = None,
 ) -> list[ShardEntry]:
     """Write all of ``batches`` as the data set ``name``, or to it, as ``mode`` says; returns the shards in order.
 
     ``writer`` is the id to commit under, where a second run is to find that the first one did. ``found`` gives the
-    metadata that is known when all batches were taken.
+    metadata that is known when all batches were taken. ``carried`` is as for `ManifestWriter.close`.
 
     Raises:
         ObjectExistsError: there is a data set of this name, or a file of a shard's name.
@@ -194,7 +195,7 @@ async def write_ordered(
             entries = []
             while await supply.any():
                 entries.append(await _write_shard(job, len(entries), supply, limits))
-        await job.commit(entries, metadata=found())
+        await job.commit(entries, metadata=found(), carried=carried)
     return sorted(entries, key=lambda entry: entry.path)
 
 

@@ -8,35 +8,30 @@ a crash meanwhile leaves what the next call begins with. What the job had publis
 from __future__ import annotations
 
 import errno
-import os
-import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._path_log import PathLog
-from asyncrec._records.reading.reader import open_reader
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import load_closing, load_last
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import this_host
-from asyncrec._shards.journal.job_files import JobFiles, kept_path
+from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.manifest.snapshot import address_of, merged
 from asyncrec._shards.ownership.flushed import Flushed, check_end, delete_adopted, live_of, publish_flushed, put_fence
-from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there, published_by
+from asyncrec._shards.ownership.journals import Journals
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted, is_there, load_positions, published_by
 from asyncrec._shards.ownership.verdict import Ending
 from asyncrec.errors import ConflictError, FormatError, ObjectExistsError, ObjectNotFoundError, StorageError
 from asyncrec.storage._base import Storage
-from asyncrec.storage._local.storage import mapped_errors
 from asyncrec.storage._url import join
 
 _path_log = PathLog("asyncrec.shards")
@@ -120,9 +115,14 @@ class Finishing:
         files = self._staging.files
         entries: dict[str, ShardEntry] = {}
         finished: list[str] = []
+        left: set[str] = set()
         refused: StorageError | None = None
         for shard in await self._taken(files) if files is not None else ():
             assert files is not None, "it has files"
+            journals = Journals(files, self._header, self._ending)
+            if refused is not None and await in_thread(journals.noted, shard) is not None:
+                left.add(shard)  # else it could be said that a source has come so far, without the shard before
+                continue
             try:
                 if (entry := await self._of_journal(files, shard)) is not None:
                     entries[shard] = entry
@@ -132,7 +132,8 @@ class Finishing:
                     raise
                 refused = refused or error
         for shard in await published_by(self._target, self._names):
-            if shard not in entries and not self._is_listed(shard) and not self._history.removes(shard):
+            known = shard in entries or shard in left
+            if not (known or self._is_listed(shard) or self._history.removes(shard)):
                 try:
                     entries[shard] = await self._unlisted(shard)
                 except FormatError as error:
@@ -248,7 +249,15 @@ class Finishing:
 
     async def _unlisted(self, shard: str) -> ShardEntry:
         now, compression = self._manifest.clock.now(), self._header.compression
-        return await entry_of_unlisted(self._target, self._names, shard, compression=compression, now=now)
+        entry = await entry_of_unlisted(self._target, self._names, shard, compression=compression, now=now)
+        if (files := self._staging.files) is not None:
+            noted = await in_thread(Journals(files, self._header, self._ending).positions, shard, entry.records)
+            positions = {} if noted is None else noted[1]
+        else:
+            positions = await load_positions(self._target, self._names, entry)
+        if positions:
+            self._manifest.progress.note(shard, positions)
+        return entry
 
     async def _unlisted_or_empty(self, name: str) -> ShardEntry:
         """A shard of a set that has no journal: the writer had published it, or not begun it."""
@@ -259,13 +268,20 @@ class Finishing:
         return replace(self._publisher.entry_of(shard, 0, 0), first=None, last=None)
 
     async def _finished(self, files: JobFiles, shard: str, *, empty: bool) -> ShardEntry | None:
-        """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none."""
-        reader = await in_thread(self._reader, files, shard)
+        """Publish the whole records of a journal, or a whole shard of the spool; `None` when there are none.
+
+        Of a journal that has positions, those up to the last that was noted.
+        """
+        journals = Journals(files, self._header, self._ending)
+        noted = await in_thread(journals.positions, shard)
+        if noted is not None:
+            self._manifest.progress.note(shard, noted[1])
+        reader = await in_thread(journals.reader, shard, None if noted is None else noted[0])
         try:
             await in_thread(reader.open)
             batch = await in_thread(reader.next)
             if batch is None and not empty:
-                await in_thread(self._report, reader)
+                await in_thread(journals.report, reader)
                 return None
             try:
                 async with self._publisher.open_shard(shard) as out:
@@ -275,69 +291,13 @@ class Finishing:
                     await out.output.finish()
             except ObjectExistsError:
                 # Published before, and not committed: by the writer itself, or by an earlier recovery.
-                if self._names.num_shards is not None and not await self._begins_like(files, shard):
+                if self._names.num_shards is not None and not await journals.begin_like(self._target, shard):
                     raise _taken(self._target, shard) from None
                 return await self._unlisted(shard)
-            await in_thread(self._report, reader)
+            await in_thread(journals.report, reader)
             return replace(self._publisher.entry_of(out, 0, 0), first=None, last=format_time(reader.modified))
         finally:
             reader.close()
-
-    async def _begins_like(self, files: JobFiles, shard: str) -> bool:
-        """Whether a shard of that name begins with the records of our journal."""
-        ours = await in_thread(self._reader, files, shard)
-        try:
-            await in_thread(ours.open)
-            async with open_reader(shard, storage=self._target, max_record_bytes=ANY_RECORD_BYTES) as reader:
-                batches = reader.batches()
-                theirs: list[bytes] = []
-                while (batch := await in_thread(ours.next)) is not None:
-                    records = batch[0]
-                    while len(theirs) < len(records):
-                        more = await anext(batches, None)
-                        if more is None:
-                            return False
-                        theirs += more
-                    if theirs[: len(records)] != records:
-                        return False
-                    del theirs[: len(records)]
-            return True
-        finally:
-            ours.close()
-
-    # -- in a thread --------------------------------------------------------------------------------------------------
-
-    def _reader(self, files: JobFiles, shard: str) -> JournalReader:
-        path, keys, other_names = files.to_read(shard)
-        return JournalReader(path, keys, compressed=bool(self._header.compression.type), other_names=other_names)
-
-    def _report(self, reader: JournalReader) -> None:
-        """Record what was not whole, and keep it if it is damage. Blocks."""
-        self._ending.cut_bytes += reader.cut
-        if reader.damage is not None:
-            kept = _keep(reader.path)
-            self._ending.damaged.append(kept)
-            fields = {"writer": self._header.writer, "record": reader.records}
-            _path_log.warning(
-                reader.path,
-                "the journal is damaged after record %d; a copy is kept as %s",
-                reader.records,
-                kept,
-                **fields,
-            )
-
-
-def _keep(path: str) -> str:
-    """Give a damaged journal a second name, which no recovery removes; returns it."""
-    kept = kept_path(path)
-    with mapped_errors("saving", kept):
-        try:
-            os.link(path, kept)
-        except FileExistsError:
-            if os.lstat(path).st_ino != os.lstat(kept).st_ino:  # else an earlier recovery has kept it
-                kept = f"{kept}-{secrets.token_hex(4)}"
-                os.link(path, kept)
-    return kept
 
 
 def _taken(target: Storage, shard: str) -> ConflictError:

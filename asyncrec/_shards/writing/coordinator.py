@@ -70,6 +70,7 @@ class CommitCoordinator:
         await job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
+        await job.manifest.progress.forget(entry.path)
         await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:

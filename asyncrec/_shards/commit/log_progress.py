@@ -1,0 +1,53 @@
+"""`LogProgress`: how far the sources of one writer have come, as its log says it with the shards that it commits.
+
+All records of a source go through one queue, whose shards are committed in their order. So what a shard has of a source
+may be said with its commit: everything before is in committed shards, too. A segment says what changed since the last
+one; the end of the log says all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from asyncrec._records.writing.write_batch import Positions
+from asyncrec._shards.manifest.segment import ShardEntry
+
+Forget = Callable[[], Awaitable[None]]
+
+
+class LogProgress:
+    """The positions that one log says, and will say.
+
+    Attributes:
+        stated: what the log has said: of each source its turn and the last position.
+        lift: given what a commit is to say, returns that and what else may be said now: positions without a record.
+    """
+
+    def __init__(self) -> None:
+        self.stated: Positions = {}
+        self.lift: Callable[[Positions], Positions] = lambda positions: positions
+        self._shards: dict[str, tuple[Positions, Forget | None]] = {}
+
+    def note(self, shard: str, positions: Positions, forget: Forget | None = None) -> None:
+        """Note what a shard that will be committed has; ``forget`` then removes what was written down beside it."""
+        self._shards[shard] = positions, forget
+
+    def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
+        """What the commit of these shards says; ``all``: with everything that was said before."""
+        latest: Positions = {}
+        for shard in shards:
+            positions, _ = self._shards.get(shard.path, ({}, None))
+            for source, pair in positions.items():
+                latest[source] = max(pair, latest.get(source, pair))
+        latest = {source: pair for source, pair in self.lift(latest).items() if pair > self.stated.get(source, (0, -1))}
+        return {**self.stated, **latest} if all else latest
+
+    def won(self, progress: Mapping[str, tuple[int, int]]) -> None:
+        """Note that a segment is there which says this."""
+        self.stated.update(progress)
+
+    async def forget(self, shard: str) -> None:
+        """Remove what was written down of a shard that is committed."""
+        _, forget = self._shards.pop(shard, (None, None))
+        if forget is not None:
+            await forget()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import asyncrec
+from asyncrec import tools
 from asyncrec.errors import ObjectNotFoundError, StorageError
 from asyncrec.storage import Storage
 from asyncrec.storage._local.storage import LocalStorage
@@ -76,6 +77,23 @@ async def test_each_message_is_stored_once_through_a_spool(tmp_path: Path, first
         await asyncrec.recover(spool, to="pages", storage=storage)
         await goes_on(storage, **SMALL)
         assert [path.name for path in spool.rglob("*.partial")] == []
+        if done:
+            return
+    pytest.fail("it never came to its end")
+
+
+@pytest.mark.virtual_clock
+@pytest.mark.parametrize("first", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3, 4))])
+@pytest.mark.parametrize("flush_seconds", [1, None])
+async def test_each_message_is_stored_once_in_a_store(first: int, flush_seconds: float | None) -> None:
+    for after in range(first, 1000, 5):
+        storage = MemoryStorage()
+        done = await consumed(storage, after, flush_seconds=flush_seconds, **SMALL)
+        with suppress(ObjectNotFoundError):
+            await asyncrec.recover("pages", storage=storage)
+        await goes_on(storage, **SMALL)
+        assert [info.key async for info in storage.list_objects("_progress/")] == []
+        assert (await tools.verify("pages", storage=storage)).orphans == []
         if done:
             return
     pytest.fail("it never came to its end")

@@ -20,11 +20,13 @@ class LogProgress:
 
     Attributes:
         stated: what the log has said: of each source its turn and the last position.
+        is_used: whether the writer has taken a source.
         lift: given what a commit is to say, returns that and what else may be said now: positions without a record.
     """
 
     def __init__(self) -> None:
         self.stated: Positions = {}
+        self.is_used = False
         self.lift: Callable[[Positions], Positions] = lambda positions: positions
         self._shards: dict[str, tuple[Positions, Forget | None]] = {}
 

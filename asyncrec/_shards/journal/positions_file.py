@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from typing import Any
 
 from asyncrec._records.writing.write_batch import Positions
 from asyncrec._shards.manifest.names import progress_key
@@ -47,13 +48,22 @@ def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | Non
     for line in content.split(b"\n")[:-1]:
         try:
             data = json.loads(line)
-            count, positions = data["records"], {source: _pair(pair) for source, pair in data["positions"].items()}
+            count, positions = data["records"], positions_in(data["positions"]) or {}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             break
         if type(count) is not int or count > records or (found is not None and count < found[0]):
             break
         found = count, {**(found[1] if found is not None else {}), **positions}
     return found
+
+
+def positions_in(data: Any) -> Positions | None:
+    """Read positions out of JSON, or null.
+
+    Raises:
+        ValueError, TypeError, AttributeError: it is not that.
+    """
+    return None if data is None else {source: _pair(pair) for source, pair in data.items()}
 
 
 def _pair(pair: list[int]) -> tuple[int, int]:

@@ -150,6 +150,7 @@ class Sources:
     async def _open(self, name: str, source: _Source) -> None:
         assert self._take is not None, "else no source is begun"
         self._shards.check()
+        self._shards.job.manifest.progress.is_used = True
         turn, position = await self._take(name)
         self._shards.check()
         source.turn, source.position, source.written = turn, position, position

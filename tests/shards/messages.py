@@ -29,9 +29,14 @@ def records_of(source: str, position: int) -> list[bytes]:
 async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[int, int]]:
     """What the segments of a data set say."""
     found: dict[str, tuple[int, int]] = {}
+    closed: set[str] = set()
     keys = [info.key async for info in storage.list_objects(manifest_prefix(name)) if info.key.endswith(".jsonl")]
-    for key in keys:
+    for key in sorted(keys, reverse=True):  # of a log that has ended well, its end says all
         head = json.loads((await storage.get(key)).partition(b"\n")[0])
+        if head.get("writer") in closed or "shards" not in head:
+            continue
+        if head["closed"] and not head["abandoned"]:
+            closed.add(head["writer"])
         for source, (turn, position) in head.get("progress", {}).items():
             found[source] = max((turn, position), found.get(source, (0, -1)))
     return found

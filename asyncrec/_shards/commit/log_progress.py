@@ -8,9 +8,13 @@ one; the end of the log says all.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
+from asyncrec._concurrency.tasks import in_thread
 from asyncrec._records.writing.write_batch import Positions
-from asyncrec._shards.manifest.segment import ShardEntry
+from asyncrec._shards.manifest.names import manifest_prefix, segment_of
+from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, ShardEntry, parse_segment
+from asyncrec.storage._base import Storage
 
 Forget = Callable[[], Awaitable[None]]
 
@@ -53,3 +57,16 @@ class LogProgress:
         _, forget = self._shards.pop(shard, (None, None))
         if forget is not None:
             await forget()
+
+
+async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
+    """Load what the segments of a log have said that no checkpoint covers: whoever ends the log says it once more."""
+    prefix = manifest_prefix(name)
+    stated: Positions = {}
+    async for info in folder.list_objects(f"{prefix}{writer}-"):
+        if (segment_of(info.key[len(prefix) :]) or ("", 0))[0] == writer:
+            content = await folder.get(info.key, max_bytes=MAX_SEGMENT_BYTES)
+            segment = await in_thread(partial(parse_segment, content, name=info.key))
+            for source, (turn, position) in segment.extra.get("progress", {}).items():
+                stated[source] = max((turn, position), stated.get(source, (0, -1)))
+    return stated

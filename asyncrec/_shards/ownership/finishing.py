@@ -16,6 +16,7 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import load_closing, load_last
+from asyncrec._shards.commit.log_progress import load_stated
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import this_host
@@ -88,6 +89,7 @@ class Finishing:
             recovered_by=this_host(),
             last=last,
         )
+        self._manifest.progress.won(await load_stated(self._target, header.name, header.writer))
         self._publisher = ShardPublisher(
             self._target,
             header,

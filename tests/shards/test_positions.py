@@ -137,3 +137,16 @@ async def test_a_key_that_was_written_before_gives_no_record(tmp_path: Path) -> 
     async with asyncrec.open_dataset("pages", storage=storage) as dataset:
         assert [await dataset.get_by_key(key) for key in "ab"] == [b"0", b"1"]
     assert await progress_of(storage) == {"q": (1, 2)}
+
+
+async def test_a_call_that_is_cancelled_takes_no_position(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path, chunk_size=1000)
+    async with asyncrec.open_sharded_writer("pages", storage=storage, memory_limit=200_000) as writer:
+        await writer.write(bytes(150_000), source="q", position=0)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await writer.write_many([bytes(90_000), bytes(90_000)], source="q", position=1)
+        assert writer.progress == {"q": 0}
+        await writer.write(b"1", source="q", position=1)
+    assert sorted(map(len, await stored(storage))) == [1, 150_000]
+    assert await progress_of(storage) == {"q": (1, 1)}

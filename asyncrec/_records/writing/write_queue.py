@@ -90,8 +90,18 @@ class WriteQueue:
 
     # -- for producers ------------------------------------------------------------------------------------------------
 
-    def append(self, record: bytes, ticket: int, key: Key | None = None) -> None:
-        """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size."""
+    def append(
+        self,
+        record: bytes,
+        ticket: int,
+        key: Key | None = None,
+        source: str | None = None,
+        place: tuple[int, int] | None = None,
+    ) -> None:
+        """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size.
+
+        ``place`` is the turn of its ``source``, and its position there.
+        """
         size = len(record) + FRAME_OVERHEAD
         batch = self._pending
         if batch is None or self._counted:
@@ -101,6 +111,10 @@ class WriteQueue:
             if batch.keys is None:
                 batch.keys = [_NO_DIGEST] * len(records)
             batch.keys.append(_NO_DIGEST if key is None else key)
+        if source is not None and place is not None:
+            if batch.positions is None:
+                batch.positions = {}
+            batch.positions[source] = place
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
@@ -138,7 +152,9 @@ class WriteQueue:
         batch.size += size
         batch.last = first + (len(records) - 1) * step
         if positions is not None:
-            batch.positions = positions if batch.positions is None else batch.positions | positions
+            if batch.positions is None:
+                batch.positions = {}
+            batch.positions |= positions
         if batch.size >= self._full_bytes or len(batch.records) >= self._full_records:
             self.seal(full=True)
         elif self._budget.bound < 0 and self._budget.starving:

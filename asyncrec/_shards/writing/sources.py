@@ -45,6 +45,7 @@ class _Source:
     """A source whose records this writer takes.
 
     Attributes:
+        calls: those that take a position, and wait.
         lock: held, in the order of the calls, while a call that takes a position waits.
         turn: the number of its turn; 0 before it has one.
         position: the last that was taken.
@@ -52,10 +53,11 @@ class _Source:
         ticket: of the last record that was taken.
     """
 
-    __slots__ = ("lock", "position", "queue", "ticket", "turn", "written")
+    __slots__ = ("calls", "lock", "position", "queue", "ticket", "turn", "written")
 
     def __init__(self, queue: WriteQueue) -> None:
         self.queue = queue
+        self.calls = 0
         self.lock = anyio.Lock(fast_acquire=True)
         self.turn = 0
         self.position = self.written = -1
@@ -87,6 +89,8 @@ class Sources:
         self._max_record_bytes = max_record_bytes
         self._keys = keys
         self._encoder = encoder
+        self._budget = shards.budget
+        self._most = min(max_record_bytes, BATCH_BYTES)  # what is longer is looked at alone
         self._intake = Intake(shards.budget, shards.check)
         self._sources: dict[str, _Source] = {}
         self._ahead: dict[str, _Source] = {}  # those whose last position had no record, perhaps
@@ -97,6 +101,26 @@ class Sources:
     def progress(self) -> dict[str, int]:
         """The last position of each source that was taken, or stored before."""
         return {name: source.position for name, source in self._sources.items() if source.turn}
+
+    def write_now(self, record: Record, source: str | None, position: int | None, ticket: int) -> bool:
+        """Take one record without waiting, if nothing has to be looked at; returns whether that was done."""
+        found = self._sources.get(source) if type(source) is str else None
+        if found is None or found.calls or not found.turn or type(position) is not int or type(record) is not bytes:
+            return False
+        budget = self._budget
+        used = budget.used + len(record) + FRAME_OVERHEAD
+        if (
+            used > budget.bound
+            or not found.position < position <= MOST_POSITION
+            or len(record) > self._most
+            or self._encoder is not None
+        ):
+            return False
+        budget.used = used
+        found.position = found.written = position
+        found.ticket = ticket
+        found.queue.append(record, ticket, None, source, (found.turn, position))
+        return True
 
     async def write(
         self,
@@ -120,6 +144,15 @@ class Sources:
         found = self._sources.get(source)
         if found is None:
             found = self._begin(source)
+        found.calls += 1
+        try:
+            return await self._write(found, records, source, position, key)
+        finally:
+            found.calls -= 1
+
+    async def _write(
+        self, found: _Source, records: Iterable[Record], source: str, position: int, key: str | bytes | None
+    ) -> int:
         async with found.lock:  # the order of the calls is that of the positions
             if not found.turn:
                 await self._open(source, found)
@@ -184,7 +217,7 @@ class Sources:
 
     async def _append(self, source: _Source, positions: Positions, taken: list[tuple[bytes, bytes | None]]) -> None:
         """Put records into the source's queue, all of them or, with an error, none."""
-        budget = self._shards.budget
+        budget = self._budget
         size = _size(taken)
         await self._intake.take(size)
         try:

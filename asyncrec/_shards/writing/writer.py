@@ -125,8 +125,7 @@ class ShardedWriter:
                 ``partition_by``, records go to the open shards in turn.
             source: the queue that the record came from, such as ``"topic/3"``; it chooses the open shard.
             position: of the record in its source, from 0 to 2**63-1. A record at or below the last position that was
-                taken, or is stored, is dropped and counted, and the ticket is that of what came as far. Several records
-                of one position go together to `write_many`.
+                taken or stored is dropped and counted; its ticket is that of what came as far.
 
         With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
@@ -139,6 +138,13 @@ class ShardedWriter:
             OSError: a shard failed; every later call raises it again, chained.
         """
         if source is not None or position is not None:
+            if (
+                key is None
+                and partition is None
+                and self._sources.write_now(record, source, position, self._tickets + 1)
+            ):
+                self._tickets += 1
+                return self._tickets
             return await self._sources.write([record], source, position, key=key, partition=partition)
         if self._encoder is not None:
             record, key = await self._encoder.take(record, key)
@@ -195,8 +201,7 @@ class ShardedWriter:
         Without a partition they go to the open shards in turn. If it is cancelled, the first ones have been written.
         With ``key_feature``, each record contains its key, and is written with it.
 
-        With ``source`` and ``position``, these are all records of that position: they become durable together or not at
-        all, and if the call is cancelled, none was written.
+        With ``source`` and ``position``, these are all records of that position: all are written and durable, or none.
         """
         if source is not None or position is not None:
             return await self._sources.write(records, source, position, partition=partition)
@@ -328,9 +333,8 @@ class ShardedWriter:
 
     def _next_tickets(self, count: int) -> int:
         """Give out so many tickets; returns the first."""
-        first = self._tickets + 1
         self._tickets += count
-        return first
+        return self._tickets - count + 1
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import wraps
 from inspect import signature
@@ -105,11 +105,27 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
         """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
-    def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
+    @property
+    def progress(self) -> dict[str, int]:
+        """See `asyncrec.ShardedWriter.progress`."""
+        return self._value.progress
+
+    def write(
+        self,
+        record: Record,
+        *,
+        key: str | bytes | None = None,
+        partition: Partition | None = None,
+        source: str | None = None,
+        position: int | None = None,
+    ) -> int:
         """Write one record, and return its ticket, for `wait`. See `asyncrec.ShardedWriter.write`.
 
         If the call is interrupted, the record was accepted, and is passed on later.
         """
+        if source is not None or position is not None:
+            given: dict[str, Any] = {"key": key, "partition": partition, "source": source, "position": position}
+            return self._at_once(lambda: self._value.write(record, **given))
         if self._encoder is not None:
             record, key = self._encoder.take_now(record, key)
         size = buffer_size(record)
@@ -134,11 +150,22 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
                 self.hand_on()
         return ticket
 
-    def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
+    def write_many(
+        self,
+        records: Iterable[Record],
+        *,
+        partition: Partition | None = None,
+        source: str | None = None,
+        position: int | None = None,
+    ) -> int:
         """Write many records without keys, in order, and return the ticket of the last one.
 
         The iterable runs in this thread. If the call is interrupted, the first ones have been written.
         """
+        if source is not None or position is not None:
+            given: dict[str, Any] = {"partition": partition, "source": source, "position": position}
+            taken = list(records)
+            return self._at_once(lambda: self._value.write_many(taken, **given))
         if self._encoder is not None or (self._partition_by is not None and partition is None):
             for record in records:
                 self.write(record, partition=partition)
@@ -155,6 +182,23 @@ class ShardedWriter(Handle[writer.ShardedWriter]):
                 finally:
                     self._tickets = self._value.last_ticket
         return self._tickets
+
+    def advance(self, source: str, position: int) -> int:
+        """See `asyncrec.ShardedWriter.advance`."""
+        return self._at_once(lambda: self._value.advance(source, position))
+
+    def _at_once(self, call: Callable[[], Coroutine[Any, Any, int]]) -> int:
+        """Write something that is not collected, behind what is."""
+
+        async def write() -> int:
+            return await call()
+
+        with self._lock:
+            self.hand_on()
+            try:
+                return self._owner.call(write)
+            finally:
+                self._tickets = self._value.last_ticket
 
     def has(self, key: str | bytes) -> bool:
         """See `asyncrec.ShardedWriter.has`."""

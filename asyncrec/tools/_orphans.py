@@ -8,6 +8,7 @@ rolling shard may be adopted, and what is deleted is deleted behind a tombstone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -37,7 +38,7 @@ from asyncrec._shards.ownership.census import find_jobs
 from asyncrec._shards.ownership.clearing import is_another_data_set
 from asyncrec._shards.ownership.end_job import end_unmarked
 from asyncrec._shards.ownership.marks import find_claims
-from asyncrec._shards.ownership.unlisted import entry_of_unlisted
+from asyncrec._shards.ownership.unlisted import entry_of_unlisted, load_positions
 from asyncrec.storage._base import ObjectInfo, Storage
 from asyncrec.tools._checks import ShardReport
 from asyncrec.tools._report_json import json_of
@@ -50,6 +51,8 @@ _LOOKED_AT_ONCE = 1000
 # Shards that are read through to be adopted.
 _READ_AT_ONCE = 4
 
+_SUFFIX = re.compile(r"\.(index|keys|progress)\Z")
+
 _Found = tuple[ObjectInfo, str, str]  # with its kind, and the name of its shard
 
 
@@ -60,8 +63,8 @@ class Orphan:
     Attributes:
         path: for people.
         key: in the data set's folder.
-        kind: ``"shard"``; ``"index"`` or ``"keys"``, of a shard that is not there, either; or ``"run"``, of keys, which
-            no checkpoint names.
+        kind: ``"shard"``; ``"index"`` or ``"keys"``, of a shard that is not there, either; ``"positions"``, of
+            a shard; or ``"run"``, of keys, which no checkpoint names.
         refused: why it is not to be adopted; `None` for a shard that may be, when it is whole.
         owner: the job that it belongs to, which has not ended: it is left to `asyncrec.recover`.
         recent: it is younger than the age asked for.
@@ -83,6 +86,14 @@ class Orphan:
 
     def to_json(self) -> dict[str, Any]:
         return json_of(self, "path kind bytes modified refused owner recent", bytes=self.size)
+
+
+_KINDS = (
+    ("", "", "shard"),
+    ("_index/", ".index", "index"),
+    ("_keys/", ".keys", "keys"),
+    ("_progress/", ".progress", "positions"),
+)
 
 
 async def find_orphans(dataset: SelectedDataset, base: str, *, min_age: float = MIN_AGE) -> list[Orphan]:
@@ -130,11 +141,11 @@ async def _find_shards(dataset: SelectedDataset, base: str, *, min_age: float) -
                 continue
             if kind == "shard":
                 shards.add(shard)
-            elif shard in shards or listed.names(shard):
+            elif kind != "positions" and (shard in shards or listed.names(shard)):
                 continue  # it goes with its shard
             found.append((info, kind, shard))
 
-    for prefix, suffix, kind in (("", "", "shard"), ("_index/", ".index", "index"), ("_keys/", ".keys", "keys")):
+    for prefix, suffix, kind in _KINDS:
         waiting: list[ObjectInfo] = []
         async for info in folder.list_objects(f"{prefix}{name}-"):
             waiting.append(info)
@@ -165,6 +176,10 @@ async def _find_shards(dataset: SelectedDataset, base: str, *, min_age: float) -
                 continue  # a plain fixed shard of another data set, whose name goes on where this one's ends
         if kind != "shard":
             refused: str | None = "its shard is missing"
+            if history.lists(shard):
+                refused = "its shard is committed"
+            elif shard in shards:
+                refused = "it belongs to its shard"
         elif history.lists(shard) or history.removes(shard):
             refused = "the data set replaced it"
         elif not rolling:
@@ -203,15 +218,21 @@ async def commit_unlisted(dataset: SelectedDataset, orphans: Sequence[tuple[Orph
         by_maker.setdefault(maker, []).append(each)
     for maker, some in by_maker.items():
         manifest = ManifestWriter(folder, name, maker, after=dataset.manifest, last=None)
-        entry_of = partial(_entry_of, folder, JobNames(name, maker, None), manifest.clock.now())
+        entry_of = partial(_entry_of, folder, JobNames(name, maker, None), manifest)
         entries = await for_each(entry_of, some, tasks=_READ_AT_ONCE)
         await for_each(manifest.commit, entries)  # those that are ready go into one segment
 
 
-async def _entry_of(folder: Storage, names: JobNames, now: str, found: tuple[Orphan, ShardReport]) -> ShardEntry:
+async def _entry_of(
+    folder: Storage, names: JobNames, manifest: ManifestWriter, found: tuple[Orphan, ShardReport]
+) -> ShardEntry:
     orphan, report = found
     compression = CompressionOptions(type=report.compression)  # type: ignore[arg-type]  # one of three
-    return await entry_of_unlisted(folder, names, orphan.key, compression=compression, now=now)
+    now = manifest.clock.now()
+    entry = await entry_of_unlisted(folder, names, orphan.key, compression=compression, now=now)
+    if positions := await load_positions(folder, names, entry):
+        manifest.progress.note(entry.path, positions)
+    return entry
 
 
 async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Orphan]:
@@ -225,7 +246,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
     folder, name = dataset.folder, dataset.name
     free = [orphan for orphan in orphans if orphan.is_free and orphan.kind != "run"]
     runs = [orphan for orphan in orphans if orphan.is_free and orphan.kind == "run"]
-    shards = {orphan.key: orphan.key.rpartition("/")[2].removesuffix(".index").removesuffix(".keys") for orphan in free}
+    shards = {orphan.key: _SUFFIX.sub("", orphan.key.rpartition("/")[2]) for orphan in free}
     makers = {shard: maker_of(name, shard) or (None, False) for shard in shards.values()}
     await end_unmarked(folder, name, {maker for maker, _ in makers.values() if maker is not None})
     history = await load_history(folder, name)
@@ -239,7 +260,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
                 await folder.delete(orphan.key)
                 removed.append(orphan)
     for orphan in free:
-        if shards[orphan.key] in adopted:
+        if shards[orphan.key] in adopted and orphan.kind != "positions":
             continue
         if orphan.kind == "shard":
             await folder.delete(index_key(orphan.key))
@@ -254,7 +275,11 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
 def _unlisted(found: list[_Found], listed: ShardList) -> list[_Found]:
     """Those that the data set does not have. Blocks."""
-    return [each for each in found if not listed.names(each[0].key) and not listed.names(each[2])]
+    return [
+        each
+        for each in found
+        if not listed.names(each[0].key) and (each[1] == "positions" or not listed.names(each[2]))
+    ]
 
 
 async def _owners(folder: Storage, name: str) -> dict[str, str]:

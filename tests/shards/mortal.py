@@ -37,17 +37,21 @@ class Process:
     Args:
         at: it is killed when it creates a small object in whose key this is; `kill` kills it at another moment.
         done: the object is created before.
+        after: it is killed when it has changed something on its disk, or asked something of its store, so many times.
 
     Attributes:
         storage: what the process has, instead of the storage that was given.
         late: the object at which it was killed: its key, and its content; not on a disk.
     """
 
-    def __init__(self, storage: Storage, at: str | None = None, *, done: bool = False) -> None:
+    def __init__(
+        self, storage: Storage, at: str | None = None, *, done: bool = False, after: int | None = None
+    ) -> None:
         self.dead = False
         self.late: tuple[str, bytes] | None = None
         self.at = at
         self.done = done
+        self.after = after
         self.storage: Storage = (
             LocalStorage(storage.folder, chunk_size=storage.chunk_size, system=_System(self))
             if isinstance(storage, LocalStorage)
@@ -56,6 +60,12 @@ class Process:
 
     def kill(self) -> None:
         self.dead = True
+
+    def step(self) -> None:
+        """Live on, or be killed by now."""
+        if self.after is not None:
+            self.after -= 1
+            self.dead = self.dead or self.after < 0
 
     def is_killed_at(self, key: str) -> bool:
         return not self.dead and self.at is not None and self.at in key
@@ -71,6 +81,7 @@ class _System:
         return partial(self._change, name) if name in _CHANGES else getattr(os, name)
 
     def _change(self, name: str, *args: Any, **options: Any) -> Any:
+        self._process.step()
         killed = name in ("link", "replace") and self._process.is_killed_at(str(args[1]))
         if killed and self._process.done:
             getattr(os, name)(*args, **options)
@@ -97,6 +108,7 @@ class _Store(FlakyStorage):
         return await self.perform("put", key, partial(self._storage.put, key, data, exclusive=exclusive))
 
     async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+        self._process.step()
         if self._process.dead:
             raise StoragePermissionError("the process was killed")  # which nothing tries again
         return await call()

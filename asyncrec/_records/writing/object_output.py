@@ -16,7 +16,7 @@ from asyncrec._framing.compression import CompressionOptions, make_compressor
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import MAX_RECORD_BYTES
 from asyncrec._records.index import encode_index
-from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
+from asyncrec._records.writing.write_batch import KEY_BYTES, Positions, WriteBatch
 from asyncrec.storage._base import Buffer
 from asyncrec.storage._chunk_writer import ChunkWriter
 
@@ -37,6 +37,42 @@ class KeptRecords(Protocol):
         """Keep what is there until the object is committed: no flush comes any more."""
 
 
+class KeptPositions(Protocol):
+    """Where the positions of one object's records are written down, beside the records."""
+
+    async def begin(self, records: int) -> None:
+        """Say durably that positions count from here on; ``records`` before this have none."""
+
+    async def note(self, records: int, positions: Positions) -> None:
+        """Write down the positions up to a number of records that came since the last note; durably, if it can be."""
+
+
+class SourcesOutput:
+    """How far the sources of one object's records have come.
+
+    Attributes:
+        positions: the last one of each source.
+    """
+
+    def __init__(self, kept: KeptPositions | None) -> None:
+        self.positions: Positions = {}
+        self._new: Positions = {}  # since the last note
+        self._kept = kept
+
+    async def take(self, positions: Positions, records: int) -> None:
+        """Take what the next batch has, behind so many records, before any of it is stored."""
+        if not self.positions and self._kept is not None:
+            await self._kept.begin(records)
+        self.positions |= positions
+        self._new |= positions
+
+    async def note(self, records: int) -> None:
+        """Write down how far they have come; behind the first position, also that records without one came."""
+        if self.positions and self._kept is not None:
+            await self._kept.note(records, self._new)
+            self._new = {}
+
+
 class ObjectOutput:
     """An object being written: frames, compressed or not, on their way into one sink.
 
@@ -44,6 +80,7 @@ class ObjectOutput:
         records: how many were taken so far.
         largest: the bytes of the longest of them, if that is longer than what readers take.
         flushed: whether a flush has promised that what was taken survives.
+        sources: how far the sources of its records have come.
         seconds_compressing: in worker threads.
         seconds_storing: until the sink had taken the bytes.
     """
@@ -56,15 +93,16 @@ class ObjectOutput:
         index: ChunkWriter | None = None,
         open_keys: Callable[[int], Awaitable[ChunkWriter]] | None = None,
         kept: KeptRecords | None = None,
+        kept_positions: KeptPositions | None = None,
     ) -> None:
         """``open_keys`` is called with the first key; its argument is how many bytes stand for the records before.
 
-        ``kept`` is where records are flushed to, if not into the object.
+        ``kept`` is where records are flushed to, if not into the object; ``kept_positions`` is where those of sources
+        are written down, if records have any.
         """
         self._chunks = chunks
         self._compressor = make_compressor(compression)
-        self._compresses = bool(compression.type)
-        self._members = compression.type == "GZIP"
+        self._compression = compression.type
         self._index = index
         self._open_keys = open_keys
         self._keys: ChunkWriter | None = None
@@ -73,6 +111,7 @@ class ObjectOutput:
         self.records = 0
         self.largest = 0
         self.flushed = False
+        self.sources = SourcesOutput(kept_positions)
         self.seconds_compressing = 0.0
         self.seconds_storing = 0.0
 
@@ -102,8 +141,10 @@ class ObjectOutput:
         Keys go before the records they belong to: no crash leaves a record without its key.
         """
         for batch in batches:
+            if batch.positions is not None:
+                await self.sources.take(batch.positions, self.records)
             await self._write_keys(batch)
-        if self._compresses:
+        if self._compression:
             begun = anyio.current_time()
             pieces, starts = await in_thread(self._compress, batches)
             self.seconds_compressing += anyio.current_time() - begun
@@ -132,8 +173,9 @@ class ObjectOutput:
 
     async def flush(self) -> bool:
         """Send everything taken so far, and tell whether it now survives this process."""
-        if self._compresses:
+        if self._compression:
             await self._store([await in_thread(self._compressor.flush)])
+        await self.sources.note(self.records)  # before the last look at whose job this is
         durable = self._keys is None or await self._keys.flush() == self._keys.size
         durable = await self._chunks.flush() == self._chunks.size and durable
         self.flushed = self.flushed or durable
@@ -143,7 +185,8 @@ class ObjectOutput:
         """Send what is left. Nothing can be written afterwards; the sinks publish when their contexts exit."""
         if self._kept is not None:
             self._kept.finish()
-        if self._compresses:
+        await self.sources.note(self.records)
+        if self._compression:
             await self._store([await in_thread(self._compressor.finish)])
         await self._chunks.finish()
         if self._index is not None:
@@ -162,7 +205,7 @@ class ObjectOutput:
         starts: list[tuple[int, int | None]] = []
         for batch in batches:
             pieces += self._compressor.compress(batch.frames)
-            if self._members:
+            if self._compression == "GZIP":
                 starts.append((self._compressor.member_input - batch.size, self._compressor.member_offset))
             else:
                 # One ZLIB stream: an offset into its whole output; nothing to seek to, still a count of bytes.

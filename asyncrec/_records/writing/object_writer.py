@@ -171,6 +171,8 @@ class ObjectWriter:
                         deadline = self._queue.quota.deadline(batches[0].time, anyio.current_time())
                     await self._write(output, batches)
                     last_ticket = batches[-1].last
+                    if batches[-1].goes_on:
+                        continue
                     if self._queue.quota.is_reached(output.size) or _has_come(deadline):
                         self._queue.count_again()
                         return last_ticket

@@ -26,6 +26,8 @@ KEY_BYTES = 16
 # What a batch has for a record with a key: the key where keys are hashed together when the batch is sealed, and there a
 # bytearray is a digest already; otherwise the digest.
 Key = str | bytes | bytearray
+# Of each source among some records, the number of the source's turn, and the last position.
+Positions = dict[str, tuple[int, int]]
 JoinDigests = Callable[[list[Any]], bytes]
 
 
@@ -43,9 +45,24 @@ class WriteBatch:
         frames: what `seal` made of the records; together ``size`` bytes.
         lengths: how long each record is, in order, as `pack_lengths` writes it.
         digests: those of the keys, one after another, or `None` when no record has a key.
+        positions: the last one of each source among its records, or `None` when no record has one.
+        goes_on: whether the records of its last position go on in the next batch, so that no object ends between.
     """
 
-    __slots__ = ("count", "digests", "first", "frames", "keys", "last", "lengths", "records", "size", "time")
+    __slots__ = (
+        "count",
+        "digests",
+        "first",
+        "frames",
+        "goes_on",
+        "keys",
+        "last",
+        "lengths",
+        "positions",
+        "records",
+        "size",
+        "time",
+    )
 
     def __init__(self, first: int, time: float) -> None:
         self.first = first
@@ -58,6 +75,8 @@ class WriteBatch:
         self.frames: Sequence[Buffer] = ()
         self.lengths = b""
         self.digests: bytes | None = None
+        self.positions: Positions | None = None
+        self.goes_on = False
 
     @classmethod
     def of_records(cls, records: list[bytes], size: int, digests: Sequence[bytes] | None = None) -> WriteBatch:
@@ -105,6 +124,7 @@ class WriteBatch:
             digests=None if self.digests is None else self.digests[KEY_BYTES * count :],
         )
         batch.first, batch.last, batch.time = self.first, self.last, self.time
+        batch.positions, batch.goes_on = self.positions, self.goes_on
         return batch
 
     def seal(self, join_digests: JoinDigests = b"".join) -> None:
@@ -143,6 +163,23 @@ def batched(
                 break
             yield cast("list[bytes]", batch[begin:end]), size
             begin = end
+
+
+def framed(records: list[bytes], keys: Sequence[bytes] | None) -> list[WriteBatch]:
+    """Frame the records, with the digests of their keys, in sealed batches of bounded size. Blocks."""
+    batches = []
+    at = 0
+    for item in batched(records):
+        count = len(item[0]) if isinstance(item, tuple) else 1
+        some_keys = None if keys is None else keys[at : at + count]
+        if isinstance(item, tuple):
+            batches.append(WriteBatch.of_records(*item, some_keys))
+        else:
+            key = None if some_keys is None else some_keys[0]
+            record = bytes(item)
+            batches.append(WriteBatch.of_large(record, encode_frames([record]), ticket=0, time=0.0, digest=key))
+        at += count
+    return batches
 
 
 def _cut_any(batch: list[Buffer], longest: int) -> Iterator[tuple[list[bytes], int] | Buffer]:

@@ -16,7 +16,15 @@ from asyncrec._records.writing.inbox import END_OBJECT, FlushRequest, Inbox
 from asyncrec._records.writing.levels import Levels
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._records.writing.object_limits import ObjectLimits, ObjectQuota
-from asyncrec._records.writing.write_batch import BATCH_BYTES, BATCH_RECORDS, KEY_BYTES, JoinDigests, Key, WriteBatch
+from asyncrec._records.writing.write_batch import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    KEY_BYTES,
+    JoinDigests,
+    Key,
+    Positions,
+    WriteBatch,
+)
 
 _NO_DIGEST = bytearray(KEY_BYTES)  # a digest already, wherever keys are hashed together
 
@@ -82,8 +90,18 @@ class WriteQueue:
 
     # -- for producers ------------------------------------------------------------------------------------------------
 
-    def append(self, record: bytes, ticket: int, key: Key | None = None) -> None:
-        """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size."""
+    def append(
+        self,
+        record: bytes,
+        ticket: int,
+        key: Key | None = None,
+        source: str | None = None,
+        place: tuple[int, int] | None = None,
+    ) -> None:
+        """Take one record, of at most LARGE_RECORD bytes, for which the budget holds its frame's size.
+
+        ``place`` is the turn of its ``source``, and its position there.
+        """
         size = len(record) + FRAME_OVERHEAD
         batch = self._pending
         if batch is None or self._counted:
@@ -93,6 +111,10 @@ class WriteQueue:
             if batch.keys is None:
                 batch.keys = [_NO_DIGEST] * len(records)
             batch.keys.append(_NO_DIGEST if key is None else key)
+        if source is not None and place is not None:
+            if batch.positions is None:
+                batch.positions = {}
+            batch.positions[source] = place
         records.append(record)
         batch.size = total = batch.size + size
         batch.last = ticket
@@ -102,34 +124,52 @@ class WriteQueue:
         elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
-    def append_many(self, records: list[bytes], size: int, first: int, step: int = 1) -> None:
-        """Take records without keys, at most BATCH_RECORDS; ``size`` is that of all their frames.
+    def append_many(
+        self,
+        records: list[bytes],
+        size: int,
+        first: int,
+        step: int = 1,
+        *,
+        keys: list[Key] | None = None,
+        positions: Positions | None = None,
+    ) -> None:
+        """Take records, at most BATCH_RECORDS; ``size`` is that of all their frames.
 
-        Their tickets are ``first``, ``first + step`` and so on.
+        Their tickets are ``first``, ``first + step`` and so on. With ``positions`` they are all records of one
+        position, and go into one batch, with these ``keys``.
         """
-        if self._counted and not self.quota.fits(size, len(records)):
+        if positions is None and self._counted and not self.quota.fits(size, len(records)):
             for i, record in enumerate(records):
                 self.append(record, first + i * step)
             return
         batch = self._batch_for(size, len(records), first)
+        if keys is not None or batch.keys is not None:
+            if batch.keys is None:
+                batch.keys = [_NO_DIGEST] * len(batch.records)
+            batch.keys += [_NO_DIGEST] * len(records) if keys is None else keys
         batch.records += records
-        if batch.keys is not None:
-            batch.keys += [_NO_DIGEST] * len(records)
         batch.size += size
         batch.last = first + (len(records) - 1) * step
+        if positions is not None:
+            if batch.positions is None:
+                batch.positions = {}
+            batch.positions |= positions
         if batch.size >= self._full_bytes or len(batch.records) >= self._full_records:
             self.seal(full=True)
         elif self._budget.bound < 0 and self._budget.starving:
             self.seal()
 
-    def append_sealed(self, batch: WriteBatch) -> None:
-        """Take a batch that is sealed already."""
+    def append_sealed(self, *batches: WriteBatch) -> None:
+        """Take batches that are sealed already, all into one object."""
         self.seal()
-        if self._counted and not self.quota.take(batch.size, batch.count):
+        size, count = sum(batch.size for batch in batches), sum(batch.count for batch in batches)
+        if self._counted and not self.quota.take(size, count):
             self.end_object()
-            self.quota.take(batch.size, batch.count)
-        self.levels.taken(batch.first, batch.time)
-        self._hand_over(batch)
+            self.quota.take(size, count)
+        for batch in batches:
+            self.levels.taken(batch.first, batch.time)
+            self._hand_over(batch)
 
     def seal(self, *, full: bool = False) -> None:
         """Hand the pending records to the owner; ``full`` says that they are as many as a batch holds."""

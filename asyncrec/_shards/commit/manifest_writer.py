@@ -25,6 +25,7 @@ from asyncrec._shards.commit.closing import abandoned_error, entomb, load_closin
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.fates import Fates
 from asyncrec._shards.commit.flush_log import FlushLog
+from asyncrec._shards.commit.log_progress import LogProgress
 from asyncrec._shards.commit.shard import CommitClock
 from asyncrec._shards.manifest.loading import load_history
 from asyncrec._shards.manifest.manifest import Manifest
@@ -38,7 +39,7 @@ OnCommit = Callable[[ShardEntry], Awaitable[None] | None]
 
 _path_log = PathLog("asyncrec.shards")
 
-# Entries that are noted, and told to the log, before others run: each takes two microseconds.
+# Entries that are told to the log before others run: each takes two microseconds.
 _TOLD_AT_ONCE = 250
 _ATTEMPTS = 100
 
@@ -69,6 +70,7 @@ class ManifestWriter:
         deadline: ends everything it still does; an exit that failed brings it forward.
         entries: everything that the writer committed.
         closed: whether its closing segment is there.
+        progress: how far its sources have come.
     """
 
     def __init__(
@@ -90,10 +92,9 @@ class ManifestWriter:
     ) -> None:
         """``after`` is the data set as the writer found it, and ``committed`` what it had added itself before that.
 
-        ``fates`` are those of the shards that it commits. ``promised`` tells whether `asyncrec.recover` is to finish
-        what this could not. ``recovered_by`` names the machine where another closes what the writer had left. ``last``
-        is the number of the log's last segment, or `None` if that is to be looked up. What is committed is void in the
-        ``flush_log``, and each segment says how far that had come.
+        ``fates`` are of the shards that it commits. ``promised``: `asyncrec.recover` is to finish what this could not.
+        ``recovered_by`` is the machine where another closes the log. ``last`` is the number of the log's last segment;
+        `None`: look it up. What is committed is void in the ``flush_log``; each segment says how far that had come.
         """
         self.clock = CommitClock(after)
         self.deadline = Deadline()
@@ -101,6 +102,7 @@ class ManifestWriter:
         self.records = sum(entry.records for entry in self.entries)
         self.bytes = sum(entry.bytes for entry in self.entries)
         self.closed = False
+        self.progress = LogProgress()
         self._last = last
         self._recovers = last is None
         self._flush_log = flush_log
@@ -229,10 +231,8 @@ class ManifestWriter:
     async def _settle(self, error: BaseException) -> None:
         """Find out whether the job has ended well, by taking the name of its last segment for a tombstone.
 
-        Not where something was promised: `asyncrec.recover` finds out, and finishes it.
-
         Raises:
-            StorageError: it has not, and will not; or still nobody knows.
+            StorageError: it has not, and will not; or nobody knows. `recover` finds out what was promised.
         """
         if self._promised():
             raise error
@@ -256,13 +256,14 @@ class ManifestWriter:
     def _segment(self, add: tuple[ShardEntry, ...], *, time: str, **members: Any) -> Segment:
         if self._flush_log is not None and not members.get("closed"):
             members["flushed"] = self._flush_log.ledger.last
+        if said := self.progress.of(add, all=bool(members.get("closed"))):
+            members["extra"] = {**members.get("extra", {}), "progress": said}
         return Segment(writer=self._writer, time=time, add=add, schema=self._schema, metadata=self._metadata, **members)
 
     async def _append(self, make: Callable[[], tuple[Segment, tuple[ShardEntry, ...]] | None]) -> None:
         """Create the log's next segment, which is the moment of the commit.
 
-        What is in doubt comes first. Then ``make`` gives the segment, and the shards that are listed when it is there;
-        `None` if nothing is left to be done.
+        What is in doubt comes first. Then ``make`` gives the segment and the shards that are new in it, or `None`.
         """
         if self._doubt is not None:
             await self._ask(self._doubt, again=True)
@@ -321,6 +322,7 @@ class ManifestWriter:
         self._doubt = None
         self._last = (self._last or 0) + 1
         self.closed = doubt.segment.closed
+        self.progress.won(doubt.segment.extra.get("progress", {}))
         for entry in doubt.new:
             self._listed(entry)
         if self._flush_log is not None:

@@ -8,11 +8,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 import anyio
 
 from asyncrec._concurrency.tasks import in_thread
-from asyncrec._framing.frames import encode_frames
-from asyncrec._records.writing.object_output import ObjectOutput
-from asyncrec._records.writing.write_batch import WriteBatch, batched
+from asyncrec._records.writing.object_output import KeptPositions, ObjectOutput
+from asyncrec._records.writing.write_batch import framed
+from asyncrec._shards.journal.positions_file import PositionsKeeper, positions_line
 from asyncrec._shards.manifest.manifest import Manifest
-from asyncrec._shards.manifest.names import index_key, keys_key
+from asyncrec._shards.manifest.names import index_key, keys_key, progress_key
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time, noting, parse_time
 from asyncrec.storage._base import ByteSink, ObjectInfo, Storage
 from asyncrec.storage._checksums import check_sent
@@ -61,11 +61,14 @@ class Shard:
         self._sidecar_name = sidecar_name
         self._share = share
         self._opened: dict[str, tuple[ChunkWriter, ByteSink]] = {}  # sidecars, by their names
+        self._keeper = PositionsKeeper(staging, sidecar_name) if isinstance(staging, LocalStorage) else None
+        self._has_object = False
 
     @property
     def sidecars(self) -> tuple[str, ...]:
-        """The names of its index, where it has one, and of its keys, once a record has one."""
-        return tuple(self._opened)
+        """The names of its index, where it has one, of its keys, once a record has one, and of its sources' positions,
+        where they are an object."""
+        return (*self._opened, *((self._positions_key,) if self._has_object else ()))
 
     @property
     def has_maker(self) -> bool:
@@ -74,7 +77,7 @@ class Shard:
 
     async def write(self, records: list[bytes], keys: list[bytes] | None = None) -> None:
         """Take these records, with the digest of each one's key where they have keys."""
-        await self.output.write(await in_thread(_framed, records, keys))
+        await self.output.write(await in_thread(framed, records, keys))
 
     def entry(self, compression: str, first: float, last: float, clock: CommitClock) -> ShardEntry:
         """Describe the shard, as `ShardPublisher.entry_of` does."""
@@ -114,6 +117,34 @@ class Shard:
         await chunks.write([bytes(zeros)])
         return chunks
 
+    @property
+    def kept_positions(self) -> KeptPositions | None:
+        """Where positions are written down, if it is on a disk."""
+        return self._keeper
+
+    async def publish_positions(self) -> None:
+        """Write down how far the sources had come where no disk says it; whoever commits the shard must know it."""
+        if self._keeper is None:
+            self._has_object = True
+            line = positions_line(self.output.records, self.output.sources.positions)
+            await self._staging.put(self._positions_key, line)
+
+    async def forget_positions(self) -> None:
+        """Remove what was written down: the shard is committed, or nothing is left of it."""
+        if self._keeper is not None:
+            await self._keeper.remove()
+        elif self._has_object:
+            await self._staging.delete(self._positions_key)
+
+    async def close_positions(self) -> None:
+        """Leave what was written down on a disk to whoever recovers it."""
+        if self._keeper is not None:
+            await self._keeper.close()
+
+    @property
+    def _positions_key(self) -> str:
+        return progress_key(self._sidecar_name)
+
     def check_sidecars(self) -> None:
         """Compare what the store has of index and keys with what was sent.
 
@@ -147,20 +178,3 @@ class Shard:
             return None
         chunks, _ = self._opened[key]
         return Sidecar(path=key, bytes=chunks.size, crc32c=chunks.crc32c)
-
-
-def _framed(records: list[bytes], keys: list[bytes] | None) -> list[WriteBatch]:
-    """Frame the records, in batches of bounded size. Blocks."""
-    batches = []
-    at = 0
-    for item in batched(records):
-        count = len(item[0]) if isinstance(item, tuple) else 1
-        some_keys = None if keys is None else keys[at : at + count]
-        if isinstance(item, tuple):
-            batches.append(WriteBatch.of_records(*item, some_keys))
-        else:
-            key = None if some_keys is None else some_keys[0]
-            record = bytes(item)
-            batches.append(WriteBatch.of_large(record, encode_frames([record]), ticket=0, time=0.0, digest=key))
-        at += count
-    return batches

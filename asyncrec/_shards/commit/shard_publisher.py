@@ -22,7 +22,7 @@ from asyncrec._shards.commit.fates import Event, Fates, State
 from asyncrec._shards.commit.flush_log import FlushLog
 from asyncrec._shards.commit.shard import CommitClock, Shard
 from asyncrec._shards.journal.header import JobHeader
-from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
+from asyncrec._shards.manifest.names import index_key, keys_key, progress_key, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec.errors import ObjectExistsError, StorageError, TransientStorageError
 from asyncrec.storage._base import ByteSink, Storage
@@ -70,6 +70,7 @@ class ShardPublisher:
         self._keep_sidecars = keep_sidecars
         self.void: Callable[[str], Awaitable[None]] | None = None
         self.flush_log: FlushLog | None = None
+        self._with_positions: set[str] = set()
 
     @asynccontextmanager
     async def open_shard(self, key: str) -> AsyncIterator[Shard]:
@@ -92,12 +93,16 @@ class ShardPublisher:
                     yield shard
                     self._staged.move(key, "finish")
                 shard.check_sidecars()
+                if shard.output.sources.positions:
+                    self._with_positions.add(key)
+                    await shard.publish_positions()
                 self._staged.move(key, "ask")
             shard.published = sink.published
             shard.check()
             self._staged.move(key, "answer")
         except BaseException as error:
             await self._failed(shard, error)
+            await self._leave_positions(shard)
             raise
         finally:
             self._budget.unreserve(reserved)
@@ -111,10 +116,12 @@ class ShardPublisher:
 
         Shielded, limited in time; failures are logged.
         """
-        shards = {}
+        shards: dict[str, tuple[str, ...]] = {}
         for key in await in_thread(lambda: [each for each in self.fates.those(*states) if each not in besides]):
             sidecar_name = with_maker(self._header.name, key, self._header.writer)
             shards[key] = (key, index_key(sidecar_name), keys_key(sidecar_name))
+            if key in self._with_positions:
+                shards[key] = (*shards[key], progress_key(sidecar_name))
         await self._delete(self._store, self.fates, event, shards)
 
     async def _output(self, shard: Shard, sink: ByteSink, sidecars: AsyncExitStack) -> ObjectOutput:
@@ -124,6 +131,7 @@ class ShardPublisher:
             index=await shard.open_index(sidecars) if self._header.index else None,
             open_keys=partial(shard.open_keys, sidecars, sink),
             kept=None if self.flush_log is None else self.flush_log.shard(shard.key),
+            kept_positions=shard.kept_positions,
         )
 
     async def _failed(self, shard: Shard, error: BaseException) -> None:
@@ -144,6 +152,14 @@ class ShardPublisher:
         ):
             own = () if taken else (key,)
             await self._delete(staging, self._staged, "drop", {key: own if keeps_sidecars else (*own, *shard.sidecars)})
+
+    async def _leave_positions(self, shard: Shard) -> None:
+        """Keep what says how far sources had come for as long as something of the shard is left."""
+        with self._deadline.cleaning_up(), suppress(OSError):
+            if self._staged[shard.key] != "dropped" or await self._is_left(shard.key):
+                await shard.close_positions()
+            else:
+                await shard.forget_positions()
 
     async def _is_left(self, key: str) -> bool:
         """Whether a disk that failed has kept the unfinished file: `recover` makes a shard of it, with its keys."""

@@ -3,12 +3,17 @@
 An entry is one small object of a writer's flush log, ``_flush/<set>/<writer>-000001.frames``. Its first line is JSON:
 
     {"version": 1, "writer": "6740...", "since": 1, "compression": "GZIP", "bytes": 4711, "crc32c": "90ab12cd",
-     "sections": [{"shard": "pages-6740...-000003.tfrecord", "records": 12, "bytes": 5310, "keys": true}]}
+     "sections": [{"shard": "pages-6740...-000003.tfrecord", "records": 12, "bytes": 5310, "keys": true,
+                   "positions": {"topic/3": [4, 917]}}]}
 
 Behind it come, section by section, the digests of the keys (16 bytes for each record, if there are keys) and the frames
 of the records, all of it compressed where the shards are. ``bytes`` and ``crc32c`` are of what stands behind the line.
 ``since`` is the first entry that this one repeats: the entries from there on are read no more. The records of one shard
 come in the order of the entries. A frame that does not fit into an entry goes on in the next one.
+
+``positions`` are those of the sources of the records, each with its turn, since the section of the shard before; absent
+if there are none. It is null if the records of a position go on in the next section: such a section is read only if one
+comes behind it that ends such records.
 
 A *fence* has nothing but its line, with ``"fence": true`` and ``by``. It takes the number that the writer needs next,
 so what is listed behind it is all that the writer will ever have flushed (docs/protocol.md). Its line is filled up with
@@ -26,7 +31,8 @@ from typing import Any
 from asyncrec._framing.compression.engines import compressobj
 from asyncrec._framing.compression.options import CompressionOptions
 from asyncrec._framing.crc import crc32c
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, Positions
+from asyncrec._shards.journal.positions_file import positions_in
 from asyncrec.errors import ManifestError
 from asyncrec.storage._base import Buffer
 
@@ -39,6 +45,8 @@ MOST_ENTRY = 4 << 20
 FENCE_BYTES = 1024
 # What stands in the line for one section, without the shard's name.
 _SECTION_BYTES = 80
+# And for a position, without the name of its source.
+_POSITION_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +57,7 @@ class Section:
         shard: the name of the shard that they were taken for.
         records: how many digests there would be: of the records that end in this section.
         digests: of the keys, or `None` if no record has a key.
+        positions: how far the sources of its records have come; `None` if the records of one position go on.
         frames: the bytes of the frames; a frame may go on in the next section of the shard.
         content: the bytes of frames and digests, which are held in memory.
         size: the bytes of it in an entry that is not compressed, with what stands for it in the line.
@@ -58,13 +67,15 @@ class Section:
     records: int
     digests: bytes | None
     frames: Sequence[Buffer]
+    positions: Positions | None = field(default_factory=dict)
     content: int = field(init=False)
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
         content = sum(map(len, self.frames)) + len(self.digests or b"")
         object.__setattr__(self, "content", content)
-        object.__setattr__(self, "size", content + 2 * len(self.shard.encode()) + _SECTION_BYTES)
+        line = 2 * len(self.shard.encode()) + _SECTION_BYTES + size_of_positions(self.positions)
+        object.__setattr__(self, "size", content + line)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +115,7 @@ class FlushEntry:
                     "records": each.records,
                     "bytes": sum(map(len, each.frames)),
                     "keys": each.digests is not None,
+                    **({} if each.positions == {} else {"positions": each.positions}),
                 }
                 for each in self.sections
             ],
@@ -112,6 +124,11 @@ class FlushEntry:
         if self.fenced_by:
             head = head.ljust(FENCE_BYTES - 1)
         return head + b"\n" + content
+
+
+def size_of_positions(positions: Positions | None) -> int:
+    """How many bytes they take in the line, at most."""
+    return sum(2 * len(source.encode()) + _POSITION_BYTES for source in positions or ())
 
 
 def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
@@ -131,6 +148,7 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
             )
         fenced_by = head["by"] if head.get("fence") is True else ""
         described = [(each["shard"], each["records"], each["bytes"], each["keys"]) for each in head["sections"]]
+        positions = [positions_in(each.get("positions", {})) for each in head["sections"]]
         sound = (
             isinstance(writer, str)
             and isinstance(fenced_by, str)
@@ -151,9 +169,10 @@ def parse_flush_entry(data: bytes, *, name: str) -> FlushEntry:
         raise ManifestError(f"{name}: the flush entry is damaged: {str(error)[:80]}") from error
     sections, at = [], 0
     view = memoryview(content)
-    for shard, records, length, keys in described:
+    for (shard, records, length, keys), own in zip(described, positions, strict=True):
         digests = bytes(view[at : at + KEY_BYTES * records]) if keys else None
         at += KEY_BYTES * records * keys
-        sections.append(Section(shard=shard, records=records, digests=digests, frames=(view[at : at + length],)))
+        frames = (view[at : at + length],)
+        sections.append(Section(shard=shard, records=records, digests=digests, frames=frames, positions=own))
         at += length
     return FlushEntry(writer=writer, since=since, sections=tuple(sections), fenced_by=fenced_by)

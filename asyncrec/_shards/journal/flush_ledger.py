@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from asyncrec._records.writing.write_batch import KEY_BYTES, WriteBatch
-from asyncrec._shards.journal.flush_entry import Section
+from asyncrec._records.writing.write_batch import KEY_BYTES, Positions, WriteBatch
+from asyncrec._shards.journal.flush_entry import Section, size_of_positions
 from asyncrec.storage._base import Buffer
 
 
@@ -200,12 +200,16 @@ class FlushLedger:
 
 
 def join(sections: Sequence[Section]) -> list[Section]:
-    """Make one section of those of one shard, except where some records have keys and others have none."""
+    """Make one section of those of one shard, except where some records have keys and others have none.
+
+    And not if it would no longer end where the records of a position do.
+    """
     groups: list[list[Section]] = []
     last: dict[str, list[Section]] = {}
     for section in sections:
         group = last.get(section.shard)
-        if group is None or (group[0].digests is None) != (section.digests is None):
+        other = group is None or (group[0].digests is None) != (section.digests is None)
+        if group is None or other or section.positions is None:
             group = last[section.shard] = []
             groups.append(group)
         group.append(section)
@@ -219,6 +223,9 @@ def _joined(group: Sequence[Section]) -> Section:
         records=sum(each.records for each in group),
         digests=b"".join(digests) if digests else None,
         frames=tuple(frame for each in group for frame in each.frames),
+        positions=None
+        if group[-1].positions is None
+        else {source: pair for each in group for source, pair in (each.positions or {}).items()},
     )
 
 
@@ -228,23 +235,29 @@ def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
     sections: list[Section] = []
     frames: list[Buffer] = []
     digests: list[bytes] = []
+    positions: Positions = {}
     records = size = 0
+    is_whole = True  # no records of a position go on behind this
 
     def end() -> None:
-        nonlocal frames, digests, records, size
+        nonlocal frames, digests, positions, records, size
         if frames or records:
             joined = b"".join(digests) if keyed else None
-            sections.append(Section(shard=shard, records=records, digests=joined, frames=tuple(frames)))
+            own = positions if is_whole else None
+            sections.append(Section(shard=shard, records=records, digests=joined, frames=tuple(frames), positions=own))
+            positions = {} if is_whole else positions
         frames, digests, records, size = [], [], 0, 0
 
     for batch in batches:
         hashes = KEY_BYTES * batch.count if keyed else 0
-        if size and size + batch.size + hashes > most:
+        described = size_of_positions(batch.positions)
+        if size and size + batch.size + hashes + described > most:
             end()
         records += batch.count
-        size += hashes
+        size += hashes + described
         if keyed:
             digests.append(bytes(hashes) if batch.digests is None else batch.digests)
+        is_whole = is_whole and batch.positions is None and not batch.goes_on
         for frame in batch.frames:
             view = memoryview(frame)
             while len(view):
@@ -252,7 +265,11 @@ def cut(shard: str, batches: Sequence[WriteBatch], most: int) -> list[Section]:
                 frames.append(part)
                 size += len(part)
                 view = view[len(part) :]
-                if size >= most:
+                if size >= most and (len(view) or frame is not batch.frames[-1]):
                     end()
+        positions |= batch.positions or {}
+        is_whole = not batch.goes_on
+        if size >= most:
+            end()
     end()
     return sections

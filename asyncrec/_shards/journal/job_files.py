@@ -16,7 +16,7 @@ from asyncrec._shards.journal.header import JobHeader
 from asyncrec._shards.journal.headers import header_path, names_in
 from asyncrec._shards.journal.job_names import JobNames
 from asyncrec._shards.journal.status import status_path
-from asyncrec._shards.manifest.names import index_key, keys_key, with_maker
+from asyncrec._shards.manifest.names import index_key, keys_key, progress_key, with_maker
 from asyncrec.storage._local.disk import partial_name
 from asyncrec.storage._local.opening import create_file, own_file
 from asyncrec.storage._local.storage import LocalStorage, mapped_errors
@@ -100,15 +100,21 @@ class JobFiles:
                 if not os.path.lexists(to):
                     self.folder.disk.system.replace(path, to)
 
-    def to_read(self, shard: str) -> tuple[str, str | None, list[str]]:
-        """The paths of a taken shard and of its keys, whole ones in a spool, and all other names of both."""
+    def to_read(self, shard: str) -> tuple[str, str | None, list[str], str]:
+        """The paths of a taken shard and of its keys, whole ones in a spool, and all other names of both.
+
+        And where its positions would be (`positions_file`).
+        """
         path = str(self.folder.path_of(shard))
         if not (self._header.spool and own_file(path)):
             path = str(self._taken.partial_of(shard))
-        key = keys_key(with_maker(self._names.name, shard, self._writer))
+        sidecar_name = with_maker(self._names.name, shard, self._writer)
+        positions = str(self._taken.partial_of(progress_key(sidecar_name)))
+        key = keys_key(sidecar_name)
         # Keys are published before the shard.
         keys = next(filter(own_file, (str(self.folder.path_of(key)), str(self._taken.partial_of(key)))), None)
-        return path, keys, [*self._other_names(path), *(self._other_names(keys) if keys is not None else ())]
+        names = [*self._other_names(path), *(self._other_names(keys) if keys is not None else ())]
+        return path, keys, names, positions
 
     def is_whole(self, shard: str) -> bool:
         """Whether a whole shard lies in a spool, to be uploaded."""
@@ -131,7 +137,7 @@ class JobFiles:
         The shard goes last: by it, the others are found.
         """
         sidecar_name = with_maker(self._names.name, shard, self._writer)
-        for key in (index_key(sidecar_name), keys_key(sidecar_name), shard):
+        for key in (index_key(sidecar_name), keys_key(sidecar_name), progress_key(sidecar_name), shard):
             paths = [self._owned.partial_of(key), self._taken.partial_of(key)]
             if key != shard:
                 paths.append(self._owned.begun_of(key))
@@ -158,7 +164,7 @@ class JobFiles:
         They may have no shard: one was not begun yet, or was removed by a disk that then failed to remove these.
         """
         ends = (*self._ends, f".{self._writer}~begun.partial")
-        for part, end in (("_index", ".index"), ("_keys", ".keys")):
+        for part, end in (("_index", ".index"), ("_keys", ".keys"), ("_progress", ".progress")):
             for name in names_in(self.folder, part):
                 begun = name.startswith(".") and name.endswith(ends)
                 if begun or (self._header.spool and name.endswith(end)):

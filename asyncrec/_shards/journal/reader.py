@@ -36,6 +36,7 @@ class JournalReader:
         path: of the shard's journal.
         keys: of its keys; `None`, or a path where nothing is, without.
         other_names: paths that may lead to one of these files, too (`asyncrec.storage._local.disk.open_own`).
+        most: no more records than this are given out: those behind them count as a torn tail.
 
     Attributes:
         records: given out so far.
@@ -44,7 +45,15 @@ class JournalReader:
         modified: when the journal was last written to; known when it is open.
     """
 
-    def __init__(self, path: str, keys: str | None, *, compressed: bool, other_names: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        keys: str | None,
+        *,
+        compressed: bool,
+        other_names: Collection[str] = (),
+        most: int | None = None,
+    ) -> None:
         self.path = path
         self.records = 0
         self.cut = 0
@@ -53,6 +62,7 @@ class JournalReader:
         self._keys = keys
         self._other_names = other_names
         self._compressed = compressed
+        self._most = most
         self._fd = self._keys_fd = -1
         self._size = self._most_record = 0
         self._batches = self._read()
@@ -91,11 +101,18 @@ class JournalReader:
         for data in self._inflated() if self._compressed else self._blocks(_BLOCK):
             fed += len(data)
             records = decoder.feed(data)
+            if self.records == self._most:  # what is damaged behind them is told all the same
+                if decoder.error is not None:
+                    break
+                continue
             keys = None if self._keys_fd < 0 else self._next_keys(len(records))
             short = keys is not None and len(keys) < len(records)
             if short:
                 assert keys is not None
                 records = records[: len(keys)]
+            if self._most is not None and self.records + len(records) > self._most:
+                records = records[: self._most - self.records]
+                keys = None if keys is None else keys[: len(records)]
             self.records += len(records)
             whole += sum(map(len, records)) + FRAME_OVERHEAD * len(records)
             if records:

@@ -7,6 +7,7 @@ A data set is a folder and a name: ``s3://crawl/2026/pages`` is ``pages`` in ``s
     pages-<maker>-000000.tfrecord             a rolling shard: who made it, and its number there
     _index/pages-<maker>-....tfrecord.index   where each record of a shard begins
     _keys/pages-<maker>-....tfrecord.keys     which record it is
+    _progress/pages-<maker>-....progress      how far sources had come in a published shard that no commit names yet
     _manifest/pages/<maker>-000000.jsonl      the begin of a log: the mark of a job that has not ended
     _manifest/pages/<writer>-000001.jsonl     a segment of the manifest, from its writer's log: a commit, or the end
     _manifest/pages/_removal-000001.jsonl     a place in the log of what removes or replaces
@@ -67,6 +68,11 @@ def index_key(shard: str) -> str:
 def keys_key(shard: str) -> str:
     """Return where the keys of a shard are."""
     return f"_keys/{shard}.keys"
+
+
+def progress_key(shard: str) -> str:
+    """Return where it stands how far sources have come in a shard that is not committed."""
+    return f"_progress/{shard}.progress"
 
 
 def with_maker(name: str, shard: str, maker: str) -> str:

@@ -33,7 +33,7 @@ async def delete_unlisted(folder: Storage, names: JobNames) -> None:
 
     # Only plain names are anywhere among those of the data set: a large one is not listed for the sake of a few.
     begin = f"{name}-" if names.plain and names.num_shards is not None else f"{name}-{names.writer}"
-    for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys")):
+    for prefix, suffix in (("", ""), ("_index/", ".index"), ("_keys/", ".keys"), ("_progress/", ".progress")):
         async for info in folder.list_objects(f"{prefix}{begin}"):
             shard = info.key[len(prefix) : len(info.key) - len(suffix)]
             if info.key.endswith(suffix) and await may_go(info.key, shard):

@@ -17,12 +17,12 @@ from asyncrec._concurrency.tasks import in_thread
 from asyncrec._path_log import PathLog
 from asyncrec._records.writing.memory_budget import ByteBudget
 from asyncrec._shards.commit.closing import load_closing, load_last
+from asyncrec._shards.commit.log_progress import load_stated
 from asyncrec._shards.commit.manifest_writer import ManifestWriter
 from asyncrec._shards.commit.shard_publisher import ShardPublisher
 from asyncrec._shards.journal.header import JobHeader, this_host
-from asyncrec._shards.journal.job_files import JobFiles, keep
+from asyncrec._shards.journal.job_files import JobFiles
 from asyncrec._shards.journal.job_names import JobNames
-from asyncrec._shards.journal.reader import JournalReader
 from asyncrec._shards.journal.staging import Staging
 from asyncrec._shards.manifest.history import History
 from asyncrec._shards.manifest.loading import load_history
@@ -30,7 +30,14 @@ from asyncrec._shards.manifest.names import rolling_shard_name, sequence_of
 from asyncrec._shards.manifest.segment import ShardEntry, format_time
 from asyncrec._shards.manifest.snapshot import address_of, merged
 from asyncrec._shards.ownership.flushed import Flushed, check_end, delete_adopted, live_of, publish_flushed, put_fence
-from asyncrec._shards.ownership.unlisted import begins_like, entry_of_unlisted, is_there, published_by
+from asyncrec._shards.ownership.journals import Journals
+from asyncrec._shards.ownership.unlisted import (
+    begins_like,
+    entry_of_unlisted,
+    is_there,
+    load_positions,
+    published_by,
+)
 from asyncrec._shards.ownership.verdict import Ending
 from asyncrec.errors import (
     ConflictError,
@@ -100,6 +107,7 @@ class Finishing:
             recovered_by=this_host(),
             last=last,
         )
+        self._manifest.progress.won(await load_stated(self._target, header.name, header.writer))
         self._publisher = self._publisher_of(header)
 
     def _publisher_of(self, header: JobHeader) -> ShardPublisher:
@@ -127,9 +135,14 @@ class Finishing:
         files = self._staging.files
         entries: dict[str, ShardEntry] = {}
         finished: list[str] = []
+        left: set[str] = set()
         refused: StorageError | None = None
         for shard in await self._taken(files) if files is not None else ():
             assert files is not None, "it has files"
+            journals = Journals(files, self._header, self._ending)
+            if refused is not None and await in_thread(journals.noted, shard) is not None:
+                left.add(shard)  # else it could be said that a source has come so far, without the shard before
+                continue
             try:
                 if (entry := await self._of_journal(files, shard)) is not None:
                     entries[shard] = entry
@@ -139,7 +152,8 @@ class Finishing:
                     raise
                 refused = refused or error
         for shard in await published_by(self._target, self._names):
-            if shard not in entries and not self._is_listed(shard) and not self._history.removes(shard):
+            known = shard in entries or shard in left
+            if not (known or self._is_listed(shard) or self._history.removes(shard)):
                 # What a flush has acknowledged is in the flush log. An object that has less is deleted behind the end.
                 flushed = self._flushed.records.get(shard, 0) if self._flushed is not None else 0
                 try:
@@ -259,7 +273,15 @@ class Finishing:
 
     async def _unlisted(self, shard: str) -> ShardEntry:
         now, compression = self._manifest.clock.now(), self._header.compression
-        return await entry_of_unlisted(self._target, self._names, shard, compression=compression, now=now)
+        entry = await entry_of_unlisted(self._target, self._names, shard, compression=compression, now=now)
+        if (files := self._staging.files) is not None:
+            noted = await in_thread(Journals(files, self._header, self._ending).positions, shard, entry.records)
+            positions = {} if noted is None else noted[1]
+        else:
+            positions = await load_positions(self._target, self._names, entry)
+        if positions:
+            self._manifest.progress.note(shard, positions)
+        return entry
 
     async def _unlisted_or_empty(self, name: str) -> ShardEntry:
         """A shard of a set that has no journal: the writer had published it, or not begun it."""
@@ -273,19 +295,24 @@ class Finishing:
         """Publish the whole records of a journal, or a whole shard of the spool; `None` if it has no whole record.
 
         ``anew``: under a name of this attempt's own, because a damaged object has the shard's. That is deleted behind
-        the end of the log: a deletion that comes late would take a shard of the same name.
+        the end of the log: a deletion that comes late would take a shard of the same name. Of a journal that has
+        positions, the records up to the last that was noted are published.
         """
         header, publisher, name = self._header, self._publisher, shard
         if anew:
             header = replace(header, writer=f"{header.writer}.{secrets.token_hex(4)}")
             publisher = self._publisher_of(header)
             name = rolling_shard_name(header.name, header.writer, sequence_of(shard))
-        reader = await in_thread(self._reader, files, shard)
+        journals = Journals(files, self._header, self._ending)
+        noted = await in_thread(journals.positions, shard)
+        if noted is not None:
+            self._manifest.progress.note(name, noted[1])
+        reader = await in_thread(journals.reader, shard, None if noted is None else noted[0])
         try:
             await in_thread(reader.open)
             batch = await in_thread(reader.next)
             if batch is None and not empty:
-                await in_thread(self._report, reader)
+                await in_thread(journals.report, reader)
                 return None
             try:
                 async with publisher.open_shard(name) as out:
@@ -296,36 +323,15 @@ class Finishing:
             except ObjectExistsError:
                 # Published before, and not committed: by the writer itself, or by an earlier recovery.
                 with suppress(FormatError):
-                    if await begins_like(self._target, shard, await in_thread(self._reader, files, shard)):
+                    if await begins_like(self._target, shard, await in_thread(journals.reader, shard)):
                         return await self._unlisted(shard)
                 if self._names.num_shards is not None:
                     raise _in_the_way(self._target, shard) from None
                 return await self._finished(files, shard, empty=empty, anew=True)
-            await in_thread(self._report, reader)
+            await in_thread(journals.report, reader)
             return replace(publisher.entry_of(out, 0, 0), first=None, last=format_time(reader.modified))
         finally:
             reader.close()
-
-    # -- in a thread --------------------------------------------------------------------------------------------------
-
-    def _reader(self, files: JobFiles, shard: str) -> JournalReader:
-        path, keys, other_names = files.to_read(shard)
-        return JournalReader(path, keys, compressed=bool(self._header.compression.type), other_names=other_names)
-
-    def _report(self, reader: JournalReader) -> None:
-        """Record what was not whole, and keep it if it is damage. Blocks."""
-        self._ending.cut_bytes += reader.cut
-        if reader.damage is not None:
-            kept = keep(reader.path)
-            self._ending.damaged.append(kept)
-            fields = {"writer": self._header.writer, "record": reader.records}
-            _path_log.warning(
-                reader.path,
-                "the journal is damaged after record %d; a copy is kept as %s",
-                reader.records,
-                kept,
-                **fields,
-            )
 
 
 def _taken(target: Storage, shard: str) -> ConflictError:

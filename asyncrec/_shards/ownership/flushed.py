@@ -23,7 +23,7 @@ from asyncrec._concurrency.map import for_each
 from asyncrec._concurrency.tasks import in_thread
 from asyncrec._framing.frames import ANY_RECORD_BYTES, FrameDecoder
 from asyncrec._records.writing.memory_budget import ByteBudget
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, Positions
 from asyncrec._shards.commit.closing import load_last
 from asyncrec._shards.commit.exclusive import create
 from asyncrec._shards.commit.flush_log import fence_of
@@ -62,11 +62,13 @@ class Flushed(NamedTuple):
 
     Attributes:
         entries: the numbers of the entries that are read, in order, each with the shards that it has records of.
-        records: how many records they have, by shard.
+        records: how many records are taken of them, by shard.
+        ends: up to which section a shard's are taken: the number of the entry, and the section's own there.
     """
 
     entries: Mapping[int, frozenset[str]]
     records: Mapping[str, int]
+    ends: Mapping[str, tuple[int, int]]
 
 
 async def numbers_of(folder: Storage, name: str, writer: str) -> list[int]:
@@ -129,8 +131,10 @@ async def _last_of(folder: Storage, name: str, writer: str) -> tuple[int, int]:
 async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
     """Find what is in a flush log, behind its fence, but for entries that a later one repeats.
 
-    What it has of shards that were ever committed is void.
+    What it has of shards that were ever committed is void. Of each shard, what comes last may be a part of a position's
+    records: that is left out.
     """
+    ends: dict[str, tuple[int, int]] = {}
     entries: dict[int, frozenset[str]] = {}
     records: Counter[str] = Counter()
     repeated: set[int] = set()
@@ -140,9 +144,12 @@ async def live_of(folder: Storage, name: str, writer: str) -> Flushed:
         repeated.update(range(entry.since, number))
         if entry.sections:
             entries[number] = frozenset(each.shard for each in entry.sections)
-            for each in entry.sections:
-                records[each.shard] += each.records
-    return Flushed(dict(sorted(entries.items())), records)
+            for place, each in reversed(list(enumerate(entry.sections))):
+                if each.positions is not None:
+                    ends.setdefault(each.shard, (number, place))
+                if each.shard in ends:
+                    records[each.shard] += each.records
+    return Flushed(dict(sorted(entries.items())), records, ends)
 
 
 async def publish_flushed(
@@ -171,14 +178,17 @@ async def publish_flushed(
                     continue
                 # If it is gone, the writer has committed, or another has ended it: then nothing of this is committed.
                 entry = await load_entry(folder, header.name, header.writer, number)
-                for section in () if entry is None else entry.sections:
-                    if (adopted := open_now.get(section.shard)) is not None:
+                for place, section in enumerate(() if entry is None else entry.sections):
+                    adopted = open_now.get(section.shard)
+                    if adopted is not None and (number, place) <= found.ends[section.shard]:
                         await adopted.write(section)
             for adopted in open_now.values():
                 await adopted.out.output.finish()
         for adopted in open_now.values():
             entries.append(replace(publisher.entry_of(adopted.out, 0, 0), first=None, last=None))
             cut += adopted.cut
+            if adopted.positions:
+                manifest.progress.note(entries[-1].path, adopted.positions)
     return entries, cut
 
 
@@ -192,12 +202,14 @@ class _Adopted:
 
     def __init__(self, out: Shard) -> None:
         self.out = out
+        self.positions: Positions = {}
         self._decoder = FrameDecoder(max_record_bytes=ANY_RECORD_BYTES)
         self._digests = b""
         self._fed = 0
 
     async def write(self, section: Section) -> None:
         """Write the whole records of a section, and of the ones before it."""
+        self.positions |= section.positions or {}
         self._digests += section.digests if section.digests is not None else bytes(KEY_BYTES * section.records)
         keyed = any(self._digests)
         for frames in section.frames:

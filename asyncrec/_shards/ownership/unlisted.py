@@ -9,10 +9,11 @@ from asyncrec._framing.compression import CompressionOptions
 from asyncrec._framing.crc import crc32c
 from asyncrec._framing.frames import ANY_RECORD_BYTES
 from asyncrec._records.index import parse_index
-from asyncrec._records.writing.write_batch import KEY_BYTES
+from asyncrec._records.writing.write_batch import KEY_BYTES, Positions
 from asyncrec._shards.journal.job_names import JobNames
+from asyncrec._shards.journal.positions_file import parse_positions
 from asyncrec._shards.journal.reader import JournalReader
-from asyncrec._shards.manifest.names import index_key, keys_key, rolling_shard_name, with_maker
+from asyncrec._shards.manifest.names import index_key, keys_key, progress_key, rolling_shard_name, with_maker
 from asyncrec._shards.manifest.segment import ShardEntry, Sidecar, format_time, noting
 from asyncrec.errors import ObjectNotFoundError
 from asyncrec.storage._base import Storage
@@ -91,6 +92,16 @@ async def published_by(target: Storage, names: JobNames) -> list[str]:
     prefix = rolling_shard_name(names.name, names.writer, 0).removesuffix("000000.tfrecord")
     keys = [info.key async for info in target.list_objects(prefix)]
     return [key for key in keys if re.fullmatch(r"[0-9]{6,}\.tfrecord", key[len(prefix) :])]
+
+
+async def load_positions(target: Storage, names: JobNames, entry: ShardEntry) -> Positions:
+    """Load how far sources had come in a shard that is in no commit, from the object beside it."""
+    try:
+        content = await target.get(progress_key(with_maker(names.name, entry.path, names.writer)))
+    except ObjectNotFoundError:
+        return {}
+    found = await in_thread(parse_positions, content, entry.records)
+    return {} if found is None else found[1]
 
 
 async def is_there(target: Storage, key: str) -> bool:

@@ -7,6 +7,7 @@ written before the first is published, and committed by one segment.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import anyio
 
@@ -17,7 +18,7 @@ from asyncrec._records.writing.write_batch import WriteBatch
 from asyncrec._shards.manifest.segment import ShardEntry
 from asyncrec._shards.writing.acknowledgements import Acknowledgements
 from asyncrec._shards.writing.job import Job
-from asyncrec.errors import ConflictError
+from asyncrec.errors import ConflictError, StorageError
 
 # Shards that are opened, flushed or published at once: enough to keep a disk or a store busy.
 _AT_ONCE = 16
@@ -70,6 +71,8 @@ class CommitCoordinator:
         await job.manifest.commit(entry)
         levels.committed(ticket)
         self.progressed()
+        with suppress(StorageError):  # what stays belongs to a committed shard: nobody reads it
+            await job.manifest.progress.forget(entry.path)
         await self._unspool(entry)
 
     def progressed(self, error: BaseException | None = None) -> None:

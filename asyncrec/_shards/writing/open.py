@@ -27,6 +27,7 @@ from asyncrec._shards.manifest.snapshot import address_of, dataset_at
 from asyncrec._shards.recovery.on_opening import recover_on_opening, refuse_other_spool
 from asyncrec._shards.spool.backlog import SPOOL_LIMIT, SpoolBacklog
 from asyncrec._shards.spool.folder import SpoolFolder, lock_spool
+from asyncrec._shards.writing import sources
 from asyncrec._shards.writing.checkpoints import tending
 from asyncrec._shards.writing.flushing import seconds_to_flush, silence_of_dead
 from asyncrec._shards.writing.job import Job, Mode
@@ -278,7 +279,9 @@ async def open_sharded_writer(
             telling(shards) as teller,
             running(shards, commits=commits, exit_timeout=exit_timeout),
         ):
-            writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder)
+            continues = header.kind == "rolling" and mode == "append" and commits and partition_by is None
+            take = sources.turns(job) if continues and sources.turns is not None else None
+            writer = ShardedWriter(shards, longest, partition_by=partition_by, keys=keys, encoder=encoder, take=take)
             stack.enter_context(counted(writer.stats))
             try:
                 yield writer

@@ -61,6 +61,8 @@ class ShardEvents:
 
     async def published_object(self, output: ObjectOutput, first: float, last: float, ticket: int) -> bool:
         entry = self._job.publisher.entry_of(self._shard, first, last)
+        if output.sources.positions:
+            self._job.manifest.progress.note(entry.path, output.sources.positions, self._shard.forget_positions)
         if self._uploader is not None and self._upload is not None:
             self._uploader.complete(self._upload, entry, ticket)
         else:

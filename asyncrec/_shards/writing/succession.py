@@ -9,7 +9,8 @@ has committed these records too.
 So A reads the segment that ended its log. It says how many records of each of A's shards are in the data set: all of a
 shard that it names, and otherwise as many as B made of A's flush entries. These are the first ones of the shard,
 because entries come in order and nothing comes behind the fence. A writes the rest again, in shards of a new log. If
-the segment was not made by a recovery, a person has given A up: then A fails.
+the segment was not made by a recovery, a person has given A up: then A fails. It also fails if it has records of
+sources: whoever continues these reads on behind what B has stored.
 """
 
 from __future__ import annotations
@@ -134,8 +135,9 @@ class Succession:
         ended = self._ended[job]
         await ended.settled.wait()
         acknowledgements, end = self._shards.acknowledgements, ended.end
-        if end is None or end.is_given_up or job.flush_log is None:
-            lost = end is not None  # what was flushed, too
+        continues = job.manifest.progress.is_used
+        if end is None or end.is_given_up or continues or job.flush_log is None:
+            lost = end is not None and (end.is_given_up or not continues)  # what was flushed, too
             self._tell_first(error, acknowledgements.first_uncommitted if lost else acknowledgements.last_spooled + 1)
             return None
         batches: list[WriteBatch] = []
@@ -176,7 +178,7 @@ class Succession:
                     continue
                 try:
                     if (end := await _end_of(job)) is not None:
-                        if not end.is_given_up:
+                        if not (end.is_given_up or job.manifest.progress.is_used):
                             await self._succeed(stack, job, end, ended.error)
                         ended.end = end
                 except Exception as failure:

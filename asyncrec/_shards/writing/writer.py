@@ -24,6 +24,7 @@ from asyncrec._records.writing.write_queue import WriteQueue
 from asyncrec._records.writing.writer import Level
 from asyncrec._shards.writing.keys import KeySet, digest_of, partition_of
 from asyncrec._shards.writing.open_shards import OpenShards
+from asyncrec._shards.writing.sources import Sources, Take
 from asyncrec._shards.writing.totals import ShardedWriterStats
 from asyncrec.errors import ArgumentValueError
 
@@ -66,6 +67,7 @@ class ShardedWriter:
         partition_by: Callable[[bytes], Partition] | None,
         keys: KeySet | None,
         encoder: RecordEncoder | None = None,
+        take: Take | None = None,
     ) -> None:
         self.path = shards.path
         self.max_record_bytes = max_record_bytes
@@ -83,6 +85,7 @@ class ShardedWriter:
         self._tickets = 0
         self._duplicates = 0
         self._queues_in_turn = cycle(shards.queues)
+        self._sources = Sources(shards, take, self._next_tickets, max_record_bytes, keys=keys, encoder=encoder)
 
     @property
     def last_ticket(self) -> int:
@@ -96,7 +99,20 @@ class ShardedWriter:
         """The schema that records are checked against."""
         return None if self._encoder is None else self._encoder.schema
 
-    async def write(self, record: Record, *, key: str | bytes | None = None, partition: Partition | None = None) -> int:
+    @property
+    def progress(self) -> dict[str, int]:
+        """Of each source that this writer has, the last position that it took, or that was stored before."""
+        return self._sources.progress
+
+    async def write(
+        self,
+        record: Record,
+        *,
+        key: str | bytes | None = None,
+        partition: Partition | None = None,
+        source: str | None = None,
+        position: int | None = None,
+    ) -> int:
         """Write one record, and return its ticket, for `wait`.
 
         The record is bytes, or, if the writer has a schema, also a mapping of names to values. Anything but `bytes` is
@@ -107,6 +123,9 @@ class ShardedWriter:
             key: names the record, for deduplication, resuming and look-up.
             partition: records with equal partitions go to the same one of the open shards. Without it, and without
                 ``partition_by``, records go to the open shards in turn.
+            source: the queue that the record came from, such as ``"topic/3"``; it chooses the open shard.
+            position: of the record in its source, from 0 to 2**63-1. A record at or below the last position that was
+                taken or stored is dropped and counted; its ticket is that of what came as far.
 
         With ``on_duplicate="skip"``, a record whose key was written before is dropped and counted; the ticket is then
         that of the last write.
@@ -118,6 +137,15 @@ class ShardedWriter:
             ClosedResourceError: the context has exited.
             OSError: a shard failed; every later call raises it again, chained.
         """
+        if source is not None or position is not None:
+            if (
+                key is None
+                and partition is None
+                and self._sources.write_now(record, source, position, self._tickets + 1)
+            ):
+                self._tickets += 1
+                return self._tickets
+            return await self._sources.write([record], source, position, key=key, partition=partition)
         if self._encoder is not None:
             record, key = await self._encoder.take(record, key)
         elif type(record) is not bytes:
@@ -160,12 +188,23 @@ class ShardedWriter:
             queue.append(record, ticket, named)
         return ticket
 
-    async def write_many(self, records: Iterable[Record], *, partition: Partition | None = None) -> int:
+    async def write_many(
+        self,
+        records: Iterable[Record],
+        *,
+        partition: Partition | None = None,
+        source: str | None = None,
+        position: int | None = None,
+    ) -> int:
         """Write many records without keys, in order, which is the fast way; return the ticket of the last one.
 
         Without a partition they go to the open shards in turn. If it is cancelled, the first ones have been written.
         With ``key_feature``, each record contains its key, and is written with it.
+
+        With ``source`` and ``position``, these are all records of that position: all are written and durable, or none.
         """
+        if source is not None or position is not None:
+            return await self._sources.write(records, source, position, partition=partition)
         keyed = self._encoder is not None and self._encoder.key_feature is not None
         if keyed or (self._partition_by is not None and partition is None):
             for record in records:
@@ -175,6 +214,10 @@ class ShardedWriter:
         else:
             await self._write_batches(records, partition)
         return self._tickets
+
+    async def advance(self, source: str, position: int) -> int:
+        """Take a position that gave no record; a later commit stores it. Returns the ticket of what came as far."""
+        return await self._sources.write((), source, position)
 
     async def _write_batches(self, records: Iterable[Record], partition: Partition | None) -> None:
         chosen = None if partition is None else self._queues[partition_of(partition, len(self._queues))]
@@ -277,7 +320,7 @@ class ShardedWriter:
 
     def stats(self) -> ShardedWriterStats:
         """Count what happened so far. It may be called on any thread."""
-        return self._shards.stats(self._duplicates)
+        return self._shards.stats(self._duplicates + self._sources.dropped)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -287,6 +330,11 @@ class ShardedWriter:
         if self._shards.job.header.kind == "whole":
             return f"a writer that replaces a data set publishes everything or nothing, so it cannot reach {level!r}"
         return f"{level!r} requires a local disk, and {self._shards.job.staging_folder.root} is not on one; pass spool="
+
+    def _next_tickets(self, count: int) -> int:
+        """Give out so many tickets; returns the first."""
+        self._tickets += count
+        return self._tickets - count + 1
 
     def _is_duplicate(self, digest: bytes) -> bool:
         if self._keys is None or digest not in self._keys:

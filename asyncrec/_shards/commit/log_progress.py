@@ -1,0 +1,72 @@
+"""`LogProgress`: how far the sources of one writer have come, as its log says it with the shards that it commits.
+
+All records of a source go through one queue, whose shards are committed in their order. So what a shard has of a source
+may be said with its commit: everything before is in committed shards, too. A segment says what changed since the last
+one; the end of the log says all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+
+from asyncrec._concurrency.tasks import in_thread
+from asyncrec._records.writing.write_batch import Positions
+from asyncrec._shards.manifest.names import manifest_prefix, segment_of
+from asyncrec._shards.manifest.segment import MAX_SEGMENT_BYTES, ShardEntry, parse_segment
+from asyncrec.storage._base import Storage
+
+Forget = Callable[[], Awaitable[None]]
+
+
+class LogProgress:
+    """The positions that one log says, and will say.
+
+    Attributes:
+        stated: what the log has said: of each source its turn and the last position.
+        is_used: whether the writer has taken a source.
+        lift: given what a commit is to say, returns that and what else may be said now: positions without a record.
+    """
+
+    def __init__(self) -> None:
+        self.stated: Positions = {}
+        self.is_used = False
+        self.lift: Callable[[Positions], Positions] = lambda positions: positions
+        self._shards: dict[str, tuple[Positions, Forget | None]] = {}
+
+    def note(self, shard: str, positions: Positions, forget: Forget | None = None) -> None:
+        """Note what a shard that will be committed has; ``forget`` then removes what was written down beside it."""
+        self._shards[shard] = positions, forget
+
+    def of(self, shards: Iterable[ShardEntry], *, all: bool = False) -> Positions:
+        """What the commit of these shards says; ``all``: with everything that was said before."""
+        latest: Positions = {}
+        for shard in shards:
+            positions, _ = self._shards.get(shard.path, ({}, None))
+            for source, pair in positions.items():
+                latest[source] = max(pair, latest.get(source, pair))
+        latest = {source: pair for source, pair in self.lift(latest).items() if pair > self.stated.get(source, (0, -1))}
+        return {**self.stated, **latest} if all else latest
+
+    def won(self, progress: Mapping[str, tuple[int, int]]) -> None:
+        """Note that a segment is there which says this."""
+        self.stated.update(progress)
+
+    async def forget(self, shard: str) -> None:
+        """Remove what was written down of a shard that is committed."""
+        _, forget = self._shards.pop(shard, (None, None))
+        if forget is not None:
+            await forget()
+
+
+async def load_stated(folder: Storage, name: str, writer: str) -> Positions:
+    """Load what the segments of a log have said that no checkpoint covers: whoever ends the log says it once more."""
+    prefix = manifest_prefix(name)
+    stated: Positions = {}
+    async for info in folder.list_objects(f"{prefix}{writer}-"):
+        if (segment_of(info.key[len(prefix) :]) or ("", 0))[0] == writer:
+            content = await folder.get(info.key, max_bytes=MAX_SEGMENT_BYTES)
+            segment = await in_thread(partial(parse_segment, content, name=info.key))
+            for source, (turn, position) in segment.extra.get("progress", {}).items():
+                stated[source] = max((turn, position), stated.get(source, (0, -1)))
+    return stated

@@ -1,0 +1,161 @@
+"""`PositionsFile`: how far sources had come at each flush of a shard, in a file beside the journal of its records.
+
+A consumer reads a queue, and each record says the position that it came from. A journal has the records alone. The
+naive way is a file with the last position: suppose it reaches the disk before the records do, or behind them, and the
+process dies. Then a message is lost, or comes twice. So there is a line for each flush, which says how many records
+come before it; recovery takes the last line whose records are all there, and cuts the journal behind them. What it cuts
+was acknowledged to nobody, and comes again.
+
+    {"records": 0, "positions": {}}
+    {"records": 1200, "positions": {"topic/3": [4, 917]}}
+
+A line has what changed since the one before: the number of the source's turn, and its last position. The file is on the
+disk before the first record that has a position. It goes when the shard is committed; in a store it is an object, with
+one line, from the publication of the shard until then. Everything in this module blocks, but for `PositionsKeeper`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from typing import Any
+
+from asyncrec._records.writing.write_batch import Positions
+from asyncrec._shards.manifest.names import progress_key
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage._local.disk import read_at
+from asyncrec.storage._local.lock import FileLock
+from asyncrec.storage._local.opening import create_file, open_own
+from asyncrec.storage._local.storage import LocalStorage, mapped_errors
+
+_MOST_POSITION = (1 << 63) - 1
+
+
+def positions_line(records: int, positions: Positions) -> bytes:
+    """Write one line."""
+    line = {"records": records, "positions": positions}
+    return json.dumps(line, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+
+
+def parse_positions(content: bytes, records: int) -> tuple[int, Positions] | None:
+    """Read what a shard of which so many records are there has of its sources.
+
+    Returns up to which record that is, and the positions; `None` if no line is whole, so that no record of a source had
+    been stored. A line that was torn is the last.
+    """
+    found: tuple[int, Positions] | None = None
+    for line in content.split(b"\n")[:-1]:
+        try:
+            data = json.loads(line)
+            count, positions = data["records"], positions_in(data["positions"]) or {}
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            break
+        if type(count) is not int or count > records or (found is not None and count < found[0]):
+            break
+        found = count, {**(found[1] if found is not None else {}), **positions}
+    return found
+
+
+def positions_in(data: Any) -> Positions | None:
+    """Read positions out of JSON, or null.
+
+    Raises:
+        ValueError, TypeError, AttributeError: it is not that.
+    """
+    return None if data is None else {source: _pair(pair) for source, pair in data.items()}
+
+
+def _pair(pair: list[int]) -> tuple[int, int]:
+    turn, position = pair
+    if not (type(turn) is type(position) is int and turn >= 0 and -1 <= position <= _MOST_POSITION):
+        raise ValueError("not a turn and a position")
+    return turn, position
+
+
+def read_positions(path: str) -> bytes | None:
+    """Read such a file; `None` if it is not there.
+
+    Raises:
+        StorageError: it is not this user's own regular file; or the disk failed.
+    """
+    try:
+        fd = open_own(path, os.O_RDONLY)
+    except ObjectNotFoundError:
+        return None
+    try:
+        with mapped_errors("reading", path):
+            return read_at(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
+
+
+class PositionsFile:
+    """The file of one shard, in the folder where its journal is."""
+
+    def __init__(self, folder: LocalStorage, shard: str) -> None:
+        """``folder`` is the writer's own (`LocalStorage.owned_by`); ``shard`` has the maker in its name."""
+        self._folder = folder
+        self._disk = folder.disk
+        self._shard = shard
+        self._path = ""  # until it is begun
+        self._lock: FileLock | None = None
+        self._end = 0
+
+    def begin(self, records: int) -> None:
+        """Make the file, durably."""
+        self._path = str(self._folder.partial_of(progress_key(self._shard)))
+        with mapped_errors("writing", self._path):
+            folder = os.path.dirname(self._path)
+            self._disk.make_folder(folder)
+            # On a filesystem without locks its age alone says whether somebody writes it.
+            fd = create_file(self._path, system=self._disk.system)
+            self._lock = FileLock(fd, self._path, needed=False)
+            self.note(records, {})
+            self._disk.sync_folder(folder)
+
+    def note(self, records: int, positions: Positions) -> None:
+        """Add a line, durably."""
+        assert self._lock is not None, "it was begun"
+        with mapped_errors("writing", self._path):
+            line = positions_line(records, positions)
+            while line:
+                written = self._disk.system.pwrite(self._lock.fd, line, self._end)
+                self._end += written
+                line = line[written:]
+            self._disk.system.fsync(self._lock.fd)
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def remove(self) -> None:
+        """Remove the file of a shard that is committed, or of which nothing is left."""
+        if self._lock is None:
+            return
+        self.close()
+        with mapped_errors("deleting", self._path), suppress(FileNotFoundError):
+            self._disk.system.unlink(self._path)
+
+
+class PositionsKeeper:
+    """`KeptPositions` of a shard on a disk: the same, for the event loop."""
+
+    def __init__(self, folder: LocalStorage, shard: str) -> None:
+        self._folder = folder
+        self._file = PositionsFile(folder, shard)
+
+    async def begin(self, records: int) -> None:
+        await self._folder.disk.in_thread(self._file.begin, records)
+
+    async def note(self, records: int, positions: Positions) -> None:
+        await self._folder.disk.in_thread(self._file.note, records, positions)
+
+    async def close(self) -> None:
+        """Let go of the file, whatever becomes of the task."""
+        await self._folder.disk.surely_in_thread(self._file.close)
+
+    async def remove(self) -> None:
+        """Remove the file, whatever becomes of the task."""
+        await self._folder.disk.surely_in_thread(self._file.remove)

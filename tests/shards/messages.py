@@ -1,0 +1,85 @@
+"""Messages of some queues, a consumer that writes them with their positions, and what a disk or a store has of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import asyncrec
+from asyncrec._shards.manifest.names import manifest_prefix
+from asyncrec._shards.writing import sources
+from asyncrec._shards.writing.job import Job
+from asyncrec.errors import ObjectNotFoundError
+from asyncrec.storage import Storage
+
+SOURCES = ("orders/0", "orders/1", "clicks/0")
+LAST = 4
+
+
+def records_of(source: str, position: int) -> list[bytes]:
+    """What a message is written as: one record, or some, or none."""
+    return [f"{source} {position} {number}".encode() for number in range((1, 3, 0, 2)[position % 4])]
+
+
+async def progress_of(storage: Storage, name: str = "pages") -> dict[str, tuple[int, int]]:
+    """What the segments of a data set say."""
+    found: dict[str, tuple[int, int]] = {}
+    closed: set[str] = set()
+    keys = [info.key async for info in storage.list_objects(manifest_prefix(name)) if info.key.endswith(".jsonl")]
+    for key in sorted(keys, reverse=True):  # of a log that has ended well, its end says all
+        head = json.loads((await storage.get(key)).partition(b"\n")[0])
+        if head.get("writer") in closed or "shards" not in head:
+            continue
+        if head["closed"] and not head["abandoned"]:
+            closed.add(head["writer"])
+        for source, (turn, position) in head.get("progress", {}).items():
+            found[source] = max((turn, position), found.get(source, (0, -1)))
+    return found
+
+
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who continues a source takes the next turn; in place of the objects by which one process alone does."""
+
+    def of(job: Job) -> Callable[[str], Awaitable[tuple[int, int]]]:
+        async def take(source: str) -> tuple[int, int]:
+            turn, position = (await progress_of(job.store, job.header.name)).get(source, (0, -1))
+            return turn + 1, position
+
+        return take
+
+    monkeypatch.setattr(sources, "turns", of)
+
+
+async def consume(storage: Storage, *, since: dict[str, tuple[int, int]], **options: Any) -> None:
+    """Write the messages behind these positions, and flush now and then."""
+    async with asyncrec.open_sharded_writer("pages", storage=storage, **options) as writer:
+        for position in range(LAST + 1):
+            for source in SOURCES:
+                if position > since.get(source, (0, -1))[1]:
+                    await writer.write_many(records_of(source, position), source=source, position=position)
+            if position % 2:
+                await writer.flush()
+
+
+async def stored(storage: Storage) -> Counter[bytes]:
+    """How often each record is in the data set."""
+    found: Counter[bytes] = Counter()
+    shards: list[str] = []
+    with suppress(ObjectNotFoundError):
+        shards = await asyncrec.list_shards("pages", storage=storage)
+    for shard in shards:
+        found.update(await asyncrec.read_records(shard, storage=storage))
+    return found
+
+
+def once() -> Counter[bytes]:
+    """Each record of each message, once."""
+    return Counter(
+        record for source in SOURCES for position in range(LAST + 1) for record in records_of(source, position)
+    )

@@ -1,0 +1,173 @@
+"""A consumer is killed at each step: behind it each message is stored once, on a disk, through a spool, in a store."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+import asyncrec
+from asyncrec import tools
+from asyncrec.errors import ObjectNotFoundError, StorageError, TransientStorageError
+from asyncrec.storage import Storage
+from asyncrec.storage._local.storage import LocalStorage
+from asyncrec.storage._memory import MemoryStorage
+from asyncrec.testing import FlakyStorage
+
+from .messages import LAST, SOURCES, consume, once, progress_of, stored, turns
+from .mortal import Killed, Process
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("turns")]
+
+__all__ = ["turns"]
+
+SMALL: dict[str, Any] = {"open_shards": 2, "max_shard_records": 7}
+ALL = dict.fromkeys(SOURCES, LAST)
+
+
+async def consumed(storage: Storage, after: int, **options: Any) -> bool:
+    """A consumer that is killed after so many steps; whether it came to its end before."""
+    process = Process(storage, after=after)
+    try:
+        await consume(process.storage, since={}, **options)
+    except StorageError:
+        assert process.dead
+    return not process.dead
+
+
+async def goes_on(storage: Storage, **options: Any) -> None:
+    """The next consumer, which reads the messages behind what is stored."""
+    since = await progress_of(storage)
+    before = await stored(storage)
+    for source, (_, position) in since.items():
+        there = {record for record in before if record.startswith(source.encode())}
+        assert {
+            record for record in once() if record.startswith(source.encode()) and int(record.split()[1]) <= position
+        } <= there
+    await consume(storage, since=since, **options)
+    assert await stored(storage) == once()
+    assert {source: position for source, (_, position) in (await progress_of(storage)).items()} == ALL
+
+
+STEPS = [pytest.param(first, 5, "GZIP" if first == 1 else "", marks=pytest.mark.slow) for first in range(5)]
+
+
+@pytest.mark.parametrize(("first", "step", "compression"), [(5, 31, "GZIP"), *STEPS])
+async def test_each_message_is_stored_once_on_a_disk(tmp_path: Path, first: int, step: int, compression: str) -> None:
+    for after in range(first, 1000, step):
+        storage = LocalStorage(tmp_path / f"{after}")
+        done = await consumed(storage, after, compression=compression, **SMALL)
+        with suppress(ObjectNotFoundError):  # it may have made nothing
+            await asyncrec.recover("pages", storage=storage)
+        await goes_on(storage, **SMALL)
+        left = [path.name for path in (tmp_path / f"{after}").rglob(".pages*")]
+        assert left == []
+        if done:
+            return
+    pytest.fail("it never came to its end")
+
+
+@pytest.mark.parametrize("first", [7, pytest.param(3, marks=pytest.mark.slow)])
+async def test_each_message_is_stored_once_through_a_spool(tmp_path: Path, first: int) -> None:
+    """The store and the spool die with the process: its disk stays."""
+    for after in range(first, 1000, 19):
+        storage, spool = MemoryStorage(), tmp_path / f"{after}"
+        done = await consumed(storage, after, spool=spool, **SMALL)
+        await asyncrec.recover(spool, to="pages", storage=storage)
+        await goes_on(storage, **SMALL)
+        assert [path.name for path in spool.rglob("*.partial")] == []
+        if done:
+            return
+    pytest.fail("it never came to its end")
+
+
+@pytest.mark.virtual_clock
+@pytest.mark.parametrize("first", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3, 4))])
+@pytest.mark.parametrize("flush_seconds", [1, None])
+async def test_each_message_is_stored_once_in_a_store(first: int, flush_seconds: float | None) -> None:
+    for after in range(first, 1000, 5):
+        storage = MemoryStorage()
+        done = await consumed(storage, after, flush_seconds=flush_seconds, **SMALL)
+        with suppress(ObjectNotFoundError):
+            await asyncrec.recover("pages", storage=storage)
+        await goes_on(storage, **SMALL)
+        assert [info.key async for info in storage.list_objects("_progress/")] == []
+        assert (await tools.verify("pages", storage=storage)).orphans == []
+        if done:
+            return
+    pytest.fail("it never came to its end")
+
+
+@pytest.mark.parametrize("where", ["disk", "store"])
+async def test_a_position_torn_by_a_kill_is_not_there_at_all(tmp_path: Path, where: str) -> None:
+    """Also if some of its records are on the disk, or in a flush entry."""
+    storage: Storage = LocalStorage(tmp_path, chunk_size=1000) if where == "disk" else MemoryStorage()
+    process = Process(storage)
+    with suppress(Killed, StorageError):
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=process.storage, memory_limit=32 << 20, flush_seconds=None if where == "disk" else 1
+        ) as writer:
+            await writer.write(b"before")
+            await writer.write(b"0", source="q", position=0)
+            await writer.flush()
+            if where == "disk":
+                (journal,) = tmp_path.glob(".pages-*.partial")
+                flushed = journal.stat().st_size
+            else:
+                process.at = "_flush/pages/"  # the first entry is there; the next is the first of three
+                process.done = True
+            with suppress(StorageError):
+                await writer.write_many([b"1 %d" % n * 500 for n in range(4000)], source="q", position=1)
+                if where == "disk":
+                    with anyio.fail_after(10):
+                        while journal.stat().st_size < flushed + 100_000:
+                            await anyio.lowlevel.checkpoint()
+                else:
+                    await writer.flush()
+            process.kill()
+            raise Killed
+    assert process.dead
+    await asyncrec.recover("pages", storage=storage)
+    assert await stored(storage) == {b"before": 1, b"0": 1}
+    assert await progress_of(storage) == {"q": (1, 0)}
+
+
+async def test_no_position_is_said_before_the_shard_in_front_is_committed(tmp_path: Path) -> None:
+    """The first of two shards in a spool cannot be taken: then the second is not, either."""
+    storage, spool = MemoryStorage(), tmp_path / "spool"
+    with suppress(Killed, StorageError):
+        async with asyncrec.open_sharded_writer(
+            "pages", storage=Down(storage), spool=spool, max_shard_records=2
+        ) as writer:
+            for position in range(5):
+                await writer.write(b"%d" % position, source="q", position=position)
+            await writer.flush()
+            raise Killed
+    first, *others = sorted([*spool.glob("pages-*.tfrecord"), *spool.glob(".pages-*.tfrecord.*")], key=shard_in)
+    assert len(others) >= 2
+    os.link(first, tmp_path / "another name")
+    with pytest.raises(StorageError, match="another hard link"):
+        await asyncrec.recover(spool, to="pages", storage=storage)
+    assert (await stored(storage), await progress_of(storage)) == ({}, {})
+    (tmp_path / "another name").unlink()
+    await asyncrec.recover(spool, to="pages", storage=storage)
+    assert await stored(storage) == {b"%d" % position: 1 for position in range(5)}
+    assert await progress_of(storage) == {"q": (1, 4)}
+
+
+class Down(FlakyStorage):
+    """A store that takes no shard."""
+
+    async def perform(self, operation, key, call, *, short=None):  # type: ignore[no-untyped-def]  # as inherited
+        if key.endswith(".tfrecord"):
+            raise TransientStorageError("down")
+        return await call()
+
+
+def shard_in(path: Path) -> str:
+    return path.name.removeprefix(".")
